@@ -18,7 +18,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
 
     from tests.test_sharding import built
     from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.stages import stages
+    from tfacct.parallel.pipeline import stages
 
     torch.set_num_threads(1)
     mesh, config = Mesh(**job["mesh"]), job["config"]

@@ -10,9 +10,9 @@ import pytest
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
+from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import counting
 from tfacct.reports.explore_training import PARTS, training, value
-from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
 from tfacct.training.memory import training_memory
 from tfacct.training.phases import MemoryTimeline, peak, phases

@@ -14,10 +14,8 @@ from tests.conftest import Ran
 from tests.test_sharding import fake_ranks
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import in_pipeline
-from tfacct.parallel.shards import stored_elements
-from tfacct.parallel.stages import blocks_in, divided, part, stages
-from tfacct.reports.pipes import ledgers
+from tfacct.parallel.pipeline import blocks_in, divided, in_pipeline, ledgers, part, stages
+from tfacct.parallel.shard_shapes import stored_elements
 
 SMALL = {
     "model_type": "llama",

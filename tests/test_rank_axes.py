@@ -51,7 +51,7 @@ def test_stages_and_parts_do_the_whole_work(name: str) -> None:
     assert model.flops(ctx=256, train=True, cp=2).total * 2 == model.flops(ctx=256, train=True).total
     # Stages: blocks of all of them, and the head of the last one, are those of the whole model.
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.pipes import ledgers
+    from tfacct.parallel.pipeline import ledgers
 
     at = {"B": 1, "T": 256, "S": 256, "O": 256, "I": 0, "J": 0}
     each = [ledger.total_flops(at) for ledger in ledgers(model.loaded.ledger, Mesh(pp=4))]

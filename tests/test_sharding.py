@@ -15,7 +15,7 @@ from tests.collectives import watching
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-from tfacct.parallel.shards import stored_elements
+from tfacct.parallel.shard_shapes import stored_elements
 
 KINDS = {
     "all_reduce": "all-reduce",

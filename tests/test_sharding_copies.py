@@ -11,9 +11,9 @@ import pytest
 import tfacct
 from tests.test_sharding import built, fake_ranks, random_config
 from tests.training_configs import drawn
-from tfacct.parallel import replicas
+from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports.mesh import computed
+from tfacct.parallel.model_collectives import tensors_in_order
 
 CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
 
@@ -51,9 +51,9 @@ def test_buckets_of_gradients_are_torchs(kind: str, seed: int, monkeypatch: pyte
     rng = random.Random(f"{kind} {seed}")
     config = {**random_config(kind, rng, Mesh()), **CONFIG, "head_dim": 64, "vocab_size": rng.randint(600, 4000)}
     config["num_hidden_layers"] = rng.randint(2, 4)
-    monkeypatch.setattr(replicas, "OTHERS", 3 * 2**20)
+    monkeypatch.setattr(data_parallel, "OTHERS", 3 * 2**20)
     monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", 3)
-    own = replicas.buckets(tfacct.load(config).loaded.ledger, Mesh(dp=2), 32, {})
+    own = data_parallel.buckets(tfacct.load(config).loaded.ledger, Mesh(dp=2), 32, {})
     assert Counter(own) == Counter(buckets_of(config)), config
     assert len(own) > 3
 
@@ -72,15 +72,15 @@ FURTHER = (
 def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(replicas, "OTHERS", CAP)
-    monkeypatch.setattr(replicas, "FIRST", CAP // 2)
+    monkeypatch.setattr(data_parallel, "OTHERS", CAP)
+    monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
     monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)
     monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", CAP // 2)
     met = 0
     for seed in range(4):
         config = without_dropout(drawn(kind, seed)[0])
         model = tfacct.load(config).loaded
-        own = replicas.buckets(model.ledger, Mesh(dp=2), 16, computed(model))
+        own = data_parallel.buckets(model.ledger, Mesh(dp=2), 16, tensors_in_order(model))
         assert Counter(own) == Counter(buckets_of(config, torch.bfloat16)), config
         met += len(own)
     assert met >= 12

@@ -15,10 +15,11 @@ import tfacct
 from tests.test_sharding import built, fake_ranks
 from tests.test_sharding_experts import SIZES, Counted, balanced, random_config, watched
 from tfacct.ledger.workload import Workload
-from tfacct.parallel import replicas
+from tfacct.parallel import data_parallel
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.model_collectives import tensors_in_order
 from tfacct.parallel.rules import collectives
-from tfacct.reports.mesh import computed, routing_bits
+from tfacct.parallel.support import routing_bits
 
 CAP = 2**9
 
@@ -70,8 +71,8 @@ def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tu
 
 
 def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "OTHERS", CAP)
-    monkeypatch.setattr(replicas, "FIRST", CAP // 2)
+    monkeypatch.setattr(data_parallel, "OTHERS", CAP)
+    monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
     monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)
     monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", CAP // 2)
     config = {**random_config(kind, random.Random(f"copies {kind} {seed}"), mesh), "num_hidden_layers": 2 + seed % 2}
@@ -84,7 +85,7 @@ def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) 
     of_experts = 0
     at = Workload(tokens, tokens, batch).axes()
     shares = routing_bits(loaded, mesh, 16, train=True)
-    for one in collectives(loaded.ledger, mesh, at, 16, train=True, shares=shares, tensors=computed(loaded)):
+    for one in collectives(loaded.ledger, mesh, at, 16, train=True, shares=shares, tensors=tensors_in_order(loaded)):
         if one.kind == "all-to-all":
             ours.setdefault((one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
         elif one.what == "gradients":

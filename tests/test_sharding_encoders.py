@@ -12,7 +12,7 @@ from tests.training_configs import drawn
 from tfacct.architecture.letters import MARKS
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh, lives
-from tfacct.parallel.shards import gathered
+from tfacct.parallel.shard_shapes import gathered
 
 pytest.importorskip("transformers")
 

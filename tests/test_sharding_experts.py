@@ -15,9 +15,10 @@ from tests.collectives import watching
 from tests.test_sharding import built, fake_ranks
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.model_collectives import fused_modules
 from tfacct.parallel.rules import collectives
-from tfacct.parallel.shards import stored_elements
-from tfacct.reports.mesh import fused, routing_bits
+from tfacct.parallel.shard_shapes import stored_elements
+from tfacct.parallel.support import routing_bits
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -78,7 +79,7 @@ def accounted(
     loaded = tfacct.load(config).loaded
     found: Counted = {}
     shares = routing_bits(loaded, mesh, bits, train=train)
-    more = {"after": "gathered", "shares": shares, "modules": fused(loaded), **more}
+    more = {"after": "gathered", "shares": shares, "modules": fused_modules(loaded), **more}
     at = Workload(tokens, tokens, batch).axes()
     for one in collectives(loaded.ledger, mesh, at, bits, train=train, **more):
         assert one.bytes % one.calls == 0

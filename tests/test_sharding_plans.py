@@ -13,9 +13,9 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-from tfacct.parallel.shards import stored_elements
-from tfacct.parallel.verified import PUBLISHED_PLAN
-from tfacct.reports.unruled import unruled
+from tfacct.parallel.shard_shapes import stored_elements
+from tfacct.parallel.support import unsupported_part
+from tfacct.parallel.verified import verified
 
 PRESETS = {
     "llama": "llama-3.1-8b",
@@ -84,7 +84,7 @@ def test_gpt_oss_publishes_a_plan_for_experts_alone() -> None:
     assert GptOssConfig.base_model_tp_plan is None and "layers.*.mlp.experts" in GptOssConfig.base_model_ep_plan
 
 
-RUN = [name for name in families.names() if name in PUBLISHED_PLAN and name != "kimi_k2"]
+RUN = [name for name in families.names() if verified(name, "published_plan") and name != "kimi_k2"]
 """Families whose classes send under their own plans what is counted: deepseek_v3, whose class is kimi_k2's too, with
 attention of V2's plan. glm4_moe's sums no gradients of the norms of queries and keys, of which each rank has those of
 its own heads."""
@@ -102,7 +102,7 @@ def as_planned(kind: str) -> None:
     own.use_cache, own._attn_implementation = False, "eager"
     model = AutoModelForCausalLM.from_config(own).to(torch.bfloat16)
     mesh = Mesh(tp=2)
-    assert unruled(tfacct.load(config).loaded.architecture) is None
+    assert unsupported_part(tfacct.load(config).loaded.architecture) is None
     seen, local = witnessed(model, mesh, 2, 8, train=True)
     assert accounted(config, mesh, 2, 8, train=True, bits=16) == seen
     assert stored_elements(tfacct.load(config).loaded.ledger, mesh) == local

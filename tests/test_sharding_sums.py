@@ -10,9 +10,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, check, padded, replicated
-from tfacct.parallel.shards import shard, stored_elements
-from tfacct.reports.mesh import check_ruled
-from tfacct.reports.one_rank import on_ranks
+from tfacct.parallel.shard_model import on_ranks
+from tfacct.parallel.shard_shapes import shard, stored_elements
+from tfacct.parallel.support import check_mesh
 
 MESHES = (
     Mesh(tp=2),
@@ -29,7 +29,7 @@ SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-
 def even(loaded: LoadedModel, mesh: Mesh) -> bool:
     """Whether a mesh divides a model, and every one of its letters evenly."""
     try:
-        check_ruled(loaded, mesh)
+        check_mesh(loaded, mesh)
         check(loaded.ledger, mesh, {})
     except TfacctError:
         return False

@@ -13,7 +13,7 @@ import tfacct
 from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports.mesh import by_stage
+from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.training import layouts, unsupported
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import phases
@@ -449,7 +449,7 @@ def test_a_stage_that_shares_weights_needs_and_sends_what_torchs_does(schedule: 
     most, sent = peak_of_shared_stage(PP, mesh, one.step.stage.rank, 8, 128, recompute=recompute)
     assert peak_before_update(without_seeds(one.step)) == pytest.approx(most, rel=2 * NEAR)
     counted: dict[str, Counter[int]] = {}
-    for each in by_stage(one.model, mesh, one.work.axes(), 16, train=True)[one.step.stage.rank]:
+    for each in stage_collectives(one.model, mesh, one.work.axes(), 16, train=True)[one.step.stage.rank]:
         if each.over == "fsdp":
             counted.setdefault(each.kind, Counter())[each.bytes // each.calls] += each.calls
     assert counted == sent

@@ -13,7 +13,7 @@ import pytest
 from tests.test_sharding import fake_ranks, watched
 from tests.torch_ranks import decoder, storages
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.stages import Stage, stages
+from tfacct.parallel.pipeline import Stage, stages
 
 
 class Ran(NamedTuple):

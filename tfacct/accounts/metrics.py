@@ -24,7 +24,6 @@ from tfacct.ledger.workload import LARGEST, Workload
 
 if TYPE_CHECKING:
     from tfacct.accounts.step_metrics import StepMemory
-    from tfacct.parallel.mesh import Mesh
 
 Recompute = Literal["full", "attention", "none"]
 """What a training step runs again in its backward pass."""
@@ -36,7 +35,7 @@ class Point:
     """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
 
     `recompute`: what a training step runs again. `step` is the training step at a workload, where its bytes are
-    asked for. `mesh`: ranks that divide tokens or deal them out to experts, of which one's share counts.
+    asked for. A point of one rank (`parallel.rank_flops`) has that rank's share.
     """
 
     ledger: Ledger
@@ -47,7 +46,6 @@ class Point:
     train: bool = False
     recompute: Recompute = "none"
     step: Callable[[Workload], StepMemory] | None = None
-    mesh: Mesh | None = None
 
     @property
     def at(self) -> Axes:
@@ -57,17 +55,33 @@ class Point:
     @property
     def tokens(self) -> Size:
         """Number of new tokens of all sequences."""
-        every = self.work.batch * self.work.tokens
-        return every if self.mesh is None else every // self.mesh.parts
+        return self.work.batch * self.work.tokens
 
     @property
-    def kept(self) -> Axes:
-        """The same sizes, of the tokens that stay here."""
-        if self.mesh is None:
-            return self.at
-        from tfacct.parallel.work import kept
+    def cached(self) -> Axes:
+        """Sizes of the axes, of the tokens that stay here."""
+        return self.at
 
-        return kept(self.mesh, self.work).axes()
+    def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
+        """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
+        forward = self.ledger.total_flops(self.at, masked=self.masked, keep=keep)
+        if not self.train:
+            return forward
+        both = forward + self.ledger.total_flops(self.at, masked=self.masked, backward=True, keep=keep)
+        if self.recompute == "none":
+            return both
+        from tfacct.accounts.step_flops import recomputed_flops
+
+        only = self.recompute == "attention"
+        return both + recomputed_flops(self.ledger, self.at, masked=self.masked, attention=only, keep=keep)
+
+    def cost(self) -> Cost:
+        """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
+        return self.ledger.cost(self.at, self.weights, self.cache)
+
+    def active_params(self) -> Size:
+        """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to."""
+        return sum(self.ledger.active_parameters().values())
 
 
 @record
@@ -88,36 +102,12 @@ class Metric:
 
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
     """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
-    if point.mesh is not None:
-        from tfacct.parallel.work import products
-
-        own = (product for product in products(point, point.mesh) if keep(product.path, product.line))
-        return sum(product.forward + (product.backward if point.train else 0) for product in own)
-    forward = point.ledger.total_flops(point.at, masked=point.masked, keep=keep)
-    if not point.train:
-        return forward
-    both = forward + point.ledger.total_flops(point.at, masked=point.masked, backward=True, keep=keep)
-    if point.recompute == "none":
-        return both
-    from tfacct.accounts.step_flops import recomputed_flops
-
-    only = point.recompute == "attention"
-    return both + recomputed_flops(point.ledger, point.at, masked=point.masked, attention=only, keep=keep)
+    return point.flops(keep)
 
 
 def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: True) -> Size:
     """Number of stored parameters in the tensors that `keep` is true of."""
     return sum(tensor.count * tensor.elements for tensor in point.ledger.tensors() if keep(tensor))
-
-
-def active_params_of(point: Point) -> Size:
-    """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to. Among ranks
-    that deal a batch's tokens out to whole experts, a rank's share of these."""
-    if point.mesh is not None and point.mesh.ep > 1:
-        from tfacct.parallel.work import met
-
-        return met(point.ledger, point.mesh)
-    return sum(point.ledger.active_parameters().values())
 
 
 def rule_of_thumb(point: Point) -> Size:
@@ -127,22 +117,15 @@ def rule_of_thumb(point: Point) -> Size:
     embeddings; PaLM (arXiv 2204.02311), appendix B, for the FLOPs per token behind MFU. P here are all parameters that
     a token meets, embeddings too, because that is the number in a model's name.
     """
-    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * active_params_of(point) * point.tokens
+    return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * point.active_params() * point.tokens
 
 
 def _held(point: Point) -> memory.Footprint:
-    return memory.footprint(point.ledger, point.kept, point.weights, point.cache)
+    return memory.footprint(point.ledger, point.cached, point.weights, point.cache)
 
 
-def cost_of(point: Point) -> Cost:
-    """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
-    if point.mesh is not None:
-        from tfacct.parallel.work import products
-
-        return sum((one.cost(point.weights, point.cache) for one in products(point, point.mesh)), Cost())
-    return point.ledger.cost(point.at, point.weights, point.cache)
-
-
+MEMORY_TRAFFIC = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
+"""Metrics of bytes that products read and write."""
 METRICS = {
     metric.name: metric
     for metric in (
@@ -170,7 +153,7 @@ METRICS = {
             "active_params",
             "params",
             "Parameters that one token uses: of the experts, only those that it is sent to.",
-            active_params_of,
+            lambda point: point.active_params(),
         ),
         Metric(
             "embedding_params",
@@ -201,7 +184,7 @@ METRICS = {
             "kv_bytes_next_token",
             "bytes",
             "Bytes that one more token of one sequence would add to what is kept.",
-            lambda point: memory.next_token_bytes(point.ledger, point.kept, point.cache),
+            lambda point: memory.next_token_bytes(point.ledger, point.cached, point.cache),
         ),
         Metric(
             "total_bytes",
@@ -213,25 +196,25 @@ METRICS = {
             "total_read_bytes",
             "bytes",
             "Bytes that the products of a forward pass read, in unfused kernels.",
-            lambda point: cost_of(point).read,
+            lambda point: point.cost().read,
         ),
         Metric(
             "total_written_bytes",
             "bytes",
             "Bytes that the products of a forward pass write, in unfused kernels.",
-            lambda point: cost_of(point).written,
+            lambda point: point.cost().written,
         ),
         Metric(
             "total_moved_bytes",
             "bytes",
             "Bytes that the products of a forward pass read and write, in unfused kernels.",
-            lambda point: cost_of(point).moved,
+            lambda point: point.cost().moved,
         ),
         Metric(
             "flops_per_byte",
             "ratio",
             "FLOPs of a forward pass for each byte that its products read or write.",
-            lambda point: cost_of(point).intensity,
+            lambda point: point.cost().intensity,
         ),
     )
 }

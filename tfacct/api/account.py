@@ -65,14 +65,15 @@ class Costs(Asked):
         report = flops(subjects, asked, by=by, mesh=ranks, **how)
 
         def chart() -> Chart:
+            from tfacct.parallel.shard_model import shard_for_flops
             from tfacct.reports.charts import flops_chart
-            from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
+            from tfacct.reports.ranks import check_drawn, drawn
 
             check_drawn(ranks, "FLOPs")
             if recompute != "none":
                 raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
 
-            of = as_one_runs(subjects, ranks)[1]
+            of = shard_for_flops(subjects, ranks)[1]
             return drawn(flops_chart(of, asked, report, masked=masked, train=train), ranks)
 
         return answered(FlopsReport, report, chart)
@@ -117,7 +118,7 @@ class Costs(Asked):
         parts of a sequence; `rank_params` is then what the fullest one stores. Raises TfacctError for a model that such
         ranks do not divide.
         """
-        from tfacct.parallel.checks import checked
+        from tfacct.parallel.mesh import checked
         from tfacct.reports.params import params
 
         given = mesh(ranks)
@@ -159,13 +160,15 @@ class Costs(Asked):
         `ep`: ranks that divide the experts, `tp` of them to a batch; `fsdp`: ranks that divide all weights. The bytes
         are those of the fullest, and `fit` is its budget. Raises TfacctError.
         """
+        from tfacct.parallel.mesh import ranks_of
+        from tfacct.parallel.shard_model import shard_models
         from tfacct.reports.budget import budget, layout
         from tfacct.reports.memory import memory
         from tfacct.reports.memory_batches import by_batch
-        from tfacct.reports.ranks import as_one_of, check_drawn, count, drawn
+        from tfacct.reports.ranks import check_drawn, drawn
 
         given_ranks, usable = of_one_rank(step), budget(fit, use, reserve)
-        ranks = layout(usable, given_ranks, count(given_ranks))
+        ranks = layout(usable, given_ranks, ranks_of(given_ranks))
         batches, given = several("batch", step)
         asked = request(given)
         stored: Any = {
@@ -183,7 +186,7 @@ class Costs(Asked):
             from tfacct.reports.charts_bytes import memory_chart
 
             check_drawn(ranks, "memory")
-            return drawn(memory_chart(as_one_of([self.loaded], ranks, dtype)[1], asked, report), ranks)
+            return drawn(memory_chart(shard_models([self.loaded], ranks, dtype)[1], asked, report), ranks)
 
         return answered(MemoryReport, report, chart)
 
@@ -201,11 +204,12 @@ class Costs(Asked):
         report = kv([self.loaded], asked, dtype=dtype, contexts=contexts, mesh=ranks)
 
         def chart() -> Chart:
+            from tfacct.parallel.shard_model import shard_for_flops
             from tfacct.reports.charts_bytes import kv_chart
-            from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
+            from tfacct.reports.ranks import check_drawn, drawn
 
             check_drawn(ranks, "the cache")
-            return drawn(kv_chart(as_one_runs([self.loaded], ranks)[1], asked, report), ranks)
+            return drawn(kv_chart(shard_for_flops([self.loaded], ranks)[1], asked, report), ranks)
 
         return answered(KvReport, report, chart)
 

@@ -12,7 +12,7 @@ from tfacct.base import ranges, units
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import FORMER_NAMES, option
 from tfacct.ledger.workload import Request, Step, Whole
-from tfacct.reports.ranks import checked, mesh_of
+from tfacct.parallel.mesh import checked_pass, mesh_of
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -118,7 +118,7 @@ def mesh(given: Mapping[str, Any]) -> Mesh | None:
 
 def of_one_rank(given: Mapping[str, Any]) -> Mesh | None:
     """The same, of which one rank's share of a pass is asked."""
-    return checked(mesh(given))
+    return checked_pass(mesh(given))
 
 
 def size(name: str, given: Any) -> Any:

@@ -70,11 +70,12 @@ def flops(
         report = flops(chosen, request, by=by.value, mesh=mesh, **how_much)
     chart = None
     if picture.plot is not None:
+        from tfacct.parallel.shard_model import shard_for_flops
         from tfacct.reports.charts import flops_chart
-        from tfacct.reports.ranks import as_one_runs, check_drawn, drawn
+        from tfacct.reports.ranks import check_drawn, drawn
 
         check_drawn(mesh, "FLOPs")
-        of = as_one_runs(chosen, mesh)[1]
+        of = shard_for_flops(chosen, mesh)[1]
         chart = drawn(flops_chart(of, request, report, masked=masked, train=train), mesh)
     if generate is None and not moved:
         report = ask.explained(report, chosen, request, how, train=train, masked=masked)
@@ -100,7 +101,7 @@ def params(
     chosen = ask.subjects(which, "parameters")
     mesh = ask.mesh(ranks)
     if mesh is not None:
-        from tfacct.parallel.checks import checked
+        from tfacct.parallel.mesh import checked
 
         mesh = checked(mesh)
     report = params(chosen, mesh)
@@ -151,10 +152,10 @@ def memory(
     chosen, request = ask.subjects(which, "parameters"), ask.request(whole)
     mesh, budget = ask.of_one_rank(ranks), ask.budget(fit, usable)
     if budget is not None:
+        from tfacct.parallel.mesh import ranks_of
         from tfacct.reports.budget import layout
-        from tfacct.reports.ranks import count
 
-        mesh = layout(budget, mesh, count(mesh))
+        mesh = layout(budget, mesh, ranks_of(mesh))
     if mesh is not None:
         from tfacct.reports.ranks import check_drawn
 
@@ -170,10 +171,11 @@ def memory(
         report = by_batch(chosen, request, batches, fit=budget, **stored)
     chart = None
     if picture.plot is not None:
+        from tfacct.parallel.shard_model import shard_models
         from tfacct.reports.charts_bytes import memory_chart
-        from tfacct.reports.ranks import as_one_of, drawn
+        from tfacct.reports.ranks import drawn
 
-        chart = drawn(memory_chart(as_one_of(chosen, mesh, dtype)[1], request, report), mesh)
+        chart = drawn(memory_chart(shard_models(chosen, mesh, dtype)[1], request, report), mesh)
     report = ask.explained(report, chosen, request, how, dtype=dtype, kv_dtype=kv_dtype)
     ask.show(report, output, picture, chart, how)
 
@@ -209,8 +211,9 @@ def kv(
     report = kv(chosen, request, dtype=dtype, contexts=contexts, mesh=mesh)
     chart = None
     if picture.plot is not None:
+        from tfacct.parallel.shard_model import shard_for_flops
         from tfacct.reports.charts_bytes import kv_chart
-        from tfacct.reports.ranks import as_one_runs, drawn
+        from tfacct.reports.ranks import drawn
 
-        chart = drawn(kv_chart(as_one_runs(chosen, mesh)[1], request, report), mesh)
+        chart = drawn(kv_chart(shard_for_flops(chosen, mesh)[1], request, report), mesh)
     ask.show(ask.explained(report, chosen, request, how, dtype=dtype), output, picture, chart, how)

@@ -62,7 +62,7 @@ def mesh(ranks: opt.Ranks | opt.Mesh) -> Mesh | None:
     """The mesh that the options name; None where they divide nothing."""
     if not given(ranks):
         return None
-    from tfacct.reports.ranks import mesh_of
+    from tfacct.parallel.mesh import mesh_of
 
     return mesh_of(**{name: getattr(value, "value", value) for name, value in vars(ranks).items()})
 
@@ -72,9 +72,9 @@ def of_one_rank(ranks: opt.Ranks) -> Mesh | None:
     found = mesh(ranks)
     if found is None:
         return None
-    from tfacct.reports.ranks import checked
+    from tfacct.parallel.mesh import checked_pass
 
-    return checked(found)
+    return checked_pass(found)
 
 
 def apart(option: str, others: Mapping[str, object]) -> None:

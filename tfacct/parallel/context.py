@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from tfacct.ledger.einsum import Axes, Letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul
+from tfacct.parallel.collectives import Collective, Kind, When, collective
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.sends import Collective, Kind, When, collective
 
 SUMMED = 32
 """Bits in which a ring sums the gradients of keys and values."""

@@ -12,8 +12,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, divided, rounded_up, size, whole_bytes
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import ACTIVE, EXPERTS, GATE, Matmul
+from tfacct.parallel.collectives import Collective, Over, When, collective, to_all
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.sends import Collective, Over, When, collective, to_all
 
 SLICE, RECEIVED = "Tsl", "Rx"
 """Tokens that a rank sends, those of all its sequences, and rows of tokens that the fullest rank receives."""

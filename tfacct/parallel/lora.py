@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from tfacct.ledger.einsum import Axes, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
+from tfacct.parallel.collectives import Collective, When, collective
+from tfacct.parallel.data_parallel import axis, filled
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.replicas import axis, filled
-from tfacct.parallel.sends import Collective, When, collective
 
 FORWARD: When = "forward"
 BACKWARD: When = "backward"

@@ -1,27 +1,126 @@
-"""What the stages of a pipeline send: the stream to the next one, its gradient back, and the sum of a tied table's
-gradients, which the first stage has and the last.
+"""Stages of a pipeline: which blocks each rank of `pp` has, its part of a ledger, and what it sends.
 
-Shoeybi et al., "Megatron-LM" (arXiv 1909.08053); Narayanan et al. (2104.04473), section 2.2;
+A stage sends the residual stream to the next one and its gradient back; the first and the last one sum the gradients of
+a tied embedding.
+
+Huang et al., "GPipe" (arXiv 1811.06965), section 2; Shoeybi et al., "Megatron-LM" (arXiv 1909.08053); Narayanan et al.
+(2104.04473), section 2.2: a rank may have several stages, every so many blocks, so that it waits less;
 torch.distributed.pipelining.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, NamedTuple
 
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger.einsum import Axes, whole_bytes
-from tfacct.ledger.groups import Ledger
+from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Parameter
-from tfacct.parallel.logits import AfterHead
+from tfacct.parallel.collectives import Collective, When, collective
 from tfacct.parallel.mesh import Mesh, check
-from tfacct.parallel.rules import collectives
-from tfacct.parallel.sends import Collective, When, collective
-from tfacct.parallel.shards import shard
-from tfacct.parallel.stages import Stage, blocks_in, microbatches, part, sorts, stages
+from tfacct.parallel.rules import AfterHead, collectives
+from tfacct.parallel.shard_shapes import shard
 
 ONCE = ("weights", "shared weights")
 """What is sent once in a step, however many microbatches it takes: sums of the gradients of all."""
+
+
+class Stage(NamedTuple):
+    """Blocks in a row, with the tables in front of them or the head behind, where they are the first or the last."""
+
+    blocks: range
+    first: bool
+    last: bool
+
+
+def blocks_in(ledger: Ledger) -> int:
+    """Number of blocks."""
+    return sum(len(group.numbers) for group in ledger.groups)
+
+
+def divided(blocks: int, parts: int) -> list[range]:
+    """Blocks of each stage: where they are not as many everywhere, the first stages have one more.
+
+    >>> divided(7, 3)
+    [range(0, 3), range(3, 5), range(5, 7)]
+    """
+    each, more = divmod(blocks, parts)
+    ends = [part * each + min(part, more) for part in range(parts + 1)]
+    return [range(*pair) for pair in pairwise(ends)]
+
+
+def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
+    """The stages of each rank of `pp`, its first one first. Raises UsageError for more stages than blocks."""
+    parts = mesh.pp * mesh.chunks
+    if parts > blocks:
+        said = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
+        raise UsageError(f"{said} does not divide L = {blocks:,} (blocks)", f"at most {blocks // mesh.chunks:,} ranks")
+    every = [Stage(own, number == 0, number == parts - 1) for number, own in enumerate(divided(blocks, parts))]
+    return [every[rank :: mesh.pp] for rank in range(mesh.pp)]
+
+
+def part(ledger: Ledger, own: Sequence[Stage]) -> Ledger:
+    """The lines that some stages run."""
+    key = "part", *own
+    if key not in ledger.known:
+        instead = None if ledger.instead is None else part(ledger.instead, own)
+        ledger.known[key] = Ledger(tuple(_groups(ledger, own)), instead)
+    found: Ledger = ledger.known[key]
+    return found
+
+
+def _groups(ledger: Ledger, own: Sequence[Stage]) -> Iterator[Group]:
+    behind = False
+    for group in ledger.groups:
+        if group.numbers:
+            behind = True
+            numbers = [number for stage in own for number in _within(group, stage)]
+            if numbers:
+                yield replace(group, count=len(numbers), numbers=numbers)
+        elif any(stage.last if behind else stage.first for stage in own):
+            yield group
+
+
+def _within(group: Group, stage: Stage) -> Sequence[int]:
+    """Numbers of a group's blocks that are in a stage."""
+    numbers = group.numbers
+    return numbers[bisect_left(numbers, stage.blocks.start) : bisect_left(numbers, stage.blocks.stop)]
+
+
+def sorts(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
+    """Ranks whose stages hold as much as one another's: blocks of each kind, tables, the head."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for rank, own in enumerate(every):
+        counts = (len(_within(group, stage)) for group in ledger.groups for stage in own)
+        found.setdefault((*counts, own[0].first, own[-1].last), []).append(rank)
+    return found
+
+
+def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
+    """Number of microbatches of a pass. Raises UsageError where they do not divide the batch, or do not go with the
+    schedule."""
+    batch = int(at["B"])
+    count = mesh.microbatches or (batch if train else 1)
+    if batch % count:
+        said = f"{option('microbatches', count)} does not divide a batch of {batch:,}"
+        raise UsageError(said, f"give a multiple: {option('batch', -(-batch // count) * count)}")
+    if train and mesh.chunks > 1 and count % max(1, count // mesh.pp):
+        said = f"{option('schedule', 'interleaved')} takes microbatches in rounds of {mesh.pp:,} or more"
+        raise UsageError(f"{said}, and {count:,} are no whole number of them", f"give a multiple of {mesh.pp:,}")
+    return count
+
+
+def ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
+    """The ledger of each rank of `pp`."""
+    if mesh.pp == 1:
+        return [ledger]
+    return [part(ledger, own) for own in stages(blocks_in(ledger), mesh)]
 
 
 def in_pipeline(
@@ -103,3 +202,27 @@ def _summed(table: Parameter, axes: Axes, mesh: Mesh, bits: int) -> Collective:
     """The all-reduce of the gradient of a table that two stages have."""
     size = whole_bytes(shard(table, axes, mesh).elements, bits)
     return collective(table.path, "all-reduce", "pp", "backward", "shared weights", 1, size, 2, "L")
+
+
+BUBBLE = {
+    "gpipe": "(P − 1)/M",
+    "1f1b": "(P − 1)/M",
+    "interleaved": "(P − 1)/(V · M)",
+    "zero-bubble": "(P − 1) · (F + B − W)/(M · (F + B + W))",
+}
+"""Time that a stage waits, over the time that it computes: P stages, M microbatches, V stages of a rank. F, B and W:
+time of a forward pass, of the gradients of what is read, and of those of weights."""
+
+
+def bubble(mesh: Mesh, times: int) -> Fraction | None:
+    """The ratio of the formula; None where times stand in it."""
+    if mesh.schedule == "zero-bubble":
+        return None
+    return Fraction(mesh.pp - 1, times * mesh.chunks)
+
+
+def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
+    """How long stages wait, as in the JSON: a formula, and its value where no time stands in it."""
+    ratio = bubble(mesh, times) if train else None
+    said = BUBBLE[mesh.schedule] if train else None
+    return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}

@@ -1,22 +1,31 @@
-"""What one rank sends: the three rules over the products of a ledger, and over its weights."""
+"""What one rank sends: the three rules over the products of a ledger, its logits, and its weights.
+
+Logits are gathered, or a loss is computed of them where they are. Shoeybi et al., "Megatron-LM" (arXiv 1909.08053),
+section 3: the loss is fused with the head's product, so that numbers of tokens are sent in place of logits. torch's
+loss_parallel sends the same three.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeGuard
+from typing import Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
+from tfacct.parallel.collectives import Collective, Kind, Of, When, collective
 from tfacct.parallel.context import of_context
+from tfacct.parallel.data_parallel import of_replicas
 from tfacct.parallel.experts import between, of_experts
-from tfacct.parallel.logits import AfterHead, of_logits
 from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, lives, over_heads, size_of
-from tfacct.parallel.replicas import of_replicas
-from tfacct.parallel.sends import Collective, Kind, Of, When, collective
-from tfacct.parallel.shards import gathered, trained
+from tfacct.parallel.shard_shapes import gathered, trained
 
+AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
+LOSS_BITS = 32
+"""Width of the numbers of a loss: logits are cast to fp32 for it."""
+OF_LOSS = ("max", "sum", "target")
+"""What a token's loss needs of all ranks: its largest logit, the sum of exponentials, and the logit of its target."""
 LATENTS = frozenset(("R", "Rq", "Rs"))
 """Letters of latents, of which keys, values and queries of all heads are made."""
 
@@ -49,7 +58,7 @@ def collectives(
         found += _of_group(group, mesh, at, bits, train, modules or {}, lookups)
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
-    found += of_logits(ledger, mesh, at, bits, after)
+    found += _of_logits(ledger, mesh, at, bits, after)
     if mesh.sharers > 1 or mesh.copies > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced or bits)
     if mesh.replicas > 1 and train:
@@ -209,6 +218,28 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
                     yield parameter.path, letters(line.spec), parameter.axes
         elif isinstance(line, Table) and not _looks_up(line):
             yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
+
+
+def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead) -> Iterator[Collective]:
+    """Collectives of logits that `tp` divides. The gradients of gathered ones are not sent: each rank takes its own,
+    and so it is with those of a divided loss."""
+    for group in ledger.groups if mesh.tp > 1 and after != "divided" else ():
+        axes = group.bound(at)
+        for line in group.lines:
+            if not isinstance(line, Matmul) or line.weight_axes() is None:
+                continue
+            letter = next((axis for axis in line.einsum.out if lives(axis) == VOCABULARY), None)
+            if letter is None:
+                continue
+            tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != letter))
+            if after == "gathered":
+                result = whole_bytes(tokens * mesh.tp * mesh.share(letter, axes[letter]), bits)
+                yield collective(line.path, "all-gather", "tp", "forward", "logits", group.count, result, mesh.tp, "V")
+            for name in OF_LOSS if after == "loss" else ():
+                result = whole_bytes(tokens, LOSS_BITS)
+                yield collective(
+                    f"loss.{name}", "all-reduce", "tp", "forward", "logits", group.count, result, mesh.tp, "V"
+                )
 
 
 def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int) -> Iterator[Collective]:

@@ -31,6 +31,6 @@ def layout(budget: MemoryLimit | None, mesh: Mesh | None, ranks: int, *, trainin
     if mesh is not None:
         budget.checked_for(ranks)
         return mesh
-    from tfacct.reports.ranks import mesh_of
+    from tfacct.parallel.mesh import mesh_of
 
     return mesh_of(fsdp=budget.count) if training else mesh_of(tp=budget.count)

@@ -10,20 +10,19 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.parallel.checks import checked
-from tfacct.parallel.logits import AfterHead
-from tfacct.parallel.mesh import LIVES, Mesh, lives, padded
-from tfacct.parallel.sends import Collective
-from tfacct.parallel.shards import stored_elements
-from tfacct.parallel.stages import microbatches
-from tfacct.parallel.verified import TORCH_PLAN
+from tfacct.parallel.collectives import Collective
+from tfacct.parallel.mesh import LIVES, Mesh, checked, facts, lives, padded
+from tfacct.parallel.model_collectives import stage_collectives
+from tfacct.parallel.pipeline import ledgers, microbatches, waits_facts
+from tfacct.parallel.rules import AfterHead
+from tfacct.parallel.shard_shapes import stored_elements
+from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes, supported_on
+from tfacct.parallel.verified import verified
 from tfacct.reports import compose, counting
-from tfacct.reports.counting import LeftOut
-from tfacct.reports.mesh import DTYPES, by_stage, check_rows, check_ruled, facts, uneven
-from tfacct.reports.pipes import check_step, division, ledgers, of_parts, of_units, waits, waits_facts
-from tfacct.reports.unruled import encodes
+from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
 _OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
@@ -68,9 +67,7 @@ def comms(
     if not train and request.tokens is None and any(subject.keeps for subject in subjects):
         request = replace(request, decode=True)
         subjects, encoders = counting.steppable(subjects, request)
-    subjects, every, left_out = counting.on_a_mesh(
-        subjects, lambda subject: _of(subject, request, mesh, train, name, ends)
-    )
+    subjects, every, left_out = supported_on(subjects, lambda subject: _of(subject, request, mesh, train, name, ends))
     alone = len(subjects) == 1
     who = f"{compose.name_of(subjects[0])}: what" if alone else "What"
     rows = _table(every[0]) if alone else _several(subjects, every)
@@ -155,14 +152,14 @@ def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
 
 
 def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> Counted:
-    check_ruled(subject, mesh, train=train)
+    check_mesh(subject, mesh, train=train)
     if train:
         _check_order(subject, mesh)
     work = counting.workload(subject, request)
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
         bits = units.dtype_bits(dtype)
-        every = by_stage(subject, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
+        every = stage_collectives(subject, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
     except UsageError as error:
         error.message = f"{subject.name}: {error.message}"
         raise
@@ -174,7 +171,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         raise UsageError(
             said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
         )
-    if subject.family not in TORCH_PLAN:
+    if not verified(subject.family, "torch_plan"):
         check_rows(subject, mesh)
     stored = [stored_elements(own, mesh) for own in ledgers(subject.ledger, mesh)]
     return Counted(work, lines, max(stored), subject.parameters, sizes, stored)

@@ -9,10 +9,10 @@ from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.families import CUSTOM, config_class
 from tfacct.ledger.workload import Request, new_tokens
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import counting, records
-from tfacct.reports.counting import LeftOut
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed

@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import log
 from typing import Any
 
-from tfacct.accounts.metrics import Point, active_params_of
+from tfacct.accounts.metrics import Point
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -86,7 +86,7 @@ def budget(
     best = compute_optimal.parameters(flops or 1, ratio)
     own = model or _nearest(family, best)
     point = _point(own, ctx)
-    size, each = int(active_params_of(point)), float(flops_per_token(point))
+    size, each = int(point.active_params()), float(flops_per_token(point))
     if flops is None:
         asked = tokens / size if tokens is not None else ratio
         lines = [_trained(value, size, each) for value in sorted({*RATIOS, asked})]

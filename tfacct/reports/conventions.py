@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tfacct.accounts.metrics import Metric
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric
 from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
@@ -181,12 +181,12 @@ def _of_products(metrics: Sequence[Metric]) -> bool:
 
 
 def _moved(metrics: Sequence[Metric]) -> bool:
-    return any(metric.name in counting.MOVED for metric in metrics)
+    return any(metric.name in MEMORY_TRAFFIC for metric in metrics)
 
 
 def _kept(metrics: Sequence[Metric]) -> bool:
     others = (metric for metric in metrics if metric.unit == "bytes" and not metric.of_step)
-    return any(metric.name not in counting.MOVED for metric in others)
+    return any(metric.name not in MEMORY_TRAFFIC for metric in others)
 
 
 def _weighed(metrics: Sequence[Metric]) -> bool:

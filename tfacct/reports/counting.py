@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from tfacct.accounts.metrics import Metric, Point
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
 from tfacct.architecture.parts import Patches
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option, setting, spelled
+from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel, assumed
 from tfacct.loading.published import published
 
@@ -23,37 +24,9 @@ if TYPE_CHECKING:
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
 
-Found = TypeVar("Found")
-
 DEFAULT_DTYPE = "bf16"
-SHOWN = 12
-"""Names of models that are left out on one line of the terminal."""
 
 
-@record
-class LeftOut:
-    """Models that a comparison goes without, and why. `advice`: what would take them in."""
-
-    models: tuple[str, ...]
-    why: str
-    advice: str = ""
-
-    @property
-    def hint(self) -> str:
-        """For the person at the terminal."""
-        few, more = self.models[:SHOWN], len(self.models) - SHOWN
-        others = f" and {more:,} more, which {spelled('--json', 'models_left_out')} names" if more > 0 else ""
-        said = f"left out: {', '.join(few)}{others} ({self.why})"
-        return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
-
-    @staticmethod
-    def of(subjects: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
-        """These models, where there are any."""
-        return [LeftOut(tuple(subject.name for subject in subjects), why, advice)] if subjects else []
-
-
-MOVED = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
-"""Metrics of the traffic, not of what is kept."""
 WEIGHED = ("weights_bytes", "total_bytes")
 """Metrics of what weights take."""
 
@@ -115,18 +88,18 @@ class Counting:
         """The model at a workload, or each stage of it. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:
             raise whole_sequences("train")
-        if (self.masked or self.train) and any(metric.name in MOVED for metric in metrics):
+        if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
             others = f"{option('masked')} and {option('train')}"
             raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
         _, cached = dtypes(self.dtype, self.kv_dtype)
-        weighed = any(metric.name in (*WEIGHED, *MOVED) for metric in metrics)
+        weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
         weights = self._weights(subject, weighed=weighed)
         step = self._step(subject, work, metrics)
         point = Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
         apart = [metric for metric in metrics if not metric.of_step]
         if self.mesh is None or not apart:
             return [point]
-        from tfacct.reports.computed import points_of
+        from tfacct.parallel.rank_flops import points_of
 
         return points_of(subject, point, apart, self.mesh, self.dtype)
 
@@ -361,24 +334,6 @@ def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tupl
         alike.setdefault(said, []).append(name)
     advice = f"give another {option('dtype')}"
     return [subject for subject, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
-
-
-def on_a_mesh(
-    subjects: Sequence[LoadedModel], count: Callable[[LoadedModel], Found]
-) -> tuple[list[LoadedModel], list[Found], list[LeftOut]]:
-    """The models that a mesh fits, what is counted of each, and the other models. Raises TfacctError where none is
-    left."""
-    found: list[tuple[LoadedModel, Found]] = []
-    refused: list[tuple[LoadedModel, TfacctError]] = []
-    for subject in subjects:
-        try:
-            found.append((subject, count(subject)))
-        except TfacctError as error:
-            refused.append((subject, error))
-    if not found:
-        raise refused[0][1]
-    left_out = LeftOut.of([subject for subject, _ in refused], "the mesh does not fit; ask for one to read why")
-    return [subject for subject, _ in found], [each for _, each in found], left_out
 
 
 GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import counting
-from tfacct.reports.ranks import mesh_of
 from tfacct.reports.train import train
 from tfacct.training.layouts import sent_bytes
 from tfacct.training.memory import training_memory

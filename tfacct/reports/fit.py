@@ -15,9 +15,9 @@ from tfacct.loading import devices
 from tfacct.loading.links import Links
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
+from tfacct.parallel.support import CutError
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.budget import Budget, of_device
-from tfacct.reports.mesh import CutError
 from tfacct.reports.placed import Placed, gathered_notes, head_divisors, put, undivided, unlowered
 
 MOST = 1024

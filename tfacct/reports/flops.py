@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tfacct.accounts.metrics import Point, Recompute, active_params_of, attention_overtakes, params_of, rule_of_thumb
+from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of, rule_of_thumb
 from tfacct.architecture.parts import Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -20,12 +20,12 @@ from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import cells, compose, conventions, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
-from tfacct.reports.counting import LeftOut
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -81,7 +81,7 @@ class Counted:
 
     @property
     def active_params(self) -> int:
-        return int(active_params_of(self._dealt))
+        return int(self._dealt.active_params())
 
     @property
     def active(self) -> bool:
@@ -106,8 +106,11 @@ class Counted:
     @property
     def _dealt(self) -> Point:
         """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
-        mesh = self.mesh
-        return self.point if mesh is None else replace(self.point, mesh=replace(mesh, cp=1, ulysses=1))
+        if self.mesh is None:
+            return self.point
+        from tfacct.parallel.rank_flops import RankPoint
+
+        return RankPoint.of(self.point, replace(self.mesh, cp=1, ulysses=1))
 
     @property
     def point(self) -> Point:
@@ -177,13 +180,18 @@ def flops(
         work = counting.workload(model, request)
         return Counted(model, work, _products(model.ledger, work, masked, recompute), train, masked, recompute)
 
-    counted, unfit = _counted(models, mesh, count, lambda model: ranks.as_one_runs([model], mesh)[1][0])
+    def shard(model: LoadedModel) -> LoadedModel:
+        from tfacct.parallel.shard_model import shard_for_flops
+
+        return shard_for_flops([model], mesh)[1][0]
+
+    counted, unfit = _counted(models, mesh, count, shard)
     if recompute == "attention" and not any(one.recomputed for one in counted):
         raise UsageError(f"{counted[0].model.name} has no attention that could run again")
     if train and any(one.work.tokens != one.work.context for one in counted):
         raise whole_sequences("train")
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
-    what += f" of one of {ranks.count(mesh):,} ranks" if mesh else ""
+    what += ranks.of_one(mesh)
     models = [one.model for one in counted]
     who = f"{compose.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
     again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
@@ -226,13 +234,15 @@ def traffic(
         work = counting.workload(model, request)
         return Counted(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
 
-    def on_rank(model: LoadedModel) -> LoadedModel:
-        return ranks.as_one_of([model], mesh, dtype)[1][0]
+    def shard(model: LoadedModel) -> LoadedModel:
+        from tfacct.parallel.shard_model import shard_models
 
-    counted, unfit = _counted(models, mesh, count, on_rank)
+        return shard_models([model], mesh, dtype)[1][0]
+
+    counted, unfit = _counted(models, mesh, count, shard)
     models = [one.model for one in counted]
     who = f"{compose.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
-    what = f"moved on one of {ranks.count(mesh):,} ranks" if mesh else "moved"
+    what = f"moved{ranks.of_one(mesh, 'on')}"
     about = [About([one], request, dtype=dtype, stored=stored) for one in counted]
     return compose.report(
         "flops",
@@ -269,7 +279,7 @@ def _check_options(
     if by not in get_args(By):
         raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
     if pointwise and mesh is not None:
-        from tfacct.reports.computed import check_elements
+        from tfacct.parallel.rank_flops import check_elements
 
         check_elements(mesh)
     if pointwise and (by != "line" or len(models) > 1):
@@ -296,24 +306,26 @@ def _counted(
     models: Sequence[LoadedModel],
     mesh: Mesh | None,
     count: Callable[[LoadedModel], Counted],
-    on_rank: Callable[[LoadedModel], LoadedModel],
+    shard: Callable[[LoadedModel], LoadedModel],
 ) -> tuple[list[Counted], list[LeftOut]]:
     """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
     that the mesh does not fit."""
     if mesh is None:
         return [count(model) for model in models], []
-    from tfacct.reports import computed
+    from tfacct.parallel.rank_flops import on_rank
+    from tfacct.parallel.shard_model import stages_of
+    from tfacct.parallel.support import supported_on
 
     def of(model: LoadedModel) -> Counted:
         whole = count(model)
         found = []
-        for stage, own in ranks.stages_of(on_rank(model), mesh):
+        for stage, own in stages_of(shard(model), mesh.pp):
             one = count(own)
-            products = computed.on_rank(own, one.products, mesh, one.work, masked=one.masked)
+            products = on_rank(own, one.products, mesh, one.work, masked=one.masked)
             found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))
         return max(found, key=lambda one: one.total if one.how is None else one.moved.moved)
 
-    _, found, left_out = counting.on_a_mesh(models, of)
+    _, found, left_out = supported_on(models, of)
     return found, left_out
 
 

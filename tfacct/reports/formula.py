@@ -32,16 +32,15 @@ from tfacct.ledger.workload import (
 )
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
-from tfacct.parallel.checks import check_sequence
-from tfacct.parallel.mesh import Mesh, divisors, lives, padded, place, replicated
+from tfacct.parallel.mesh import Mesh, check_sequence, checked_pass, divisors, lives, padded, place, replicated
+from tfacct.parallel.rank_flops import cached_tokens
 from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
+from tfacct.parallel.shard_model import on_ranks
+from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
 from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.counting import Counting
-from tfacct.reports.mesh import check_divided, check_ruled, check_sizes, gathers_heads
-from tfacct.reports.one_rank import on_ranks
-from tfacct.reports.pipes import check_axes
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula
@@ -280,9 +279,9 @@ def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | 
         if work is None or numbers["cp"] is None:
             work = Workload(2 * mesh.pieces, 2 * mesh.pieces)
         if of == "kv":
-            one_rank.kept(model, mesh, work)
+            cached_tokens(model, mesh, work)
         else:
-            from tfacct.reports.computed import check_parts
+            from tfacct.parallel.rank_flops import check_parts
 
             check_parts(model, mesh, work)
 
@@ -291,10 +290,10 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
     """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
     a batch do not share evenly."""
     tp, ep = numbers.get("tp", 1), numbers["ep"]
-    one_rank.checked(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
+    checked_pass(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
     if not any(ACTIVE in group.axes for group in model.ledger.groups):
         raise ConfigError(f"{model.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
-    check_ruled(model, Mesh(ep=ep or EXAMPLE), train=False)
+    check_mesh(model, Mesh(ep=ep or EXAMPLE), train=False)
     if ep is not None:
         on_ranks([model], tp or 1, ep)
     active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
@@ -309,13 +308,13 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
         said = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads together, which is"
         raise ConfigError(f"{said} not written in letters", "`tfacct flops`, `params` and `kv` count it")
     if number is None:
-        check_ruled(model, Mesh(2), train=False)
+        check_mesh(model, Mesh(2), train=False)
         return
     mesh = Mesh(number, ep=ep)
     if ep > 1:
         check_sizes(model, mesh, {})
     else:
-        check_divided(model, mesh)
+        check_shardable(model, mesh)
     uneven = [("K", heads) for heads in replicated(model.ledger, mesh)] + padded(model.ledger, mesh)
     if uneven:
         named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)

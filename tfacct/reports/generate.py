@@ -14,11 +14,11 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import cells, compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import LeftOut
 
 
 @record

@@ -19,6 +19,8 @@ from tfacct.ledger.storage import Width, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Table
+from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
+from tfacct.parallel.shard_model import shard_for_flops, stages_of
 from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports import latent_attention as latent
 
@@ -47,13 +49,13 @@ def kv(
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    undivided, subjects, unfit = ranks.as_one_runs(subjects, mesh)
+    undivided, subjects, unfit = shard_for_flops(subjects, mesh)
     fullest = [_fullest(subject, mesh, request, cached, contexts) for subject in subjects]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
     if mesh is not None:
         whole = (_facts(subject, request, cached, contexts) for subject in undivided)
         facts = tuple(_beside(fact, of, mesh) for fact, of in zip(facts, whole, strict=True))
-    alone, on = len(subjects) == 1, f" on one of {ranks.count(mesh):,} ranks" if mesh else ""
+    alone, on = len(subjects) == 1, ranks.of_one(mesh, "on")
     table = (
         _one(subjects[0], facts[0], request, cached, mesh) if alone else _several(subjects, facts, contexts is not None)
     )
@@ -152,11 +154,11 @@ def _facts(
 
     def here(context: int) -> dict[str, Any]:
         at = replace(work, context=context)
-        return {**_at(sides, ranks.kept(subject, mesh, at), cached), "keys": context}
+        return {**_at(sides, cached_tokens(subject, mesh, at), cached), "keys": context}
 
     by_context = [here(context) for context in shown]
     kept = width(cached)
-    own = cache_bytes(subject.ledger, ranks.part(mesh, replace(work, source=0)).axes(), kept)
+    own = cache_bytes(subject.ledger, rank_tokens(mesh, replace(work, source=0)).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
@@ -166,7 +168,7 @@ def _facts(
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
         "kv_cache_bytes_without_windows": unwindowed_cache_bytes(
-            subject.ledger, ranks.kept(subject, mesh, replace(work, context=shown[-1])).axes(), kept
+            subject.ledger, cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
         ),
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
@@ -180,7 +182,7 @@ def _fullest(
     """The stage of a model that keeps most at the last context, and its facts."""
     found = [
         (own, _facts(own, request, cached, contexts, mesh) | ranks.stage_facts(mesh, number))
-        for number, own in ranks.stages_of(subject, mesh)
+        for number, own in stages_of(subject, 1 if mesh is None else mesh.pp)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
@@ -203,9 +205,9 @@ def _of_ranks(undivided: Sequence[LoadedModel], facts: Sequence[dict[str, Any]],
 def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
     """Which heads a rank has."""
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.mesh import gathers_heads, uneven
+    from tfacct.parallel.support import gathers_heads
 
-    said = uneven(undivided, Mesh(tp))
+    said = ranks.uneven(undivided, Mesh(tp))
     gathered = [one.name for one in undivided if gathers_heads(one)]
     if gathered and len(undivided) > 1:
         said.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
@@ -300,7 +302,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
-    at, kept = ranks.part(mesh, counting.workload(subject, request)).axes(), width(cached)
+    at, kept = rank_tokens(mesh, counting.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}

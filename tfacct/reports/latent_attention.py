@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfacct.accounts.metrics import Metric, Point, flops_of
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point, flops_of
 from tfacct.architecture.parts import LatentAttention, MlaMode
 from tfacct.base import units
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.counting import MOVED
 
 HOW: dict[MlaMode, str] = {
     "expanded": "the latent is kept, and the keys and values of the whole context are rebuilt from it in every step,"
@@ -86,7 +85,7 @@ def notes(
     steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
 ) -> list[str]:
     """Forms that several steps run, where a metric depends on it."""
-    if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MOVED for metric in metrics):
+    if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
     steps = list(steps)
     said = dict.fromkeys(one for subject, work in steps if (one := chosen(subject, work, masked=masked)))

@@ -19,12 +19,12 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, divisors, replicated
-from tfacct.parallel.stages import microbatches
-from tfacct.parallel.verified import TORCH_PLAN
-from tfacct.reports import mesh as meshes
-from tfacct.reports import pipes
-from tfacct.reports.meshes_tried import served, trained
-from tfacct.reports.ranks import as_one_has_them, stages_of
+from tfacct.parallel.model_collectives import model_collectives
+from tfacct.parallel.pipeline import microbatches
+from tfacct.parallel.search import served, trained
+from tfacct.parallel.shard_model import shard_weights, stages_of
+from tfacct.parallel.support import DTYPES, check_axes
+from tfacct.parallel.verified import verified
 from tfacct.training import layouts
 from tfacct.training.memory import TrainingMemory
 from tfacct.training.recipe import Recipe
@@ -79,20 +79,20 @@ def search_serving(
     """Divisions of a model that is served: copies of so many ranks, each with its part of the batch; what a rank sends
     for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
     stored = model.storage(dtype)
-    sends = units.dtype_bits(stored.name if stored.name in meshes.DTYPES else "bf16")
+    sends = units.dtype_bits(stored.name if stored.name in DTYPES else "bf16")
     fitting, larger, skipped = list[Candidate](), list[Candidate](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
     for mesh in served(model, devices):
         key = mesh.tp, mesh.ep
         try:
             if key not in ranked:
-                ranked[key] = as_one_has_them([model], mesh.tp, dtype, mesh.ep)[0]
+                ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
             if mesh.pp > 1:
-                pipes.check_axes(model, mesh)
+                check_axes(model, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
             step = (replace(own, tokens=1, new_source=0) if model.keeps else own).axes()
             alone = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
-            sent = sum(each.sent for each in meshes.calls(model, alone, step, sends)) if alone.ranks > 1 else 0
+            sent = sum(each.sent for each in model_collectives(model, alone, step, sends)) if alone.ranks > 1 else 0
         except TfacctError as error:
             skipped.append(_said(model, error))
             continue
@@ -123,7 +123,7 @@ class TrainingSearch:
     def __init__(self, model: LoadedModel, recipe: Recipe, work: Workload, budget: int) -> None:
         self.model, self.recipe, self.work, self.budget = model, recipe.for_model(model), work, budget
         self.heads = max((part.heads for part in model.architecture.attentions), default=1)
-        self.pads = model.family in TORCH_PLAN
+        self.pads = verified(model.family, "torch_plan")
         self.unsupported: dict[tuple[RankShape, int, int, int, int, int], str | None] = {}
         self.ranks: dict[tuple[int, int], LoadedModel] = {}
         self.whys: dict[tuple[int, int], str | None] = {}

@@ -25,7 +25,9 @@ from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, Report, Row, Table
-from tfacct.parallel.verified import TORCH_PLAN
+from tfacct.parallel.mesh import mesh_of, ranks_of
+from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
+from tfacct.parallel.shard_model import shard_models, stages_of
 from tfacct.reports import cells, compose, counting, pages, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
 from tfacct.reports.sentences import storage_notes
@@ -65,11 +67,11 @@ def memory(
     left_out += unpaged
     stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
-    if len(subjects) == 1 and fit is not None and fit.count > 1 and mesh == ranks.mesh_of(tp=fit.count):
+    if len(subjects) == 1 and fit is not None and fit.count > 1 and mesh == mesh_of(tp=fit.count):
         from tfacct.reports.placed import check_heads
 
         check_heads(subjects[0], fit.count)
-    undivided, subjects, unfit = ranks.as_one_of(subjects, mesh, dtype)
+    undivided, subjects, unfit = shard_models(subjects, mesh, dtype)
     left_out += unfit
     pairs = zip(undivided, subjects, strict=True)
     fullest = [_fullest(whole, one, mesh, request, dtype, cached, fit) for whole, one in pairs]
@@ -85,7 +87,7 @@ def memory(
     instead = ""
     if fit is not None and len(facts) == 1 and nothing_fits(facts[0]):
         instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
-    count = ranks.count(mesh)
+    count = ranks_of(mesh)
     if len(subjects) == 1:
         table = _one(facts[0], _row(subjects[0]))
         title = f"{compose.name_of(subjects[0])}: memory{f' of one of {count:,} ranks' if mesh else ''}"
@@ -118,10 +120,9 @@ def memory(
 
 
 def _padded(undivided: Sequence[LoadedModel], ranked: Sequence[LoadedModel], dtype: str | None) -> dict[str, None]:
-    from tfacct.reports.mesh import padded_blocks
 
     both = zip(undivided, ranked, strict=True)
-    return dict.fromkeys(note for whole, one in both for note in padded_blocks(whole, one, dtype))
+    return dict.fromkeys(note for whole, one in both for note in ranks.padded_blocks(whole, one, dtype))
 
 
 def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> None:
@@ -228,7 +229,7 @@ def _facts(
     """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
     them. `whole`: the model that the rank's stage is a part of."""
     work = counting.workload(subject, request)
-    own = ranks.kept(subject, mesh, work)
+    own = cached_tokens(subject, mesh, work)
     lines = _lines(subject, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
@@ -263,8 +264,9 @@ def _fullest(
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
     found = []
-    whole = ranks.stages_of(undivided, mesh)
-    for (number, own), (_, all_of_it) in zip(ranks.stages_of(subject, mesh), whole, strict=True):
+    pp = 1 if mesh is None else mesh.pp
+    whole = stages_of(undivided, pp)
+    for (number, own), (_, all_of_it) in zip(stages_of(subject, pp), whole, strict=True):
         shards = None if mesh is None or mesh.fsdp == 1 else _shards(all_of_it, mesh, dtype)
         facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards, undivided)
         found.append((own, facts | ranks.stage_facts(mesh, number)))
@@ -277,16 +279,17 @@ def _fullest(
 
 def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
     """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
-    from tfacct.parallel.checks import check_experts
-    from tfacct.parallel.shards import shard
-    from tfacct.reports.mesh import DTYPES, check_rows
+    from tfacct.parallel.mesh import check_experts
+    from tfacct.parallel.shard_shapes import shard
+    from tfacct.parallel.support import DTYPES, check_rows
+    from tfacct.parallel.verified import verified
 
     check_experts(mesh)
     if (name := subject.storage(dtype).name) not in DTYPES:
         raise UsageError(
             f"{subject.name}: weights in {name} are not divided by {option('fsdp')}", option("dtype", "bf16")
         )
-    if subject.family not in TORCH_PLAN:
+    if not verified(subject.family, "torch_plan"):
         check_rows(subject, mesh)
     found: dict[str, int] = {}
     for tensor in subject.ledger.tensors():
@@ -309,7 +312,7 @@ def _fit(
     room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
 
     def cache(context: int, batch: int) -> int:
-        at = ranks.part(mesh, replace(work, context=context, batch=batch)).axes()
+        at = rank_tokens(mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
     def most(context: int) -> int:
@@ -366,15 +369,15 @@ def _instead(
 
     def fits(stored: str | None, budget: Budget, on: Mesh | None) -> bool:
         try:
-            (whole,), (one,), _ = ranks.as_one_of([subject], on, stored)
+            (whole,), (one,), _ = shard_models([subject], on, stored)
             return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
         except TfacctError:
             return False
 
     ways = []
-    if fit.device is not None and mesh == ranks.mesh_of(tp=fit.count):
+    if fit.device is not None and mesh == mesh_of(tp=fit.count):
         counts = (n for n in head_divisors(subject) if n > fit.count and fit.device.links.known(n))
-        count = next((n for n in counts if fits(dtype, replace(fit, count=n), ranks.mesh_of(tp=n))), None)
+        count = next((n for n in counts if fits(dtype, replace(fit, count=n), mesh_of(tp=n))), None)
         ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
     narrow = next((name for name in NARROWER if fits(name, fit, mesh)), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]

@@ -14,8 +14,8 @@ from tfacct.base.spelling import option
 from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.counting import LeftOut
 
 LARGEST = 1 << 20
 """No page is larger, in tokens."""

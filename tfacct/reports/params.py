@@ -13,14 +13,13 @@ from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.described import WITNESSES
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.shards import shard, stored_elements
-from tfacct.parallel.verified import TORCH_PLAN
+from tfacct.parallel.shard_shapes import shard, stored_elements
 from tfacct.reports import cells, compose, ranks, sentences
 from tfacct.reports.cells import stored
-from tfacct.reports.counting import LeftOut, on_a_mesh
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -63,14 +62,12 @@ PADS = "A tensor whose rows fsdp does not divide is padded."
 def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     if mesh is None:
         return []
-    from tfacct.reports.mesh import uneven
-    from tfacct.reports.pipes import division, of_parts
 
-    staged = [division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
+    staged = [ranks.division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
     told = ON_RANKS if len(subjects) == 1 else OF_SEVERAL
-    said = [*uneven(subjects, mesh), *staged, f"{told} {PADS}" if mesh.fsdp > 1 else told]
+    said = [*ranks.uneven(subjects, mesh), *staged, f"{told} {PADS}" if mesh.fsdp > 1 else told]
     if mesh.fsdp > 1 and mesh.parts > 1:
-        return [*said, *of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
+        return [*said, *ranks.of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
     return [*said, *ranks.idle(mesh, "sp", "cp")]
 
 
@@ -80,17 +77,18 @@ def _of_ranks(mesh: Mesh | None) -> str:
 
 def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
     """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
-    from tfacct.reports.mesh import check_rows, check_ruled, check_sizes
+    from tfacct.parallel.support import check_mesh, check_rows, check_sizes, supported_on
+    from tfacct.parallel.verified import verified
 
     alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
 
     def check(subject: LoadedModel) -> None:
-        check_ruled(subject, alone)
+        check_mesh(subject, alone)
         check_sizes(subject, alone, {})
-        if subject.family not in TORCH_PLAN:
+        if not verified(subject.family, "torch_plan"):
             check_rows(subject, mesh)  # which ranks of fsdp divide with those of cp
 
-    found, _, others = on_a_mesh(subjects, check)
+    found, _, others = supported_on(subjects, check)
     return found, others
 
 
@@ -130,7 +128,7 @@ def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
-    from tfacct.reports.mesh import facts as mesh_facts
+    from tfacct.parallel.mesh import facts as mesh_facts
 
     tensors, fullest = stored(subject.ledger.tensors()), _fullest(subject, mesh)
     total = sum(_in_all(tensor) for tensor in tensors)
@@ -193,7 +191,7 @@ def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
 def _fullest(subject: LoadedModel, mesh: Mesh | None) -> _Fullest | None:
     if mesh is None:
         return None
-    from tfacct.reports.pipes import ledgers
+    from tfacct.parallel.pipeline import ledgers
 
     every = ledgers(subject.ledger, mesh)
     held = [stored_elements(own, mesh) for own in every]

@@ -131,7 +131,7 @@ def put(
         )
     split = Split(count, 1, ep)
     if count > 1:
-        from tfacct.reports.mesh import check_shares
+        from tfacct.parallel.support import check_shares
 
         each = (share(one.parameter, one.axes, split, one.experts) for one in subject.ledger.tensors())
         check_shares(subject, dtype, each, storage)
@@ -213,7 +213,7 @@ def check_room(one: Placed, context: int, sequences: int, memory: Budget) -> Non
 
 def gathered_notes(subject: LoadedModel, count: int) -> list[str]:
     """How devices divide a cache whose keys are normed over all heads together, for transformers' plan divides none."""
-    from tfacct.reports.mesh import gathers_heads
+    from tfacct.parallel.support import gathers_heads
 
     if count == 1 or not gathers_heads(subject):
         return []

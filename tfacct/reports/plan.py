@@ -18,9 +18,9 @@ from tfacct.ledger.workload import Request, Workload, check_size, whole_sequence
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.support import unsupported_part
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.layout_search import Candidate, SearchResult, search_serving, search_training
-from tfacct.reports.unruled import unruled
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -129,7 +129,7 @@ def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, tried:
     why = None if recipe is None else refusal(model, recipe)
     if why is not None:
         return UsageError(f"{none}: {why}")
-    said = unruled(model.architecture) if gpus > 1 else None
+    said = unsupported_part(model.architecture) if gpus > 1 else None
     if said:
         return UsageError(f"{none}: no rule for {said} on a mesh")
     even = option("batch", -(-work.batch // gpus) * gpus)

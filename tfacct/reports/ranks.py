@@ -4,85 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import letters
-from tfacct.ledger.lines import WINDOW, State
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.counting import LeftOut, on_a_mesh
-from tfacct.reports.one_rank import on_ranks
 
 if TYPE_CHECKING:
     from tfacct.output.chart import Chart
-    from tfacct.parallel.mesh import Mesh, Method, Plan, Schedule
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.budget import Budget
 
+HEADS_GATHERED = (
+    "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
+    " and values are whole on each rank, as under the plan that transformers publishes."
+)
 SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
-
-
-def mesh_of(
-    *,
-    tp: int = 1,
-    sp: bool = False,
-    fsdp: int = 1,
-    tp_plan: Plan = "torch",
-    ep: int = 1,
-    imbalance: float = 1,
-    dp: int = 1,
-    zero: int = 0,
-    pp: int = 1,
-    schedule: Schedule = "1f1b",
-    microbatches: int | None = None,
-    pp_chunks: int = 1,
-    cp: int = 1,
-    cp_method: Method = "ring",
-    ulysses: int = 1,
-) -> Mesh | None:
-    """The mesh of these options; None where none divides anything. Raises UsageError."""
-    from tfacct.ledger.workload import check_size
-    from tfacct.parallel.mesh import Mesh
-
-    sizes = {"tp": tp, "fsdp": fsdp, "ep": ep, "dp": dp, "pp": pp, "pp_chunks": pp_chunks, "cp": cp, "ulysses": ulysses}
-    for name, size in sizes.items():
-        check_size(option(name), size)
-    if microbatches is not None:
-        check_size(option("microbatches"), microbatches)
-    if not isinstance(zero, int) or isinstance(zero, bool):
-        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {zero!r}")
-    if not isinstance(sp, bool):
-        raise UsageError(f"{option('sp')} is True or False, not {sp!r}")
-    number = isinstance(imbalance, int | float | Fraction) and not isinstance(imbalance, bool)
-    if not number or not float("-inf") < imbalance < float("inf"):
-        raise UsageError(f"{option('imbalance')} must be a number, not {imbalance!r}")
-    mesh = Mesh(
-        tp,
-        sp,
-        fsdp,
-        tp_plan,
-        ep,
-        Fraction(str(imbalance)),
-        dp,
-        zero,
-        pp,
-        schedule,
-        microbatches or 0,
-        pp_chunks,
-        cp,
-        cp_method,
-        ulysses,
-    )
-    return None if mesh == Mesh() else mesh
-
-
-def count(mesh: Mesh | None) -> int:
-    """Number of ranks. Those that divide experts have batches of their own, where they are more than a batch's."""
-    return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.parts
 
 
 Given = ParamSpec("Given")
@@ -116,128 +56,27 @@ def fitting_words(budget: Budget, mesh: Mesh | None) -> str:
     return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
 
 
-def checked(mesh: Mesh | None) -> Mesh | None:
-    """The mesh, where its sizes make sense for what one rank of a pass has. Raises UsageError."""
-    if mesh is None:
-        return None
-    from tfacct.parallel.checks import check_sequence, checked_axes
-
-    check_sequence(mesh)
-    if mesh.parts > 1 and mesh.ep > 1:
-        both = f"{option('ep')} is not counted beside {option('cp')} here"
-        raise UsageError(
-            both, f"`tfacct train`, `comms` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
-        )
-    return checked_axes(mesh)
-
-
-def as_one_has_them(subjects: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
-    """The models as one rank has them; themselves where there is one."""
-    if (tp, ep) == (1, 1):
-        return subjects
-    from tfacct.reports import mesh
-
-    ranked = on_ranks(subjects, tp, ep)
-    for whole, one in zip(subjects, ranked, strict=True):
-        mesh.check_formats(whole, one, dtype)
-    return ranked
-
-
-def as_one_of(
-    subjects: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The models that a mesh divides, as they are and as one rank of all stages together has them, and the others.
-    Raises TfacctError where there is none."""
-    if mesh is None:
-        return subjects, subjects, []
-
-    def divided(one: LoadedModel) -> LoadedModel:
-        if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
-            raise UsageError(
-                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} cannot cut",
-                f"another {option('dtype')}, or {option('pp', 1)}",
-            )
-        return as_one_has_them([staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]
-
-    return on_a_mesh(subjects, divided)
-
-
-def as_one_runs(
-    subjects: Sequence[LoadedModel], mesh: Mesh | None
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The same for what does not depend on how weights are stored."""
-    if mesh is None:
-        return subjects, subjects, []
-
-    return on_a_mesh(subjects, lambda one: on_ranks([staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
-
-
-def staged(subject: LoadedModel, pp: int) -> LoadedModel:
-    """The same model. Raises TfacctError if it has no such stages."""
-    if pp != 1:
-        from tfacct.parallel.checks import checked_axes
-        from tfacct.parallel.mesh import Mesh
-        from tfacct.reports.pipes import check_axes
-
-        check_axes(subject, checked_axes(Mesh(pp=pp)))
-    return subject
-
-
-def stages_of(subject: LoadedModel, mesh: Mesh | int | None) -> list[tuple[int, LoadedModel]]:
-    """The model as ranks of its stages have it, one of each sort, with the stage's number."""
-    pp = mesh if isinstance(mesh, int) else 1 if mesh is None else mesh.pp
-    if pp == 1:
-        return [(1, subject)]
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.pipes import as_stages
-
-    return as_stages(subject, Mesh(pp=pp))
-
-
-def kept(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload whose tokens one rank keeps. Raises TfacctError for tokens that the ranks do not divide,
-    and for a model that keeps something else than each of its tokens."""
-    if mesh is None or mesh.cp == 1:
-        return work
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.mesh import check_sizes
-
-    given = option("cp", mesh.cp)
-    for group in subject.ledger.groups:
-        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
-        if any("S" not in axes for axes in states):
-            raise ConfigError(f"{subject.name}: no rule for what is no key of a token beside {given}", "leave it out")
-        if states and WINDOW in group.axes:
-            said = (
-                f"{subject.name}: no rule for windows beside {given}: who keeps the last tokens is the engine's choice"
-            )
-            raise ConfigError(said, "leave it out")
-    check_sizes(subject, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
-    return part(mesh, work)
-
-
-def part(mesh: Mesh | None, work: Workload) -> Workload:
-    """The tokens of a context that the fullest rank keeps."""
-    if mesh is None or mesh.cp == 1:
-        return work
-    from tfacct.parallel.work import kept as of_rank
-
-    return of_rank(mesh, work)
-
-
 def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """What is said of one rank's share of these models."""
     if not undivided or mesh is None or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.mesh import uneven
 
     return [SHARES, *uneven(undivided, Mesh(mesh.tp))]
 
 
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
     """The picture of one rank, whose title says so."""
-    return chart if mesh is None else replace(chart, title=f"{chart.title} (one of {count(mesh):,} ranks)")
+    return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
+
+
+def of_one(mesh: Mesh | None, word: str = "of") -> str:
+    """Words after what is counted of one rank: ` of one of 8 ranks`; empty without a mesh."""
+    if mesh is None:
+        return ""
+    from tfacct.parallel.mesh import ranks_of
+
+    return f" {word} one of {ranks_of(mesh):,} ranks"
 
 
 def check_drawn(mesh: Mesh | None, what: str) -> None:
@@ -270,9 +109,9 @@ def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
 
 def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = HELD) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
-    from tfacct.reports.mesh import facts
+    from tfacct.parallel.mesh import facts, ranks_of
 
-    own = {**facts(mesh), "ranks": count(mesh)}
+    own = {**facts(mesh), "ranks": ranks_of(mesh)}
     return {**fact, "tp": mesh.tp, "mesh": own, "whole": {key: whole[key] for key in keys}}
 
 
@@ -360,7 +199,6 @@ def of_stage(
     if mesh is None or mesh.pp == 1 or len(subjects) != 1:
         return []
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.pipes import division
 
     stages = division(subjects[0].ledger, Mesh(pp=mesh.pp))
     return [f"{stages} Shown is stage {facts[0]['stage']:,}, which {does} most."]
@@ -378,3 +216,95 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
     if "cp" in axes:
         said.append("What ranks of cp receive on the way is in no peak.")
     return said
+
+
+def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+    """Sentences on one model's heads that several ranks have, or all, and on letters of which the last ranks have
+    fewer."""
+    if len(subjects) != 1 or mesh.tp == 1:
+        return []
+    from tfacct.parallel.mesh import padded, replicated
+    from tfacct.parallel.support import gathers_heads
+
+    ledger = subjects[0].ledger
+    said = [
+        f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
+        f" {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
+        for heads in replicated(ledger, mesh)
+    ]
+    said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
+    for letter, whole in padded(ledger, mesh):
+        share = mesh.share(letter, whole)
+        said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
+    return said
+
+
+def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
+    """The note about blocks of weights that a rank's share fills up."""
+    from tfacct.parallel.support import PADDED
+
+    stored, pairs = whole.storage(dtype), zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True)
+    names = {
+        stored.dtype(tensor.stored)
+        for tensor, part in pairs
+        if stored.dtype(tensor.stored) in PADDED and stored.cuts(tensor.stored, part.stored)
+    }
+    return [f"A rank's share is padded to whole blocks of {name}, as engines pad it." for name in sorted(names)]
+
+
+def of_units(mesh: Mesh, train: bool = True) -> str:
+    """When ranks of `fsdp` gather weights and scatter gradients."""
+    if mesh.pp == 1:
+        return "Weights are gathered block by block, as fully_shard does."
+    once = "Weights are gathered once for all microbatches" + (", gradients scattered after the last" if train else "")
+    return f"{once}, as torch's schedules run fully_shard without resharding."
+
+
+def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
+    """How a sequence is divided, and how its parts come together; `train`: gradients too. `masked`: no token sees later
+    ones."""
+    from tfacct.parallel.mesh import BOTH
+
+    said = []
+    if mesh.cp > 1:
+        pieces = mesh.parts * BOTH
+        how = "go round from rank to rank" if mesh.cp_method == "ring" else "are gathered"
+        cut = (
+            f"A sequence is cut into {pieces:,} pieces. Each rank has one from the front and one from the back, so all"
+            " see as many keys under the causal mask."
+        )
+        said.append(
+            f"{cut if masked else 'Each rank has tokens in a row, which see all others.'} Keys and values {how}."
+        )
+    if mesh.ulysses > 1:
+        said.append("Ranks of ulysses divide tokens, and inside attention heads.")
+    if mesh.parts > 1:
+        sums = " and sum gradients" if train else ""
+        weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
+        said.append(f"The ranks of a sequence {weights}.")
+    return said
+
+
+def division(ledger: Ledger, mesh: Mesh) -> str:
+    """How stages divide the blocks."""
+    from tfacct.parallel.pipeline import blocks_in, stages
+
+    every = [len(stage.blocks) for own in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in own]
+    whole = sum(every)
+    each, more = divmod(whole, len(every))
+    first = "first" if more == 1 else f"first {more:,}"
+    sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
+    many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
+    ends = "The first has what stands in front of them, the last what stands behind."
+    return f"{whole:,} blocks are divided over {many}: {sizes}. {ends}"
+
+
+def waits(mesh: Mesh, times: int) -> str:
+    """How long stages wait, by the schedule."""
+    from tfacct.parallel.pipeline import BUBBLE, bubble
+
+    ratio = bubble(mesh, times)
+    value = f" = {ratio}" if ratio is not None else ""
+    many = f"{times:,} microbatch{'' if times == 1 else 'es'}"
+    said = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
+    return said if ratio is not None else f"{said} F, B, W: a forward pass, gradients of what is read, of weights."

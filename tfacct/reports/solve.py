@@ -22,14 +22,13 @@ from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.stages import blocks_in
-from tfacct.parallel.verified import TORCH_PLAN
+from tfacct.parallel.pipeline import blocks_in
+from tfacct.parallel.support import rows_divisors, unsupported_part
+from tfacct.parallel.verified import verified
 from tfacct.reports import compose, conventions, counting
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
-from tfacct.reports.mesh import rows_divisors
 from tfacct.reports.ranks import on_the_way
-from tfacct.reports.unruled import unruled
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
@@ -284,7 +283,7 @@ def _rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int
     if unknown == "tp":
         return divisors(max((part.heads for part in model.architecture.attentions), default=1)), True
     # Padded rows were compared for some classes only: others need a number that divides all rows.
-    compared = model.family in TORCH_PLAN or unruled(model.architecture) is not None
+    compared = verified(model.family, "torch_plan") or unsupported_part(model.architecture) is not None
     if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
         return even, True
     return [2**power for power in range(MOST.bit_length())], False

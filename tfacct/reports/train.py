@@ -18,11 +18,13 @@ from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.parallel.mesh import facts
+from tfacct.parallel.pipeline import waits_facts
 from tfacct.reports import cells, compose, counting
 from tfacct.reports.conventions import TRAINING
-from tfacct.reports.counting import LeftOut
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import offload, states
 from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
@@ -254,11 +256,10 @@ def _stage_facts(one: TrainingMemory) -> dict[str, Any]:
     mesh, stage = one.recipe.mesh, one.step.stage
     if mesh is None or stage is None:
         return {}
-    from tfacct.parallel.stages import microbatches
-    from tfacct.reports import pipes
+    from tfacct.parallel.pipeline import microbatches
 
     times = microbatches(mesh, one.work.axes(), train=True)
-    return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **pipes.waits_facts(mesh, times, train=True)}
+    return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
 
 
 def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
@@ -266,7 +267,6 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
     mesh, recipe = one.recipe.mesh, one.recipe
     if mesh is None:
         return {"mesh": None, "sent_bytes": None, "whole": None}
-    from tfacct.reports import mesh as meshes
     from tfacct.training.layouts import sent_bytes
 
     whole = training_memory(one.model, one.work, alone(recipe))
@@ -276,7 +276,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
         state = optimizer_memory(recipe, tensors, each.bits // 8).state
     return {
-        "mesh": meshes.facts(mesh),
+        "mesh": facts(mesh),
         "sent_bytes": sent_bytes(one.model, one.work, recipe),
         **_stage_facts(one),
         "whole": {

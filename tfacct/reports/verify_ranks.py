@@ -15,14 +15,14 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
-from tfacct.parallel.checks import checked
-from tfacct.parallel.mesh import Mesh, padded, replicated
+from tfacct.parallel.mesh import Mesh, checked, padded, replicated
+from tfacct.parallel.mesh import facts as mesh_facts
+from tfacct.parallel.model_collectives import fused_modules, stage_collectives
+from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.rules import collectives
-from tfacct.parallel.stages import blocks_in
-from tfacct.parallel.verified import PUBLISHED_PLAN, TORCH_PLAN
+from tfacct.parallel.support import DTYPES, ROUTING, check_mesh, check_shardable, routing_bits, supported_on
+from tfacct.parallel.verified import verified
 from tfacct.reports import compose, counting
-from tfacct.reports import mesh as meshes
-from tfacct.reports.counting import on_a_mesh
 from tfacct.reports.verify import Pair, folded, rows, verdict, witness_facts, word
 from tfacct.training.exact import starred
 from tfacct.verify.checks import Check, in_one_go
@@ -109,9 +109,9 @@ def verify_ranks(
     if mesh is not None:
         _check_asked(mesh)
     stored = units.dtype_name(dtype or "bf16")
-    if stored not in meshes.DTYPES:
-        raise UsageError(f"ranks send {', '.join(meshes.DTYPES)}, not {stored}")
-    subjects, found, left_out = on_a_mesh(subjects, lambda subject: _mesh_for(subject, mesh))
+    if stored not in DTYPES:
+        raise UsageError(f"ranks send {', '.join(DTYPES)}, not {stored}")
+    subjects, found, left_out = supported_on(subjects, lambda subject: _mesh_for(subject, mesh))
     verified = []
     with in_one_go():
         for done, (subject, own) in enumerate(zip(subjects, found, strict=True)):
@@ -160,8 +160,8 @@ def _mesh_for(subject: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
     refused: TfacctError | None = None
     for one in (mesh,) if mesh is not None else USUAL:
         try:
-            meshes.check_divided(subject, replace(one, sp=False))
-            meshes.check_ruled(subject, one)
+            check_shardable(subject, replace(one, sp=False))
+            check_mesh(subject, one)
             return one, _by_published_plan(subject, one)
         except TfacctError as error:
             refused = refused or error
@@ -177,16 +177,16 @@ def _by_published_plan(subject: LoadedModel, mesh: Mesh) -> bool:
     if mesh.tp > 1 and replicated(subject.ledger, mesh):
         raise ConfigError(f"{subject.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
     whole = not padded(subject.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
-    routed = mesh.sp and experts and subject.family in meshes.ROUTING
-    if mesh.ep > 1 and subject.family not in PUBLISHED_PLAN and not routed:
+    routed = mesh.sp and experts and any(verified(subject.family, fact) for fact in ROUTING)
+    if mesh.ep > 1 and not verified(subject.family, "published_plan") and not routed:
         said = f"{subject.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
         raise ConfigError(said, f"leave {option('ep')} out")
-    if mesh.tp == 1 or (subject.family in TORCH_PLAN and not experts and whole):
+    if mesh.tp == 1 or (verified(subject.family, "torch_plan") and not experts and whole):
         return False
     latent = mesh.sp and subject.architecture.having(LatentAttention) and not experts
     if (routed or latent) and whole:
         return False  # torch's plan of the rest, between which experts run
-    if mesh.sp or mesh.plan != "torch" or subject.family not in PUBLISHED_PLAN:
+    if mesh.sp or mesh.plan != "torch" or not verified(subject.family, "published_plan"):
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
         raise ConfigError(f"{subject.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")
     return True
@@ -207,8 +207,8 @@ def _asked(
         work.axes(),
         bits,
         train=True,
-        shares=meshes.routing_bits(subject, mesh, bits, train=True),
-        modules=meshes.fused(subject),
+        shares=routing_bits(subject, mesh, bits, train=True),
+        modules=fused_modules(subject),
         after="gathered" if published else "divided",
     )
     checks = rank_checks(subject, work, mesh, sent, dtype, published=published)
@@ -217,7 +217,7 @@ def _asked(
 
 def _of_stages(given: LoadedModel, request: Request, mesh: Mesh, dtype: str) -> _Verified:
     work, bits = counting.workload(given, request), units.dtype_bits(dtype)
-    every = meshes.by_stage(given, mesh, work.axes(), bits, train=True)
+    every = stage_collectives(given, mesh, work.axes(), bits, train=True)
     blocks = blocks_in(given.ledger)
     return _Verified(given, mesh, False, work, stage_checks(given, work, mesh, every, dtype), (blocks, blocks))
 
@@ -233,7 +233,7 @@ def _facts(verified: _Verified, dtype: str) -> dict[str, Any]:
         "agrees": verified.agrees,
         "blocks_traced": verified.run[0],
         "block_count": verified.run[1],
-        "mesh": meshes.facts(verified.mesh),
+        "mesh": mesh_facts(verified.mesh),
         "plan": _plan(verified),
         "rank_params": params.totals[0],
         "measured_rank_params": params.totals[1],

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
-from tfacct.parallel.checks import checked
-from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.stages import microbatches
+from tfacct.parallel.mesh import Mesh, checked
+from tfacct.parallel.pipeline import microbatches
 from tfacct.training.recipe import Recipe
 
 

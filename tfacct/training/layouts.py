@@ -12,14 +12,14 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.collectives import Collective
+from tfacct.parallel.data_parallel import along_copies, buckets
 from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import repeated
-from tfacct.parallel.replicas import along_copies, buckets
-from tfacct.parallel.sends import Collective
-from tfacct.parallel.shards import sharded_parameters
-from tfacct.parallel.stages import Stage, microbatches, part
-from tfacct.reports import mesh as meshes
+from tfacct.parallel.model_collectives import model_collectives, stage_collectives
+from tfacct.parallel.pipeline import Stage, microbatches, part, repeated
+from tfacct.parallel.shard_shapes import sharded_parameters
+from tfacct.parallel.support import check_sizes
 from tfacct.training.adapters import adapted, lora_targets
 from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.parameters import stored
@@ -49,7 +49,7 @@ def sequences_of_rank(model: LoadedModel, mesh: Mesh, work: Workload) -> Workloa
         )
     if mesh.parts == 1:
         return work
-    meshes.check_sizes(model, mesh, work.axes())
+    check_sizes(model, mesh, work.axes())
     return replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
 
 
@@ -132,8 +132,8 @@ def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Coll
     mesh, bits = recipe.mesh, units.dtype_bits(recipe.dtype)
     assert mesh is not None
     if recipe.lora is None:
-        return meshes.calls(model, mesh, work.axes(), bits, train=True)
-    every = meshes.by_stage(model, mesh, work.axes(), bits, train=True)
+        return model_collectives(model, mesh, work.axes(), bits, train=True)
+    every = stage_collectives(model, mesh, work.axes(), bits, train=True)
     times = microbatches(mesh, work.axes(), train=True) if mesh.pp > 1 else 1
     found = (
         lora_collectives(model, recipe, step, every[0 if step.stage is None else step.stage.rank], times)

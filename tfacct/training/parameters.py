@@ -11,7 +11,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.shards import corrects
+from tfacct.parallel.shard_shapes import corrects
 from tfacct.training.traits import OUTPUT_PROJECTION_FIRST
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))

@@ -18,7 +18,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, size
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Parameter, Pointwise, Table
-from tfacct.parallel.shards import corrects
+from tfacct.parallel.shard_shapes import corrects
 from tfacct.training.graph import (
     LayerGraph,
     LayerGroup,

@@ -2,8 +2,8 @@
 
 A tensor is whole on every rank, or sharded: along heads, MLP width and vocabulary (`tp`), tokens (`sp`, `cp`), experts
 (`ep`); by rows, and gathered while its layer runs (`fsdp`); or it lives in another pipeline stage (`pp`). The model of
-a rank has smaller axes (`reports.one_rank`), so its ledger and graph have most of that already: `shard_graph` changes
-what axes do not say, `shards_of` counts what FSDP and ZeRO shard, `stage_steps` the steps of pipeline stages.
+a rank has smaller axes (`parallel.shard_model`), so its ledger and graph have most of that already: `shard_graph`
+changes what axes do not say, `shards_of` counts what FSDP and ZeRO shard, `stage_steps` the steps of pipeline stages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
 from tfacct.parallel.mesh import VOCABULARY, Mesh, lives
-from tfacct.parallel.shards import shards
-from tfacct.parallel.stages import Stage, blocks_in, sorts, stages
+from tfacct.parallel.pipeline import Stage, blocks_in, sorts, stages
+from tfacct.parallel.shard_shapes import shards
 from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.phases import trained
 from tfacct.training.saved_tensors import EMBED, LOSS, ROTARY, of_experts

@@ -12,8 +12,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.checks import checked
-from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import Mesh, checked
 from tfacct.training.bounds import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of

@@ -186,18 +186,6 @@ UNVERIFIED_FIELDS: Mapping[str, str] = {
 """Fields that change a training step in ways that were not measured → the families whose class reads them."""
 UNVERIFIED_DEFAULTS = {"m2m_100": 0.05}
 """Values of those fields where a config leaves them out, if the class turns them on."""
-ONE_ROW = "one row, which fully_shard leaves whole on the first rank"
-FSDP_UNSUPPORTED: Mapping[str, str] = {
-    "bailing_hybrid": f"its class lays out the decays of channels as {ONE_ROW}",
-    "glm5_next_text": f"its class lays out the decays of heads as {ONE_ROW}",
-    "kimi_linear": f"its class lays out the decays of heads as {ONE_ROW}",
-    "olmo_hybrid": "its class has weights in fp32 beside those in bf16, and fully_shard gathers no unit of both",
-    "rwkv": "its class lays out the weights that mix tokens as one row, and block 0 has the norm of the embeddings",
-    **dict.fromkeys(
-        ("zamba", "zamba2"), "blocks of its class share weights, and fully_shard takes no weight into two units"
-    ),
-}
-"""Why `fully_shard` does not shard the class of a family as counted."""
 OUTPUT_PROJECTION_FIRST = frozenset(["phi3"])
 """Families whose class declares attention's output projection before the others, so that an optimizer gets it first."""
 

@@ -16,10 +16,17 @@ from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import VOCABULARY, Mesh, padded, replicated
-from tfacct.reports import mesh as meshes
-from tfacct.reports import pipes
-from tfacct.reports.one_rank import on_ranks
-from tfacct.reports.unruled import encodes, in_parallel, unruled
+from tfacct.parallel.shard_model import on_ranks
+from tfacct.parallel.support import (
+    check_mesh,
+    check_shardable,
+    check_step,
+    encodes,
+    gathers_heads,
+    in_parallel,
+    shards_weights_only,
+    unsupported_part,
+)
 from tfacct.training import bounds
 from tfacct.training.adapters import (
     ATTENTION,
@@ -202,10 +209,10 @@ def computes_part(mesh: Mesh) -> bool:
 
 def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
     mesh = recipe.mesh
-    part = unruled(model.architecture) if mesh is not None and mesh.ranks > mesh.pp else None
+    part = unsupported_part(model.architecture) if mesh is not None and mesh.ranks > mesh.pp else None
     if part is None or mesh is None:
         return None
-    if recipe.lora is None and not computes_part(mesh) and meshes.divides_weights(model, mesh):
+    if recipe.lora is None and not computes_part(mesh) and shards_weights_only(model, mesh):
         return None
     return _step_reason(model, alone(recipe)) or f"no rule for {part} on a mesh"
 
@@ -361,7 +368,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         _attention(lambda one: one.alibi or one.sinks or one.gate or one.scales.queries),
     ),
     "grouped_heads": ("grouped query heads", _attention(lambda one: one.group != 1)),
-    "norm_over_heads": ("a norm over all heads", _shape(meshes.gathers_heads)),
+    "norm_over_heads": ("a norm over all heads", _shape(gathers_heads)),
     "mla": ("latent attention", _shape(lambda model: model.architecture.having(LatentAttention))),
     "experts": ("experts", _shape(routed)),
     "shared_expert": ("a shared expert", _experts(lambda one: one.shared_width is not None)),
@@ -489,9 +496,9 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
 
 def check_layout(model: LoadedModel, mesh: Mesh) -> None:
     """Raises TfacctError for a layout that the model's parts and sizes do not allow."""
-    pipes.check_step(mesh)
-    meshes.check_ruled(model, mesh)
-    meshes.check_divided(model, replace(mesh, sp=False))
+    check_step(mesh)
+    check_mesh(model, mesh)
+    check_shardable(model, replace(mesh, sp=False))
 
 
 def alone(recipe: Recipe) -> Recipe:

@@ -13,10 +13,10 @@ from tfacct.base.errors import MissingExtraError, UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.sends import Collective
-from tfacct.parallel.shards import shard
-from tfacct.parallel.stages import blocks_in, microbatches, part, stages
+from tfacct.parallel.pipeline import blocks_in, microbatches, part, stages
+from tfacct.parallel.shard_shapes import shard
 from tfacct.verify.checks import Check
 from tfacct.verify.renamed import renamed
 

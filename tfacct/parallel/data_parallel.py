@@ -15,9 +15,9 @@ from dataclasses import replace
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import whole_bytes
 from tfacct.ledger.groups import Ledger
+from tfacct.parallel.collectives import Collective, Kind, Over, When, collective
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.sends import Collective, Kind, Over, When, collective
-from tfacct.parallel.shards import gathered, shards
+from tfacct.parallel.shard_shapes import gathered, shards
 
 MEBIBYTE = 2**20
 FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE

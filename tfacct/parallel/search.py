@@ -10,7 +10,7 @@ from tfacct.architecture.parts import Attention
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, Method, divisors
-from tfacct.parallel.stages import blocks_in
+from tfacct.parallel.pipeline import blocks_in
 
 MOST_PARTS = 16
 """Parts of a sequence beyond which a plan does not look."""

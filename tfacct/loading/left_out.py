@@ -1,0 +1,34 @@
+"""Models that a comparison leaves out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfacct.base.record import record
+from tfacct.base.spelling import spelled
+from tfacct.loading.model import LoadedModel
+
+SHOWN = 12
+"""Names of models that are left out on one line of the terminal."""
+
+
+@record
+class LeftOut:
+    """Models that a comparison goes without, and why. `advice`: what would take them in."""
+
+    models: tuple[str, ...]
+    why: str
+    advice: str = ""
+
+    @property
+    def hint(self) -> str:
+        """For the person at the terminal."""
+        few, more = self.models[:SHOWN], len(self.models) - SHOWN
+        others = f" and {more:,} more, which {spelled('--json', 'models_left_out')} names" if more > 0 else ""
+        said = f"left out: {', '.join(few)}{others} ({self.why})"
+        return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
+
+    @staticmethod
+    def of(subjects: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
+        """These models, where there are any."""
+        return [LeftOut(tuple(subject.name for subject in subjects), why, advice)] if subjects else []

@@ -1,0 +1,71 @@
+"""The collectives of a loaded model: as its class runs, fuses and orders its products and stores its tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.collectives import Collective
+from tfacct.parallel.mesh import HEADS_NORMS, Mesh
+from tfacct.parallel.pipeline import in_pipeline
+from tfacct.parallel.rules import AfterHead, collectives
+from tfacct.parallel.support import routing_bits
+from tfacct.parallel.verified import verified
+
+
+def model_collectives(
+    subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False
+) -> list[Collective]:
+    """Every collective of a model on a mesh, as its class sends numbers of so many bits. Raises TfacctError."""
+    every = {id(lines): lines for lines in stage_collectives(subject, mesh, at, bits, train=train)}
+    return max(every.values(), key=lambda lines: sum(one.sent for one in lines))
+
+
+def stage_collectives(
+    subject: LoadedModel,
+    mesh: Mesh,
+    at: Axes,
+    bits: int,
+    *,
+    train: bool = False,
+    after: AfterHead = "divided",
+    reduced: int | None = None,
+) -> list[list[Collective]]:
+    """Every collective of each rank of `pp`, of the one where there is no other. Raises TfacctError."""
+    how: dict[str, Any] = {
+        "train": train,
+        "shares": routing_bits(subject, mesh, bits, train=train),
+        "modules": subject.once(fused_modules),
+        "tensors": subject.once(tensors_in_order) if train and mesh.replicas > 1 else None,
+        "after": after,
+        "reduced": reduced,
+    }
+    if mesh.pp == 1:
+        return [collectives(subject.ledger, mesh, at, bits, **how)]
+    return in_pipeline(subject.ledger, mesh, at, bits, **how)
+
+
+def fused_modules(subject: LoadedModel) -> dict[str, str]:
+    """The module of its class for each of the products that are several in the ledger and one there."""
+    theirs = subject.config.hf_modules
+    several = Counter(theirs.values())
+    return {path: module for path, module in theirs.items() if several[module] > 1}
+
+
+def tensors_in_order(subject: LoadedModel) -> dict[str, str]:
+    """Each tensor as its class stores it, in the order in which the class computes with them: queries and keys are
+    normed as they are made, or once values are there too."""
+    theirs = subject.class_tensors
+    if verified(subject.family, "norms_last"):
+        return theirs
+    last = {paths.module_of(path): place for place, path in enumerate(theirs)}
+
+    def place(path: str) -> int:
+        module = paths.module_of(path)
+        made = module.removesuffix("_norm") + "_proj" if module.endswith(HEADS_NORMS) else module
+        return last.get(made, last[module])
+
+    return {path: theirs[path] for path in sorted(theirs, key=place)}

@@ -1,0 +1,184 @@
+"""What one rank computes and caches where ranks divide the tokens of sequences, or the experts.
+
+A rank of `cp` has the queries of its tokens and, on the way, the keys of all: T is divided and S is not. Under a causal
+mask it sees its share of the pairs exactly, because it has a piece from the front and one from the back. Ranks of `tp`
+and the stages of `pp` have models of their own, in `shard_model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.einsum import Axes, Size, divided, letters, rounded_up
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.lines import ACTIVE, WINDOW, Matmul, State
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import BOTH, Mesh, checked_pass
+from tfacct.parallel.shard_model import shard_models, stages_of
+from tfacct.parallel.support import check_mesh, check_sizes
+
+
+def on_rank(
+    subject: LoadedModel, products: list[Product], mesh: Mesh, work: Workload, *, masked: bool = False
+) -> list[Product]:
+    """These products as one rank runs them. Raises TfacctError for a model whose tokens the ranks do not divide."""
+    if mesh.cp > 1:
+        check_parts(subject, mesh, work)
+        if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
+            said = f"{subject.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
+            raise ConfigError(said, f"leave {option('masked')} out")
+    return [of_rank(product, mesh) for product in products]
+
+
+def check_parts(subject: LoadedModel, mesh: Mesh, work: Workload) -> None:
+    """Raises TfacctError for a model whose tokens the ranks of a sequence do not divide."""
+    alone = Mesh(cp=mesh.cp, cp_method="gather")  # keys come round or are gathered: a rank computes as much
+    check_mesh(subject, alone, train=False)
+    check_sizes(subject, alone, work.axes())
+
+
+def _windowed(product: Product) -> bool:
+    return product.line.mask != "full" and "W" in product.axes
+
+
+def check_elements(mesh: Mesh | None) -> None:
+    """Refuse elements of work that is no product where ranks divide its tokens. Raises UsageError."""
+    if mesh is not None and (mesh.sp or mesh.cp > 1):
+        given = option("sp", True) if mesh.sp else option("cp", mesh.cp)
+        raise UsageError(f"{option('pointwise')} is not counted beside {given}", "leave one of the two out")
+
+
+def points_of(
+    subject: LoadedModel, point: Point, metrics: Sequence[Metric], mesh: Mesh, dtype: str | None
+) -> list[Point]:
+    """The model at a point as one rank has it, or as each stage of `pp` does, for these metrics of its ledger. Raises
+    TfacctError."""
+    if mesh.fsdp > 1:
+        others = "the bytes of a training step are, as peak_bytes"
+        raise UsageError(f"{metrics[0].name} is not divided by {option('fsdp')}", others)
+    ratio = next((metric.name for metric in metrics if metric.unit in ("share", "ratio")), None)
+    if mesh.pp > 1 and ratio is not None:
+        said = f"{ratio} is a ratio, by which stages of {option('pp')} are not compared"
+        raise UsageError(said, "total_flops, total_params, total_bytes and other amounts are")
+    checked_pass(mesh)
+    if mesh.cp > 1:
+        if any(metric.unit != "bytes" or metric.name in MEMORY_TRAFFIC for metric in metrics):
+            on_rank(subject, subject.ledger.products(point.at), mesh, point.work, masked=point.masked)
+        if any(metric.unit == "bytes" and metric.name not in MEMORY_TRAFFIC for metric in metrics):
+            cached_tokens(subject, mesh, point.work)
+    (sharded,) = shard_models([subject], mesh, dtype)[1]
+    points = [replace(point, ledger=one.ledger) for _, one in stages_of(sharded, mesh.pp)]
+    return [RankPoint.of(one, mesh) for one in points] if mesh.cp > 1 or mesh.ep > 1 else points
+
+
+@record
+class RankPoint(Point):
+    """A point whose ledger `tp` and `ep` divide already, where ranks divide tokens or deal them out to experts: one
+    rank's share counts."""
+
+    mesh: Mesh = Mesh()
+
+    @staticmethod
+    def of(point: Point, mesh: Mesh) -> RankPoint:
+        """The point on one rank."""
+        return RankPoint(**{one.name: getattr(point, one.name) for one in fields(point)}, mesh=mesh)
+
+    @property
+    def tokens(self) -> Size:
+        """Number of new tokens of all sequences here."""
+        return self.work.batch * self.work.tokens // self.mesh.parts
+
+    @property
+    def cached(self) -> Axes:
+        """Sizes of the tokens that stay here."""
+        return rank_tokens(self.mesh, self.work).axes()
+
+    def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
+        """FLOPs of the products that `keep` is true of."""
+        own = (product for product in self._products() if keep(product.path, product.line))
+        return sum(product.forward + (product.backward if self.train else 0) for product in own)
+
+    def cost(self) -> Cost:
+        """FLOPs of a forward pass, and bytes that its products read and write."""
+        return sum((one.cost(self.weights, self.cache) for one in self._products()), Cost())
+
+    def active_params(self) -> Size:
+        """Number of parameters that a token meets: the ranks of a batch deal its tokens out to whole experts, so each
+        runs as many of them as one token in `tp` has."""
+        if self.mesh.ep == 1:
+            return Point.active_params(self)
+        shares = ((tensor, self.mesh.tp if tensor.parameter.bank else 1) for tensor in self.ledger.tensors())
+        return sum(divided(tensor.count * tensor.active, share) for tensor, share in shares)
+
+    def _products(self) -> list[Product]:
+        return [of_rank(product, self.mesh) for product in self.ledger.products(self.at, masked=self.masked)]
+
+
+def of_rank(product: Product, mesh: Mesh) -> Product:
+    """A product of a ledger that `tp` and `ep` divide already, as a rank with its part of each sequence runs it. Pairs
+    of token and expert are dealt out to the ranks of a batch evenly."""
+    if mesh.parts > 1:
+        product = _of_tokens(product, mesh)
+    if mesh.ep > 1 and product.line.bank:
+        product = _of_pairs(product, mesh)
+    return product
+
+
+def _of_tokens(product: Product, mesh: Mesh) -> Product:
+    axes = {**product.axes, **{axis: product.axes[axis] // mesh.parts for axis in ("T", "O") if product.axes[axis] > 1}}
+    shares = mesh.parts if any(axes[axis] != product.axes[axis] for axis in product.line.einsum.every) else 1
+    dims = product.line.dims(axes)
+    return product._replace(
+        axes=axes,
+        dims=dims._replace(times=product.count * dims.times),
+        forward=divided(product.forward, shares),
+        backward=divided(product.backward, shares),
+    )
+
+
+def _of_pairs(product: Product, mesh: Mesh) -> Product:
+    pairs = product.axes["B"] * product.axes["T"] * product.axes[ACTIVE]
+    own = rounded_up(pairs, mesh.tp)
+    product = product._replace(axes={**product.axes, "B": own, "T": 1, ACTIVE: 1})  # a pair is a row
+    if mesh.tp == 1:
+        return product
+
+    def share(flops: Size) -> Size:
+        return divided(flops, pairs) * own
+
+    dims = product.dims._replace(m=own, times=product.count)
+    return product._replace(dims=dims, forward=share(product.forward), backward=share(product.backward))
+
+
+def cached_tokens(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
+    """The part of a workload whose tokens one rank caches. Raises TfacctError for tokens that the ranks do not divide,
+    and for a model that caches something else than each of its tokens."""
+    if mesh is None or mesh.cp == 1:
+        return work
+    given = option("cp", mesh.cp)
+    for group in subject.ledger.groups:
+        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
+        if any("S" not in axes for axes in states):
+            raise ConfigError(f"{subject.name}: no rule for what is no key of a token beside {given}", "leave it out")
+        if states and WINDOW in group.axes:
+            said = (
+                f"{subject.name}: no rule for windows beside {given}: who keeps the last tokens is the engine's choice"
+            )
+            raise ConfigError(said, "leave it out")
+    check_sizes(subject, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
+    return rank_tokens(mesh, work)
+
+
+def rank_tokens(mesh: Mesh | None, work: Workload) -> Workload:
+    """The tokens of a context that the fullest rank caches."""
+    if mesh is None or mesh.cp == 1:
+        return work
+    own = BOTH * -(-work.context // (BOTH * mesh.cp))
+    return replace(work, context=own, tokens=own)

@@ -1,0 +1,141 @@
+"""Models as one rank of a mesh has them: its heads, its part of widths and of the vocabulary, its experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tfacct.architecture.parts import Experts, Grouped, Part
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import check_size
+from tfacct.loading.left_out import LeftOut
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import LIVES, Mesh, checked_axes
+from tfacct.parallel.pipeline import blocks_in, part, sorts, stages
+from tfacct.parallel.shard_shapes import with_experts_here, with_heads_here
+from tfacct.parallel.support import (
+    check_axes,
+    check_formats,
+    check_mesh,
+    check_shardable,
+    check_sizes,
+    norms_all_heads,
+    supported_on,
+)
+
+
+def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
+    """The models as one of `tp` ranks has them: its heads, its part of the networks' width and of the vocabulary.
+    `ep`: ranks, `tp` of them to a batch, that divide the experts, each of which is whole. Raises TfacctError."""
+    check_size(option("tp"), tp)
+    check_size(option("ep"), ep)
+    if ep % tp and ep > 1:
+        said = f"{option('ep', ep)} divides experts among whole groups of {option('tp', tp)}"
+        raise UsageError(said, f"a multiple of {tp}, such as {option('ep', tp)}")
+    return [_on_rank(subject, Mesh(tp, ep=ep)) if tp * ep > 1 else subject for subject in subjects]
+
+
+def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+    if mesh.ep > 1:  # engines pad nothing
+        check_mesh(subject, mesh)
+        check_sizes(subject, mesh, {})
+    else:
+        check_shardable(subject, mesh)
+    shape, ledger = _with_shares(subject, mesh)
+    if mesh.ep > 1:
+        ledger = with_experts_here(ledger, mesh)
+    return replace(subject, architecture=shape, ledger=ledger)
+
+
+def _with_shares(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
+    """The model with the shares of `tp`, its experts whole where other ranks divide them, and its ledger: once for any
+    number of these."""
+    key = _with_shares, mesh.tp, mesh.ep > 1
+    if key in subject.ledger.known:
+        known: tuple[Transformer, Ledger] = subject.ledger.known[key]
+        return known
+
+    def divided(part: Part) -> Part:
+        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
+        sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
+        if norms_all_heads(part):
+            return part
+        if isinstance(part, Grouped):
+            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
+        if isinstance(part, Experts) and mesh.ep > 1:  # each expert is whole, and a shared network as wide is not
+            shared = {"shared": sizes["width"], "shared_alike": False} if part.shared_alike else {}
+            sizes |= {"width": part.width, **shared}
+        return replace(part, **sizes) if sizes else part
+
+    shape = subject.architecture.mapped(divided)
+    found = shape, with_heads_here(shape.ledger(), mesh)
+    subject.ledger.known[key] = found
+    return found
+
+
+def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
+    """The models as one rank stores them; themselves where there is one. Raises TfacctError for weights in a format of
+    which ranks would cut blocks."""
+    if (tp, ep) == (1, 1):
+        return models
+    sharded = on_ranks(models, tp, ep)
+    for whole, one in zip(models, sharded, strict=True):
+        check_formats(whole, one, dtype)
+    return sharded
+
+
+def shard_models(
+    models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+    """The models that a mesh fits, as they are and as one rank of all stages together stores them, and the others.
+    Raises TfacctError where there is none."""
+    if mesh is None:
+        return models, models, []
+
+    def shard(one: LoadedModel) -> LoadedModel:
+        if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
+            raise UsageError(
+                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} cannot cut",
+                f"another {option('dtype')}, or {option('pp', 1)}",
+            )
+        return shard_weights([_staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]
+
+    return supported_on(models, shard)
+
+
+def shard_for_flops(
+    models: Sequence[LoadedModel], mesh: Mesh | None
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+    """The same for what does not depend on how weights are stored."""
+    if mesh is None:
+        return models, models, []
+    return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
+
+
+def _staged(model: LoadedModel, pp: int) -> LoadedModel:
+    """The same model. Raises TfacctError if it has no such stages."""
+    if pp != 1:
+        check_axes(model, checked_axes(Mesh(pp=pp)))
+    return model
+
+
+def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
+    """The model as ranks of `pp` have it, the first of each sort, with its number."""
+    if pp == 1:
+        return [(1, model)]
+    every = stages(blocks_in(model.ledger), Mesh(pp=pp))
+    found = []
+    for first, *_ in sorts(model.ledger, every).values():
+        shape = model.architecture
+        stacks = []
+        for stack, own in zip(shape.stacks, shape.numbers(), strict=True):
+            numbers = tuple(number for stage in every[first] for number in own if number in stage.blocks)
+            if numbers:
+                stacks.append(replace(stack, count=len(numbers), numbers=numbers))
+        cut = replace(shape, stacks=tuple(stacks))
+        found.append((first + 1, replace(model, architecture=cut, ledger=part(model.ledger, every[first]))))
+    return found
