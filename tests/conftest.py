@@ -27,11 +27,11 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reports.counting import takes_context
 
-# Nothing in this process, or begun by it, asks the real hub: huggingface_hub reads these when it is imported.
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
-# No device of whoever runs the tests is read, in this process or one begun by it.
+# No device, token or cache of whoever runs the tests is read, in this process or one begun by it.
 _settings = tempfile.TemporaryDirectory(prefix="tfacct-tests-")
-os.environ["XDG_CONFIG_HOME"] = _settings.name
+os.environ |= {"XDG_CONFIG_HOME": _settings.name, "HF_HOME": _settings.name}
+# Nor is the real hub asked.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 # Models of the tests are tiny: threads that wait for each other on shared cores cost ten times their work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.

@@ -16,7 +16,7 @@ import pytest
 from tests import test_hub
 from tests.conftest import Ran, tiny
 from tests.test_checkpoint import of_class, written
-from tests.test_hub import COMMIT, ROOT, Ask, installed
+from tests.test_hub import COMMIT, ROOT, Ask
 
 ID = "Qwen/Qwen2-7B-Chat"
 TOKEN = "Bearer hf_mine"
@@ -130,7 +130,6 @@ def published(hosts: tuple[Server, Server], path: Path, shards: int) -> int:
     return 2 * sum(ours.ledger.parameters().values())
 
 
-@installed
 @pytest.mark.parametrize("shards", [0, 3])
 def test_headers_on_the_hub_are_read_by_ranges(
     hosts: tuple[Server, Server], ask: Ask, tmp_path: Path, shards: int
@@ -153,7 +152,6 @@ def test_headers_on_the_hub_are_read_by_ranges(
     assert {who for *_, who in hub.asked} == {TOKEN}
 
 
-@installed
 def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., list[Ran]], tmp_path: Path) -> None:
     hub, store = hosts
     long = written(
@@ -191,7 +189,6 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., 
     assert len(ranges) == 2 and ranges[0] == "bytes=0-131071", "a long header takes a second one"
 
 
-@installed
 def test_offline_the_cache_answers(ask: Ask, tmp_path: Path) -> None:
     """As huggingface_hub leaves a model behind that was downloaded."""
     ours = tiny("qwen2")

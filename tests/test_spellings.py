@@ -12,12 +12,6 @@ import tfacct
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.loading import presets, spellings
 
-
-@pytest.fixture(autouse=True)
-def _no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-
-
 SAME_MODEL = [
     ("gpt2-small", "gpt2"),
     ("GPT-2", "gpt2"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.architecture.parts import Stem
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, MissingExtraError, NotFoundError, TfacctError, nearest
+from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
 from tfacct.loading.described import Provenance
@@ -114,8 +114,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         preset = spellings.preset(hub_id) if revision in (None, spellings.MAIN) else None
         alone = _encoder_alone(preset) if preset is not None else None
         if preset is not None and alone is None and not isinstance(error, ConfigError):
-            said = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
-            why = "the hub was not asked" if isinstance(error, MissingExtraError) else said
+            why = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
             return _answer(preset, hub_id, sets, f" ({why})")
         close = alone or _closest(hub_id)
         error.hint = "; ".join(hint for hint in (error.hint, close) if hint) or None

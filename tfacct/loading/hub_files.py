@@ -10,19 +10,33 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from importlib import import_module
-from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from tfacct.base.errors import CheckpointError, HubError, NotFoundError
 from tfacct.loading import checkpoint, hub
 from tfacct.loading.checkpoint import INDEX, LONGEST_INDEX, WHOLE, Checkpoint
+from tfacct.loading.hub_client import (
+    CHUNK,
+    COMMIT,
+    REDIRECTED,
+    REDIRECTS,
+    RefusedError,
+    answer_of,
+    cached,
+    metadata,
+    requested,
+    settings,
+    url_of,
+)
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 FIRST = 1 << 17
 """Bytes asked for first: most headers are shorter."""
 AT_ONCE = 8
 READS = 60
-REDIRECTS = 3
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
@@ -52,23 +66,21 @@ def read(hub_id: str, revision: str | None, waiting: hub.Waiting = hub.unwatched
 
 
 def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
-    from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
-
-    if constants.HF_HUB_OFFLINE:
+    if settings().offline:
         for file in (INDEX, WHOLE):
-            if isinstance(kept := try_to_load_from_cache(hub_id, file, revision=revision), str):
-                return checkpoint.local(Path(kept).parent)._replace(name=name)
+            if (copy := cached(hub_id, file, revision)) is not None:
+                return checkpoint.local(copy.parent)._replace(name=name)
         raise HubError(
             f"the weights of {hub_id} are not in the hub's cache, and HF_HUB_OFFLINE forbids asking for them"
         )
-    file, commit = _held(hub_id, revision)
+    file, commit = _found(hub_id, revision)
 
     def remote(wanted: str) -> RemoteFile:
-        return RemoteFile(hf_hub_url(hub_id, wanted, revision=commit), wanted)
+        return RemoteFile(url_of(hub_id, wanted, commit), wanted)
 
     if file == WHOLE:
         return checkpoint.together(name, [remote(WHOLE)])
-    data, size = ranged(hf_hub_url(hub_id, INDEX, revision=commit), INDEX, 0, LONGEST_INDEX)
+    data, size = ranged(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
     if size > LONGEST_INDEX:
         raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes: at most {LONGEST_INDEX:,} are read")
     fields = checkpoint.index(f"{INDEX} of {name}", data)
@@ -78,61 +90,51 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
     return checkpoint.indexed(name, fields, opened.__getitem__)
 
 
-def _held(hub_id: str, revision: str) -> tuple[str, str]:
-    """The file that the hub holds, an index or all weights, and the commit that it is of."""
-    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_url
-
+def _found(hub_id: str, revision: str) -> tuple[str, str]:
+    """The file that the hub has, an index or all weights, and its commit."""
     for file in (INDEX, WHOLE):
         try:
-            held = get_hf_file_metadata(hf_hub_url(hub_id, file, revision=revision))
-        except errors.EntryNotFoundError:
-            continue
-        if held.commit_hash is None or not hub.COMMIT.fullmatch(held.commit_hash):
+            commit = metadata(url_of(hub_id, file, revision)).commit
+        except RefusedError as refused:
+            if refused.code == "EntryNotFound":
+                continue
+            raise
+        if commit is None or not COMMIT.fullmatch(commit):
             raise HubError("the hub does not answer as a hub does: its commit is invalid", "check HF_ENDPOINT")
-        if hub.COMMIT.fullmatch(revision) and held.commit_hash != revision:
-            raise HubError(f"the hub answers with commit {held.commit_hash}, not {revision}")
-        return file, held.commit_hash
+        if COMMIT.fullmatch(revision) and commit != revision:
+            raise HubError(f"the hub answers with commit {commit}, not {revision}")
+        return file, commit
     raise NotFoundError(f"{hub_id} has no {WHOLE} and no {INDEX}", "GGUF files are read from a folder here")
 
 
 def ranged(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
     """Bytes of a file from there, and its size. Raises HubError."""
-    from huggingface_hub import constants
-
-    utils = import_module("huggingface_hub.utils")
-    headers = {**utils.build_hf_headers(), "Range": f"bytes={at}-{at + count - 1}", "Accept-Encoding": "identity"}
-    deadline = time.monotonic() + 3 * constants.HF_HUB_DOWNLOAD_TIMEOUT
-    first = urlsplit(url)
+    seconds = settings().download_seconds
+    deadline, first = time.monotonic() + 3 * seconds, urlsplit(url)
     for _ in range(REDIRECTS + 1):
-        asking = {"headers": headers, "timeout": constants.HF_HUB_DOWNLOAD_TIMEOUT, "follow_redirects": False}
-        with utils.get_session().stream("GET", url, **asking) as response:
-            if response.status_code in (301, 302, 303, 307, 308):
-                url = urljoin(url, response.headers.get("Location", ""))
-                there = urlsplit(url)
-                if there.scheme not in ("https", first.scheme) or not there.netloc:
-                    raise HubError(f"{first.netloc} redirects to nowhere for {name}")
-                if there.netloc != first.netloc:
-                    headers = {key: text for key, text in headers.items() if key.lower() != "authorization"}
-                continue
-            return _received(response, name, at, count, deadline)
+        with requested("GET", url, seconds, {"Range": f"bytes={at}-{at + count - 1}"}) as response:
+            if response.status not in REDIRECTED:
+                return _received(response, name, at, count, deadline)
+            url = urljoin(url, response.headers.get("Location", ""))
+        there = urlsplit(url)
+        if there.scheme not in ("https", first.scheme) or not there.netloc:
+            raise HubError(f"{first.netloc} redirects to nowhere for {name}")
     raise HubError(f"{first.netloc} redirects again and again for {name}")
 
 
-def _received(response: object, name: str, at: int, count: int, deadline: float) -> tuple[bytes, int]:
+def _received(response: HTTPResponse, name: str, at: int, count: int, deadline: float) -> tuple[bytes, int]:
     """The body of an answer, of which no more is read than was asked for."""
-    status, headers = response.status_code, response.headers  # type: ignore[attr-defined]
+    status, headers = response.status, response.headers
     said = _RANGE.fullmatch(headers.get("Content-Range", ""))
     if status == HTTPStatus.PARTIAL_CONTENT and said is not None and int(said[1]) == at:
         size = int(said[3])
     elif status == HTTPStatus.OK and at == 0 and headers.get("Content-Length", "").isdecimal():
         size = int(headers["Content-Length"][:19])
     else:
-        raise HubError(f"cannot fetch {name} from the hub: its answer is {hub.answer_of(status)}")
+        raise HubError(f"cannot fetch {name} from the hub: its answer is {answer_of(status)}")
     wanted, data = min(count, size - at), bytearray()
-    for chunk in response.iter_raw():  # type: ignore[attr-defined]
+    while len(data) < wanted and (chunk := response.read1(CHUNK)):
         data += chunk
-        if len(data) >= wanted:
-            break
         if time.monotonic() > deadline:
             raise HubError(f"cannot fetch {name} from the hub: its bytes come too slowly")
     if len(data) < wanted:
