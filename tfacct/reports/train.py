@@ -733,12 +733,12 @@ def _whole(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
 
 
 def _tensor_parallel(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    from tfacct.reports import mesh as meshes
+    from tfacct.reports import ranks
 
     assert one.recipe.mesh is not None
     whole = "is sharded too" if one.recipe.mesh.sp else "is whole on each rank"
     shards = f"Tensor parallelism shards heads, MLP and vocabulary; the residual stream {whole}."
-    return " ".join([shards, *meshes.uneven([one.model], one.recipe.mesh)])
+    return " ".join([shards, *ranks.uneven([one.model], one.recipe.mesh)])
 
 
 def _experts(one: TrainingMemory, facts: dict[str, Any]) -> str:
