@@ -49,7 +49,7 @@ def test_qwen2_5_vls_windows_by_hand() -> None:
 
 
 def test_windows_of_patches_are_said(run) -> None:
-    ran = run("flops", "qwen2.5-vl-7b-vision")
+    ran = run("flops", "qwen2.5-vl-7b-vision", "-v")
     said = " ".join(ran.out.split())
     assert "In 28 of 32 blocks, a patch sees only the 64 of its own window." in said
     assert "of attention all T × T pairs, in windows only their own" in said

@@ -163,8 +163,7 @@ class Costs(Asked):
         from tfacct.parallel.mesh import ranks_of
         from tfacct.parallel.shard_model import shard_models
         from tfacct.reports.budget import budget, layout
-        from tfacct.reports.memory import memory
-        from tfacct.reports.memory_batches import by_batch
+        from tfacct.reports.memory import by_batch, memory
         from tfacct.reports.ranks import check_drawn, drawn
 
         given_ranks, usable = of_one_rank(step), budget(fit, use, reserve)

@@ -166,7 +166,7 @@ def memory(
     if batches is None:
         report = memory(chosen, request, fit=budget, **stored)
     else:
-        from tfacct.reports.memory_batches import by_batch
+        from tfacct.reports.memory import by_batch
 
         report = by_batch(chosen, request, batches, fit=budget, **stored)
     chart = None

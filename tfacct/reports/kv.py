@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes, unwindowed_cache_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
@@ -18,7 +18,7 @@ from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Width, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Table
+from tfacct.output.report import Column, NoteRow, Report, Table, notes
 from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
 from tfacct.parallel.shard_model import shard_for_flops, stages_of
 from tfacct.reports import cells, compose, counting, ranks, sentences, sight
@@ -69,10 +69,7 @@ def kv(
         title=f"{who}{sentences.kept_in(subjects, cached)}{on}, {where}",
         convention=CONVENTION if sentences.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
-        notes=lambda at: [
-            *_notes(subjects[at], undivided[at], facts[at], request, cached, mesh),
-            *(_of_ranks(undivided[at], facts[at], mesh) if mesh else ()),
-        ],
+        notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, cached, mesh)),
         counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=[*left_out, *unfit],
@@ -84,10 +81,9 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], ca
     """The cache of one model at its context, and what more tokens add; or the least and the most of several."""
     sizes = [(fact["kv_cache_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
     if len(facts) > 1:
-        (least, small), (most, large) = min(sizes), max(sizes)
         keys = {fact["workload"]["keys"] for fact in facts}
         where = f" at context {min(keys):,}" if len(keys) == 1 else ""
-        return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large}){where}."
+        return f"{cells.from_to(sizes, units.binary).removesuffix('.')}{where}."
     work, size = facts[0]["workload"], units.binary(sizes[0][0])
     if not sentences.attends(subjects):
         where = f"context {work['keys']:,}" if "pp" in facts[0] else "every context"  # another stage may hold more
@@ -118,28 +114,6 @@ def _compressed_more(subject: LoadedModel, keys: int, kept: Width, of: str) -> s
     period = subject.ledger.period
     now, then = (cache_bytes(subject.ledger, Workload(context, 1).axes(), kept) for context in (keys, keys + period))
     return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
-
-
-def _notes(
-    subjects: Sequence[LoadedModel],
-    undivided: Sequence[LoadedModel],
-    facts: Sequence[dict[str, Any]],
-    request: Request,
-    cached: str,
-    mesh: Mesh | None,
-) -> Iterator[str]:
-    if len(subjects) == 1:
-        yield _formula(subjects[0], request, cached, mesh)
-        if mesh is None or mesh.cp == mesh.fsdp == 1:
-            yield from _overtaken(subjects[0], facts[0], cached, " of a rank" if mesh else "")
-    yield from _sharing(subjects)
-    yield from sentences.cache_notes(subjects, cached, "dtype")
-    yield from sentences.state_notes(subjects, cached, staged="pp" in facts[0])
-    yield from _crossing(facts)
-    yield from sight.window_notes(undivided, kept=True) if len(subjects) == 1 else ()
-    yield from sight.unwindowed(facts)
-    yield from sight.shrinking(facts)
-    yield from latent.kept_notes(subjects)
 
 
 def _facts(
@@ -195,13 +169,6 @@ def _beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str
     return {**ranks.beside(fact, whole, mesh, keys), "lines": lines}
 
 
-def _of_ranks(undivided: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
-    """What is said of one rank: which heads, blocks and tokens it has."""
-    heads = _of_heads(undivided, mesh.tp) if mesh.tp > 1 else []
-    idle = ranks.idle(mesh, "sp", "fsdp", "ep")
-    return [*heads, *ranks.of_stage(undivided, facts, mesh), *ranks.of_tokens(mesh), *idle]
-
-
 def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
     """Which heads a rank has."""
     from tfacct.parallel.mesh import Mesh
@@ -217,37 +184,6 @@ def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
     return (
         said if len({*latents, *gathered}) == len(undivided) else ["A rank keeps keys and values of its heads.", *said]
     )
-
-
-def _sharing(subjects: Sequence[LoadedModel]) -> list[str]:
-    if not sentences.attends(subjects) or all(map(is_compressed, subjects)):
-        return []
-    if len(subjects) == 1 and is_latent(subjects[0]):
-        return ["MHA: the keys and values of each query head are kept, not the latent that they come from."]
-    return ["MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."]
-
-
-def _overtaken(subject: LoadedModel, fact: dict[str, Any], cached: str, whose: str) -> list[str]:
-    """Where the cache outgrows the weights, both in the cache's dtype; nothing where it shrinks again and again."""
-    if subject.ledger.period > 1 or subject.quantized or cached in units.CACHES or not sentences.attends([subject]):
-        return []
-    batch = fact["workload"]["batch"]
-    step = Workload(1, 1, batch, source=fact["workload"]["source"] or 0)
-    context = cache_overtakes(Point(subject.ledger, step, storage(cached), width(cached)))
-    if context is None or context > (subject.position_limit or context):
-        return []
-    return [f"From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}."]
-
-
-def _crossing(facts: Sequence[dict[str, Any]]) -> list[str]:
-    """What of one model's cache is of the source."""
-    if len(facts) != 1 or not facts[0]["cross_kv_cache_bytes"]:
-        return []
-    cross, source = facts[0]["cross_kv_cache_bytes"], facts[0]["workload"]["source"]
-    return [
-        f"At every context, {cross:,} bytes ({units.binary(cross)}) of it are the cross keys and values of a source of"
-        f" {source:,} tokens. The rest belongs to the tokens themselves."
-    ]
 
 
 def _contexts(longest: int) -> list[int]:
@@ -407,3 +343,87 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
         numbers.append(f"{alike * sum(found.values())} · {values}")
     what = sentences.kept([subject])
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
+
+
+class About(NamedTuple):
+    """What notes are about: models, or stages of them, their whole models, and their facts."""
+
+    models: Sequence[LoadedModel]
+    undivided: Sequence[LoadedModel]
+    facts: Sequence[dict[str, Any]]
+    request: Request
+    cached: str
+    mesh: Mesh | None
+
+    @property
+    def alone(self) -> bool:
+        return len(self.models) == 1
+
+
+def _overtakes(about: About) -> dict[str, Any] | None:
+    """From which context on the cache outgrows the weights, both in its dtype; nothing where it shrinks again and
+    again, or where ranks divide tokens or weights."""
+    model, mesh, work = about.models[0], about.mesh, about.facts[0]["workload"]
+    if not about.alone or (mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)):
+        return None
+    narrow = model.quantized or about.cached in units.CACHES
+    if model.ledger.period > 1 or narrow or not sentences.attends([model]):
+        return None
+    step = Workload(1, 1, work["batch"], source=work["source"] or 0)
+    context = cache_overtakes(Point(model.ledger, step, storage(about.cached), width(about.cached)))
+    if context is None or context > (model.position_limit or context):
+        return None
+    whose = " of a rank" if mesh else ""
+    return {"context": context, "batch": work["batch"], "whose": whose, "cached": about.cached}
+
+
+def _variants(about: About) -> str:
+    if not sentences.attends(about.models) or all(map(is_compressed, about.models)):
+        return ""
+    if about.alone and is_latent(about.models[0]):
+        return "MHA: the keys and values of each query head are kept, not the latent that they come from."
+    return "MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."
+
+
+def _cross(about: About) -> dict[str, Any] | None:
+    """What of one model's cache is of the source."""
+    cross = about.facts[0]["cross_kv_cache_bytes"] if about.alone else 0
+    source = about.facts[0]["workload"]["source"]
+    return {"cross": cross, "size": units.binary(cross), "source": source} if cross else None
+
+
+def _of_ranks(about: About) -> list[str]:
+    """Which heads, blocks and tokens a rank has."""
+    if (mesh := about.mesh) is None:
+        return []
+    heads = _of_heads(about.undivided, mesh.tp) if mesh.tp > 1 else []
+    idle = ranks.idle(mesh, "sp", "fsdp", "ep")
+    return [*heads, *ranks.of_stage(about.undivided, about.facts, mesh), *ranks.of_tokens(mesh), *idle]
+
+
+NOTES = (
+    NoteRow(
+        "formula", 2, lambda about: about.alone and [_formula(about.models[0], about.request, about.cached, about.mesh)]
+    ),
+    NoteRow(
+        "cache_overtakes",
+        1,
+        _overtakes,
+        "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}.",
+    ),
+    NoteRow("variants", 3, _variants),
+    NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached, "dtype")),
+    NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
+    NoteRow(
+        "cross",
+        2,
+        _cross,
+        "At every context, {cross:,} bytes ({size}) of it are the cross keys and values of a source of {source:,}"
+        " tokens. The rest belongs to the tokens themselves.",
+    ),
+    NoteRow("windows", 2, lambda about: about.alone and sight.window_notes(about.undivided, kept=True)),
+    NoteRow("unwindowed", 2, lambda about: sight.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: sight.shrinking(about.facts)),
+    NoteRow("latent", 2, lambda about: latent.kept_notes(about.models)),
+    NoteRow("ranks", 2, _of_ranks),
+)

@@ -1,12 +1,11 @@
-"""Bytes to serve a model: weights and KV cache, and what still fits a budget."""
+"""Bytes to serve a model: weights and KV cache, at one batch or several, and what fits a device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.accounts.memory import (
     cache_bytes,
@@ -15,22 +14,23 @@ from tfacct.accounts.memory import (
     token_bytes,
     unwindowed_cache_bytes,
 )
+from tfacct.architecture.parts import Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import width_of
-from tfacct.ledger.lines import State
+from tfacct.ledger.lines import WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
+from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import PLAIN, Column, Report, Row, Table
+from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import mesh_of, ranks_of
 from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
 from tfacct.parallel.shard_model import shard_models, stages_of
-from tfacct.reports import cells, compose, counting, pages, ranks, sentences, sight
+from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
-from tfacct.reports.sentences import storage_notes
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 NARROWER = ("fp8", "int4")
 """Dtypes of weights that are suggested where a model does not fit."""
+LARGEST_PAGE = 1 << 20
+"""No page is larger, in tokens."""
 END = "the end of its position embedding"
 
 
@@ -56,13 +58,13 @@ def memory(
     """Bytes of weights and KV cache. `fit`: the memory of a device, for the largest context and batch that fit.
     `kv_block`: tokens of a page of the cache. `mesh`: ranks that divide the model; the bytes are those of the fullest.
     Raises TfacctError."""
-    cached = width(counting.dtypes(dtype, kv_dtype)[1], pages.checked(kv_block))
+    cached = width(counting.dtypes(dtype, kv_dtype)[1], _page_size(kv_block))
     if cached.block > 1 and kv_block is not None:
         raise UsageError(
             f"engines that keep the cache in pages store none in {cached.name}, a type of llama.cpp",
             f"leave {option('kv_block')} out",
         )
-    subjects, unpaged = pages.paged(subjects, kv_block)
+    subjects, unpaged = _paged(subjects, kv_block)
     subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
     left_out += unpaged
     stored = counting.formats(subjects, dtype)
@@ -104,14 +106,7 @@ def memory(
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
-        notes=lambda at: [
-            *sentences.files_notes(undivided[at], dtype),
-            *_notes(subjects[at], facts[at], dtype, fit),
-            *pages.notes(facts[at]),
-            *(fit.notes if fit is not None else ()),
-            *(ranks.notes(undivided[at], facts[at], mesh) if mesh else ()),
-            *(_padded(undivided[at], subjects[at], dtype) if mesh and mesh.pp == 1 else ()),
-        ],
+        notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], dtype, fit, mesh)),
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
@@ -119,10 +114,50 @@ def memory(
     )
 
 
-def _padded(undivided: Sequence[LoadedModel], ranked: Sequence[LoadedModel], dtype: str | None) -> dict[str, None]:
+@ranks.in_devices
+def by_batch(
+    subjects: Sequence[LoadedModel],
+    request: Request,
+    batches: Sequence[int],
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    fit: Budget | None = None,
+    kv_block: int | None = None,
+    mesh: Mesh | None = None,
+) -> Report:
+    """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
-    both = zip(undivided, ranked, strict=True)
-    return dict.fromkeys(note for whole, one in both for note in ranks.padded_blocks(whole, one, dtype))
+    The facts beside the rows are those of the largest batch. Raises UsageError for several models.
+    """
+    if len(subjects) != 1:
+        raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
+    (subject,) = subjects
+    batches = sorted(set(batches))
+    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}
+    each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
+    rows = [_batch_row(batch, report) for batch, report in zip(batches, each, strict=True)]
+    facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}
+    why = ""
+    if fit is not None:
+        fitted = [memory(subjects, replace(request, batch=batch), **stored, fit=fit).models[0] for batch in batches]
+        for row, there in zip(rows, fitted, strict=True):
+            row |= {key: there["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
+        facts |= {"fit": fitted[-1]["fit"]}
+        why = f": {too_large(fitted[0])}" if nothing_fits(fitted[0]) else ""
+    return compose.report(
+        "memory",
+        subjects,
+        _batches_table(subject, rows, fit),
+        [{**facts, "batches": rows}],
+        title=each[-1].title.rpartition(", batch ")[0],
+        convention=each[-1].convention,
+        answer=_batches_answer(rows, fit, mesh, why),
+        notes=lambda _: [*each[-1].notes, *notes(BATCHES_NOTES, fit)],
+        counted=each[-1].counted,
+        requests=[replace(request, batch=batches[-1])],
+        headline="total_bytes",
+    )
 
 
 def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> None:
@@ -149,9 +184,24 @@ def _answer(
         return f"{fitting:,} of {len(facts):,} models fit {where} at the context shown."
     if len(facts) == 1:
         return _alone(subjects[0], facts[0])
-    named = [(fact["total_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
-    (least, small), (most, large) = min(named), max(named)
-    return f"From {units.binary(least)} ({small}) to {units.binary(most)} ({large})."
+    both = zip(subjects, facts, strict=True)
+    return cells.from_to([(fact["total_bytes"], subject.name) for subject, fact in both], units.binary)
+
+
+def _batches_answer(rows: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None, why: str) -> str:
+    """From which size to which; of a budget, the largest batch that fits, or `why` nothing does."""
+    if fit is not None:
+        where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
+        if len(inside) == len(rows):
+            return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
+        if not inside:
+            return f"None of these batches fits {where}{why}."
+        return f"Fits {where} up to batch {inside[-1]:,} of these."
+    least, most = rows[0], rows[-1]
+    if least["total_bytes"] == most["total_bytes"]:
+        return f"{units.binary(least['total_bytes'])} at every batch."
+    said = (f"{units.binary(row['total_bytes'])} at batch {row['batch']:,}" for row in (least, most))
+    return f"From {' to '.join(said)}."
 
 
 def _alone(subject: LoadedModel, fact: dict[str, Any]) -> str:
@@ -200,20 +250,62 @@ def _longest(fact: dict[str, Any], fits: str) -> str:
     return f"Not even one token fits at batch {batch:,}."
 
 
-def _notes(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], dtype: str | None, fit: Budget | None
-) -> list[str]:
-    return [
-        *sentences.projector_notes(subjects),
-        *sentences.not_included_notes(subjects, facts),
-        *storage_notes(subjects, dtype),
-        *sentences.cache_notes(subjects, facts[0]["kv_dtype"]),
-        *sentences.state_notes(subjects, facts[0]["kv_dtype"], staged="pp" in facts[0]),
-        *sight.unwindowed(facts),
-        *sight.shrinking(facts),
-        *sentences.source_notes(subjects),
-        *_fit_notes(subjects, facts, fit),
-    ]
+def _page_size(kv_block: int | None) -> int:
+    """Tokens of a page; 1 where none was named. Raises UsageError."""
+    if kv_block is None:
+        return 1
+    if not isinstance(kv_block, int) or isinstance(kv_block, bool) or not 1 <= kv_block <= LARGEST_PAGE:
+        raise UsageError(f"{option('kv_block')} must be a number of tokens, not {kv_block!r}", "for example 16")
+    return kv_block
+
+
+def _paged(subjects: Sequence[LoadedModel], kv_block: int | None) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
+    if kv_block is None:
+        return list(subjects), []
+    able = [subject for subject in subjects if subject.keeps and not subject.architecture.having(Mixer)]
+    reasons = {
+        "a model that keeps nothing between steps has no pages": [one for one in subjects if not one.keeps],
+        "pages of a model that keeps a state are not supported yet": [
+            one for one in subjects if one.architecture.having(Mixer)
+        ],
+    }
+    if not able:
+        why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
+        raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
+    return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
+
+
+def _page_facts(subject: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:
+    """What is kept in pages. With `room`, the bytes that the weights leave, also what a start-up of vLLM prints: the
+    tokens that fit, and how many requests of this context. Nothing where not even one page fits, and of a model whose
+    layers keep different tokens."""
+    one = replace(work, context=cache.page, tokens=1, batch=1, source=0)
+    page = int(cache_bytes(subject.ledger, one.axes(), cache))
+    found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
+    if room is None or room < page or not _all_grow(subject):
+        return found
+    fitting = room // page
+    needed = -(-work.context // cache.page)
+    tokens = fitting * cache.page
+    return {
+        **found,
+        "pages": {
+            "page_bytes": page,
+            "count": fitting,
+            "tokens": tokens,
+            "concurrency": float(Fraction(fitting, needed)),
+            "starts": fitting >= needed and subject.past_positions(work) is None,
+            "largest_max_model_len": min(tokens, subject.position_limit or tokens),
+        },
+    }
+
+
+def _all_grow(subject: LoadedModel) -> bool:
+    """True if every state grows with every token."""
+    groups = subject.ledger.groups
+    states = [line for group in groups for line in group.lines if isinstance(line, State)]
+    return bool(states) and all("S" in line.spec for line in states) and not any(WINDOW in g.axes for g in groups)
 
 
 def _facts(
@@ -249,7 +341,7 @@ def _facts(
     if fit is not None:
         facts["fit"] = _fit(subject, work, cached, fit, weights, mesh, whole or subject)
     if cached.page > 1:
-        facts |= pages.facts(subject, work, cached, None if fit is None else fit.usable - weights)
+        facts |= _page_facts(subject, work, cached, None if fit is None else fit.usable - weights)
     return facts
 
 
@@ -384,39 +476,6 @@ def _instead(
     return f"It fits {' or '.join(ways)}." if ways else ""
 
 
-def _fit_notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> list[str]:
-    if fit is None:
-        return []
-    if len(facts) > 1:
-        return [
-            "max ctx, max batch: the largest that fit, even past the trained context, but not past a learned position"
-            " embedding. –: not even 1 fits."
-        ]
-    found, trained = facts[0]["fit"], subjects[0].context
-    context, batch = found["largest_context"], found["largest_batch"]
-    if not subjects[0].keeps:
-        free = found["context_slack_bytes"]
-        if free is None:
-            return []
-        limit = found["context_limit"]
-        ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return [f"{units.binary(free)} stay free. No cache limits {ends}."]
-    notes, slack = [], []
-    on = {
-        what: f" on stage {found[f'{what}_stage']:,}" if f"{what}_stage" in found else ""
-        for what in ("context", "batch")
-    }
-    if context is None and found["context_slack_bytes"] is not None:
-        why = "a window" if sentences.attends(subjects) else "a state of fixed size"
-        notes = [f"Every block keeps only {why}, so nothing limits the context."]
-    elif context is not None:
-        past = f", past the {trained:,} it was trained with" if context > trained else ""
-        slack = [f"{units.binary(found['context_slack_bytes'])}{on['context']} at {context:,} tokens{past}"]
-    if batch is not None:
-        slack += [f"{units.binary(found['batch_slack_bytes'])}{on['batch']} at batch {batch:,}"]
-    return [*notes, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
-
-
 def _and_kept(subjects: Sequence[LoadedModel]) -> str:
     """What is counted beside weights, where anything is kept."""
     return f" and {sentences.kept(subjects)}" if any(subject.keeps for subject in subjects) else ""
@@ -441,7 +500,6 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     total = facts["total_bytes"]
 
     rows = [cells.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
-    sections = tuple(tuple(group) for _, group in groupby(rows, key=lambda row: row["kind"]))
     cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
     totals: tuple[Row, ...] = (
         {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
@@ -450,7 +508,7 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     )
     if row is not None and row != "state" and cached:
         totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
-    return columns, sections, totals
+    return columns, cells.sections(rows, "kind"), totals
 
 
 def _lines(
@@ -480,6 +538,12 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
 
+def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
+    """The largest context or batch that fits, `any` where none is too large."""
+    found: int | None = fit.get(f"largest_{what}")
+    return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
+
+
 def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
     fitting = (
         Column("largest_context", "max ctx", "count", empty="–"),
@@ -504,9 +568,137 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         row = {**fact, "model": compose.name_of(subject), "keys": fact["workload"]["keys"]}
         if "whole" in fact:
             row["whole_bytes"] = fact["whole"]["total_bytes"]
-        for key in ("largest_context", "largest_batch") if fit is not None else ():
-            row[key] = fact["fit"][key]
-            if row[key] is None and _fits(fact, key.removeprefix("largest_")):
-                row[key] = "any"
+        for what in ("context", "batch") if fit is not None else ():
+            row |= {f"largest_{what}": _largest(fact["fit"], what)}
         rows.append(row)
     return columns, (tuple(rows),), ()
+
+
+def _batch_row(batch: int, report: Report) -> dict[str, Any]:
+    facts = report.models[0]
+    return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
+
+
+def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
+    columns = (
+        Column("batch", "batch", "count"),
+        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("kv_cache_bytes", sentences.kept([subject]) or "cache", "bytes"),
+        Column("total_bytes", "total", "bytes"),
+        *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
+    )
+    return columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()
+
+
+class About(NamedTuple):
+    """What notes are about: models, or stages of them, their whole models, and their facts."""
+
+    models: Sequence[LoadedModel]
+    undivided: Sequence[LoadedModel]
+    facts: Sequence[dict[str, Any]]
+    dtype: str | None
+    fit: Budget | None
+    mesh: Mesh | None
+
+    @property
+    def cached(self) -> str:
+        return str(self.facts[0]["kv_dtype"])
+
+    @property
+    def alone(self) -> dict[str, Any]:
+        """The facts of the only model; nothing where there are several."""
+        return self.facts[0] if len(self.facts) == 1 else {}
+
+
+def _free(about: About) -> list[str]:
+    """What stays free, or what bounds nothing, of the memory that one model has to fit in."""
+    fit, model = about.alone.get("fit"), about.models[0]
+    if not fit:
+        return []
+    context, batch = fit["largest_context"], fit["largest_batch"]
+    if not model.keeps:
+        free, limit = fit["context_slack_bytes"], fit["context_limit"]
+        ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
+        return [] if free is None else [f"{units.binary(free)} stay free. No cache limits {ends}."]
+    found, slack = [], []
+    on = {
+        what: f" on stage {fit[f'{what}_stage']:,}" if f"{what}_stage" in fit else "" for what in ("context", "batch")
+    }
+    if context is None and fit["context_slack_bytes"] is not None:
+        why = "a window" if sentences.attends(about.models) else "a state of fixed size"
+        found = [f"Every block keeps only {why}, so nothing limits the context."]
+    elif context is not None:
+        past = f", past the {model.context:,} it was trained with" if context > model.context else ""
+        slack = [f"{units.binary(fit['context_slack_bytes'])}{on['context']} at {context:,} tokens{past}"]
+    if batch is not None:
+        slack += [f"{units.binary(fit['batch_slack_bytes'])}{on['batch']} at batch {batch:,}"]
+    return [*found, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
+
+
+def _pages(about: About) -> dict[str, int] | None:
+    block = next((fact["kv_block"] for fact in about.facts if "kv_block" in fact), None)
+    return None if block is None else {"block": block}
+
+
+def _vllm(about: About) -> str:
+    """What a start of vLLM would print."""
+    if "pages" not in about.alone:
+        return ""
+    found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
+    beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
+    less = f"less what its trial run needs{beyond}, which is not counted here"
+    if found["starts"]:
+        return (
+            f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
+            f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages), {less}.'
+        )
+    longest = found["largest_max_model_len"]
+    less = "" if longest == fit["context_limit"] else f", {less}"
+    return (
+        f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
+        f" --max-model-len {longest}{less}."
+    )
+
+
+def _padded(about: About) -> list[str]:
+    if about.mesh is None or about.mesh.pp > 1:
+        return []
+    both = zip(about.undivided, about.models, strict=True)
+    return list(dict.fromkeys(note for whole, one in both for note in ranks.padded_blocks(whole, one, about.dtype)))
+
+
+LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
+NOTES = (
+    NoteRow("files", 1, lambda about: sentences.files_notes(about.undivided, about.dtype)),
+    NoteRow("projector", 2, lambda about: sentences.projector_notes(about.models)),
+    NoteRow("not_included", 1, lambda about: sentences.not_included_notes(about.models, about.facts)),
+    NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
+    NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached)),
+    NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
+    NoteRow("unwindowed", 2, lambda about: sight.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: sight.shrinking(about.facts)),
+    NoteRow("source", 2, lambda about: sentences.source_notes(about.models)),
+    NoteRow("free", 1, _free),
+    NoteRow(
+        "largest",
+        2,
+        lambda about: about.fit is not None and not about.alone and "fit",
+        f"max ctx, max batch: {LARGEST_MEANS} –: not even 1 fits.",
+    ),
+    NoteRow(
+        "pages",
+        2,
+        _pages,
+        "The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space.",
+    ),
+    NoteRow("vllm", 1, _vllm),
+    NoteRow("usable", 2, lambda about: about.fit is not None and about.fit.notes),
+    NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.undivided, about.facts, about.mesh)),
+    NoteRow("padded", 3, _padded),
+)
+BATCHES_NOTES = (
+    NoteRow(
+        "largest", 2, lambda fit: fit is not None and "fits at the batch", f"max ctx: {LARGEST_MEANS} –: not even 1."
+    ),
+    NoteRow("usable", 2, lambda fit: fit is not None and fit.notes),
+)

@@ -15,7 +15,7 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import shard, stored_elements
 from tfacct.reports import cells, compose, ranks, sentences
@@ -45,30 +45,13 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         title=title,
         convention=CONVENTION,
         answer=_answer(subjects, facts),
-        notes=lambda at: [*_notes(subjects[at], facts[at]), *_of_mesh(subjects[at], mesh)],
+        notes=lambda at: notes(NOTES, About(subjects[at], facts[at], mesh)),
         counted="every stored tensor once, biases and norms included",
         hints=_differing(subjects, facts),
         left_out=left_out,
         headline="total_params",
         agrees=not _differing(subjects, facts),
     )
-
-
-ON_RANKS = "One rank: what the fullest stores. All other columns are of the whole model."
-OF_SEVERAL = "Counted is what the fullest rank stores, part by part, beside the total of the whole model."
-PADS = "A tensor whose rows fsdp does not divide is padded."
-
-
-def _of_mesh(subjects: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
-    if mesh is None:
-        return []
-
-    staged = [ranks.division(subjects[0].ledger, mesh)] if mesh.pp > 1 and len(subjects) == 1 else []
-    told = ON_RANKS if len(subjects) == 1 else OF_SEVERAL
-    said = [*ranks.uneven(subjects, mesh), *staged, f"{told} {PADS}" if mesh.fsdp > 1 else told]
-    if mesh.fsdp > 1 and mesh.parts > 1:
-        return [*said, *ranks.of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
-    return [*said, *ranks.idle(mesh, "sp", "cp")]
 
 
 def _of_ranks(mesh: Mesh | None) -> str:
@@ -95,36 +78,14 @@ def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[Loade
 def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
     """The total of one model, or the smallest and the largest of several."""
     if len(facts) > 1:
-        named = [(fact["total_params"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
-        (least, small), (most, large) = min(named), max(named)
-        return f"From {units.people(least)} ({small}) to {units.people(most)} ({large})."
+        both = zip(subjects, facts, strict=True)
+        return cells.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
     total, active = facts[0]["total_params"], facts[0]["active_params"]
     used = f", of which a token uses {units.people(active)}" if active != total else ""
     if "rank_params" in facts[0]:
         held = facts[0]["rank_params"]
         return f"{held:,} parameters ({units.people(held)}) on one rank, of {total:,} ({units.people(total)})."
     return f"{total:,} parameters ({units.people(total)}){used}."
-
-
-def _notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
-    tied = ["A tied head has no parameters of its own: its weight is the embedding."]
-    return [
-        *(_witness_notes(facts[0]) if len(facts) == 1 else tied),
-        *sentences.expert_notes(subjects),
-        *sentences.shared_notes(subjects),
-        *sentences.projector_notes(subjects),
-        *sentences.not_included_notes(subjects, facts),
-        *_untrained(subjects),
-        *_never_run(subjects),
-    ]
-
-
-def _never_run(subjects: Sequence[LoadedModel]) -> list[str]:
-    """What of one model is stored and never run."""
-    idle = cells.never_called(subjects[0]) if len(subjects) == 1 else []
-    names, many = ", ".join(paths.short(path) for path in idle), len(idle) > 1
-    said = "are stored but never called: their" if many else "is stored but never called: its"
-    return [f"{names} {said} parameters count, {'their' if many else 'its'} work does not."] if idle else []
 
 
 def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
@@ -235,53 +196,17 @@ def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Tabl
             row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
             rows.append(cells.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
         sections.append(tuple(rows))
+    kinds = {"embedding": "embedding_params", "non-embedding": "non_embedding_params"}
+    if facts["active_params"] != total:
+        kinds |= {"active": "active_params", "active, non-embedding": "active_non_embedding_params"}
     totals: list[Row] = [
         {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")},
-        {
-            "parameter": "embedding",
-            "params": facts["embedding_params"],
-            "share": Fraction(facts["embedding_params"], total),
-        },
-        {
-            "parameter": "non-embedding",
-            "params": facts["non_embedding_params"],
-            "share": Fraction(facts["non_embedding_params"], total),
-        },
+        *(
+            {"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)}
+            for name, key in kinds.items()
+        ),
     ]
-    if facts["active_params"] != total:
-        for name, key in (("active", "active_params"), ("active, non-embedding", "active_non_embedding_params")):
-            totals.append({"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)})
     return columns, tuple(sections), tuple(totals)
-
-
-def _untrained(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Names the tables that are stored but not trained."""
-    tables = {
-        tensor.path: tensor.elements
-        for subject in subjects
-        if (positions := subject.architecture.positions) is not None and not positions.trained
-        for tensor in subject.ledger.tensors()
-        if tensor.path.endswith("pos_embed.weight")
-    }
-    if not tables:
-        return []
-    return [f"Stored and counted, but not trained: {', '.join(tables)} (sines and cosines)."]
-
-
-def _witness_notes(facts: dict[str, Any]) -> list[str]:
-    notes = []
-    if facts["tied_head"] is None:
-        notes.append("There is no language model's head.")
-    elif facts["tied_head"]:
-        notes.append("lm_head is tied to embed: one table, counted once, as embedding.")
-    else:
-        notes.append("lm_head is not tied: it has its own weight, counted as non-embedding.")
-    expected = facts["expected_params"]
-    if expected is not None:
-        source = WITNESSES[facts["expected_from"]]
-        verdict = "equal" if expected == facts["total_params"] else f"differs by {facts['total_params'] - expected:+,}"
-        notes.append(f"{source}: {expected:,} ({verdict})")
-    return notes
 
 
 def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
@@ -310,3 +235,99 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         *(() if ranked else (Column("expected_params", "expected", "params", drop=4),)),
     )
     return columns, (tuple(rows),), ()
+
+
+class About(NamedTuple):
+    """What notes are about: some models and their facts."""
+
+    models: Sequence[LoadedModel]
+    facts: Sequence[dict[str, Any]]
+    mesh: Mesh | None
+
+    @property
+    def alone(self) -> bool:
+        return len(self.models) == 1
+
+
+def _head(about: About) -> str:
+    if not about.alone:
+        return "A tied head has no parameters of its own: its weight is the embedding."
+    return {
+        None: "There is no language model's head.",
+        True: "lm_head is tied to embed: one table, counted once, as embedding.",
+        False: "lm_head is not tied: it has its own weight, counted as non-embedding.",
+    }[about.facts[0]["tied_head"]]
+
+
+def _expected(about: About) -> str:
+    """The total that a source of the model's gives."""
+    facts = about.facts[0]
+    expected, more = facts["expected_params"], facts["total_params"] - (facts["expected_params"] or 0)
+    if not about.alone or expected is None:
+        return ""
+    return f"{WITNESSES[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
+
+
+def _untrained(about: About) -> str:
+    """Position embeddings that are stored but not trained."""
+    found = dict.fromkeys(
+        tensor.path
+        for model in about.models
+        if (positions := model.architecture.positions) is not None and not positions.trained
+        for tensor in model.ledger.tensors()
+        if tensor.path.endswith("pos_embed.weight")
+    )
+    return ", ".join(found)
+
+
+def _never_called(about: About) -> dict[str, str] | None:
+    """What of one model is stored and never run."""
+    idle = cells.never_called(about.models[0]) if about.alone else []
+    are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
+    return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
+
+
+def _uneven(about: About) -> list[str]:
+    return [] if about.mesh is None else ranks.uneven(about.models, about.mesh)
+
+
+def _stages(about: About) -> list[str]:
+    mesh = about.mesh
+    return [] if mesh is None or mesh.pp == 1 or not about.alone else [ranks.division(about.models[0].ledger, mesh)]
+
+
+def _one_rank(about: About) -> str:
+    if about.mesh is None:
+        return ""
+    said = "One rank: what the fullest stores. All other columns are of the whole model."
+    if not about.alone:
+        said = "Counted is what the fullest rank stores, part by part, beside the total of the whole model."
+    return f"{said} A tensor whose rows fsdp does not divide is padded." if about.mesh.fsdp > 1 else said
+
+
+def _idle(about: About) -> list[str]:
+    mesh = about.mesh
+    if mesh is not None and mesh.fsdp > 1 and mesh.parts > 1:
+        return [*ranks.of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
+    return [] if mesh is None else ranks.idle(mesh, "sp", "cp")
+
+
+NOTES = (
+    NoteRow("head", 2, _head),
+    NoteRow("expected", 1, _expected),
+    NoteRow("experts", 2, lambda about: sentences.expert_notes(about.models)),
+    NoteRow("shared_weights", 2, lambda about: sentences.shared_notes(about.models)),
+    NoteRow("projector", 2, lambda about: sentences.projector_notes(about.models)),
+    NoteRow("not_included", 1, lambda about: sentences.not_included_notes(about.models, about.facts)),
+    NoteRow("untrained", 2, _untrained, "Stored and counted, but not trained: {} (sines and cosines)."),
+    NoteRow(
+        "never_called",
+        2,
+        _never_called,
+        "{names} {are} stored but never called: {their} parameters count, {their} work does not.",
+    ),
+    NoteRow("uneven", 2, _uneven),
+    NoteRow("stages", 2, _stages),
+    NoteRow("one_rank", 1, _one_rank),
+    NoteRow("idle", 2, _idle),
+)
