@@ -1,0 +1,93 @@
+"""Models side by side: every number is that of `params`, `memory`, `kv` and `flops`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.loading import presets
+from tfacct.loading.where import memory_limit
+from tfacct.output.report import Report
+from tfacct.reports.compare import compare, sides_of
+
+NAMES = ("llama-3.1-8b", "mixtral-8x7b", "gemma-3-27b-text", "deepseek-v3", "mamba-130m", "t5-small", "bert-base")
+CTX = 512
+
+
+def compared(*names: str, fit: str | None = None, metrics: tuple[str, ...] = (), **lists: Any) -> Report:
+    return compare(sides_of([presets.load(name) for name in names], **lists), fit=memory_limit(fit), metrics=metrics)
+
+
+def test_numbers_are_those_of_the_other_commands() -> None:
+    for name, found in zip(NAMES, compared(*NAMES, contexts=[CTX], fit="h100").models, strict=True):
+        model = load(name)
+        decodes = name != "bert-base"
+        (memory,) = model.memory(ctx=CTX, fit="1xh100-sxm").models
+        cache = model.kv(ctx=CTX).models[0] if decodes else {"kv_bytes_per_token": None, "kv_cache_bytes": None}
+        assert found["model"] == name
+        assert found["total_params"] == model.params().total
+        assert found["active_params"] == model.params().models[0]["active_params"]
+        assert found["weights_bytes"] == memory["weights_bytes"]
+        assert found["prefill_flops"] == model.flops(ctx=CTX).total
+        assert found["flops_per_new_token"] == (model.flops(ctx=CTX, decode=True).total if decodes else None)
+        assert {key: found[key] for key in ("kv_bytes_per_token", "kv_cache_bytes")} == {
+            key: cache[key] for key in ("kv_bytes_per_token", "kv_cache_bytes")
+        }
+        assert found["fits"] == memory["fit"]["fits"]
+        assert found["requests"] == (memory["fit"]["largest_batch"] or (0 if decodes else None))
+
+
+def test_answer_and_table() -> None:
+    """30,532,122,624 over 8,030,261,248 parameters are 3.80; 12.48 over 19.27 GFLOPs per new token are 0.648."""
+    report = compared("llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b", contexts=[8192], fit="h100")
+    assert report.answer == "qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b, 0.65 × its decode FLOPs."
+    assert [column.label for column in report.columns] == ["", "llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b"]
+    table = {row["what"]: [column.text(row[column.key]) for column in report.columns[1:]] for row in report.cells}
+    assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
+    assert table["requests of 8,192 on h100-sxm"] == ["54", "48", "16"]
+    assert "KV cache of 8,192" not in table  # 8,192 times that of a token
+    assert [row["requests"] for row in report.rows] == [54, 48, 16]
+    many = compared(*NAMES, contexts=[CTX])
+    assert [row["label"] for row in many.cells] == list(NAMES)
+
+
+def test_lists_give_a_side_each() -> None:
+    """llama-3.1-8b in a cache of 8 bits takes half: 2 · 32 · 8 · 128 bytes per token are 64 KiB."""
+    by_context = compared("gemma-3-27b-text", contexts=[8192, 65536])
+    assert [column.label for column in by_context.columns[1:]] == ["8,192 tokens", "65,536 tokens"]
+    assert by_context.answer.startswith("65,536 tokens: 15 × the prefill FLOPs of 8,192 tokens, 5.2 × its KV cache")
+    by_cache = compared("llama-3.1-8b", contexts=[512], kv_dtypes=[None, "fp8"], metrics=("share.attn",))
+    assert by_cache.answer == "KV fp8: 0.5 × the KV cache per token of KV bf16."
+    assert [found["kv_bytes_per_token"] for found in by_cache.models] == [131_072, 65_536]
+    attention = load("llama-3.1-8b").evaluate("share.attn", ctx=512)
+    assert by_cache.models[0]["share.attn"] == pytest.approx(float(attention))
+
+
+def test_devices_that_do_not_divide_a_model() -> None:
+    """Three devices divide no 32 heads: the other numbers are there, and the reason."""
+    from tfacct.parallel.mesh import Mesh
+
+    sides = sides_of([presets.load(name) for name in ("llama-3.1-8b", "qwen3-8b")], [512])
+    report = compare(sides, fit=memory_limit("3xh100"), mesh=Mesh(3))
+    assert [found["requests"] for found in report.models] == [None, None]
+    assert report.said[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "one": ({"names": ["gpt2"]}, "nothing to compare: one model at one workload"),
+    "twice": ({"names": ["gpt2"], "contexts": [8, 8]}, "nothing to compare: two sides are the same"),
+    "positions": ({"names": ["llama-3-8b", "gpt2"], "contexts": [2048]}, "gpt2: context 2,048 is past the 1,024"),
+    "metric": ({"names": ["gpt2", "gpt2-xl"], "metrics": ("flop",)}, "unknown metric 'flop'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    asked, said = REFUSED[name]
+    asked = dict(asked)
+    with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
+        compared(*asked.pop("names"), **asked)
