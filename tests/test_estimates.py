@@ -206,7 +206,7 @@ def test_how_many_devices_hold_a_model() -> None:
 
 
 def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
-    from tfacct.reports.charts_serve import serve_chart
+    from tfacct.reports.charts import serve_chart
 
     report = served(users=[1, 8, 64])
     chart = serve_chart(report)

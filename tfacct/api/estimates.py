@@ -331,7 +331,7 @@ class Estimated(Asked):
         report = serve(self.loaded, on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
 
         def chart() -> Chart:
-            from tfacct.reports.charts_serve import serve_chart
+            from tfacct.reports.charts import serve_chart
 
             return serve_chart(report)
 

@@ -171,7 +171,7 @@ def serve(
     report = serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts_serve import serve_chart
+        from tfacct.reports.charts import serve_chart
 
         chart = serve_chart(report)
     ask.show(report, output, picture, chart)
