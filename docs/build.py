@@ -28,8 +28,7 @@ from typing import Any
 from models_page import models_pages
 from own_keys import own_keys
 
-from tfacct.accounts.metrics import METRICS
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED

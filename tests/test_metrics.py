@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import tfacct
 from tests.conftest import TINY, asked, by_kind, headed, of_family
 from tfacct import load
-from tfacct.accounts.metrics import METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import Workload

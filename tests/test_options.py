@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tfacct.accounts.metrics import METRICS
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base import units
 from tfacct.cli.app import app as app
 from tfacct.cli.root import ALSO, REGISTERED

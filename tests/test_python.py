@@ -20,8 +20,7 @@ import tfacct
 from tests.conftest import TINY, Ran
 from tests.test_checkpoint import written
 from tfacct import Model, Report, TfacctError, load
-from tfacct.accounts.metrics import METRICS
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.api.answer import answered
 from tfacct.api.answers import MemoryReport
 from tfacct.cli import options

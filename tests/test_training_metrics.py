@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Ran
 from tfacct import load
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError
 
 LLAMA = load("llama-3.1-8b")

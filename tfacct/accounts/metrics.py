@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 from tfacct.accounts import memory
-from tfacct.base.errors import NotFoundError, nearest
+from tfacct.base.errors import NotFoundError, UsageError, nearest
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
@@ -22,12 +22,25 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 
-if TYPE_CHECKING:
-    from tfacct.accounts.step_metrics import StepMemory
-
 Recompute = Literal["full", "attention", "none"]
 """What a training step runs again in its backward pass."""
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
+
+
+class StepMemory(Protocol):
+    """The memory of a training step (`tfacct.training.memory.TrainingMemory`)."""
+
+    @property
+    def step(self) -> Any:
+        """The step: `saved_bytes()` and `optimizer_state`."""
+
+    @property
+    def phases(self) -> Any:
+        """Its phases; the last one is the optimizer's step, with all gradients."""
+
+    @property
+    def peak(self) -> Any:
+        """The phase with the most bytes."""
 
 
 @record
@@ -124,6 +137,18 @@ def _held(point: Point) -> memory.Footprint:
     return memory.footprint(point.ledger, point.cached, point.weights, point.cache)
 
 
+def memory_of(point: Point) -> StepMemory:
+    """The training step of a point. Raises TfacctError where the formula does not count it."""
+    if point.step is None:
+        raise UsageError("the bytes of a training step need a recipe, which this point has none of")
+    return point.step(point.work)
+
+
+def peak_phase(point: Point) -> str:
+    """Name of the phase of a training step that decides."""
+    return str(memory_of(point).peak.name)
+
+
 MEMORY_TRAFFIC = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
 """Metrics of bytes that products read and write."""
 METRICS = {
@@ -218,7 +243,44 @@ METRICS = {
         ),
     )
 }
-"""Metrics that every model has, by name; those of a training step are in `step_metrics`."""
+"""Metrics that every model has, by name."""
+STEP_METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "saved_bytes",
+            "bytes",
+            "Bytes of activations that a training step saves for its backward pass.",
+            lambda point: memory_of(point).step.saved_bytes(),
+            of_step=True,
+        ),
+        Metric(
+            "gradients_bytes",
+            "bytes",
+            "Bytes of all gradients.",
+            lambda point: memory_of(point).phases[-1].gradients,
+            of_step=True,
+            whole=True,
+        ),
+        Metric(
+            "optimizer_bytes",
+            "bytes",
+            "Bytes of the optimizer's state.",
+            lambda point: memory_of(point).step.optimizer_state,
+            of_step=True,
+        ),
+        Metric(
+            "peak_bytes",
+            "bytes",
+            "Bytes at the peak of a training step.",
+            lambda point: memory_of(point).peak.total,
+            of_step=True,
+            whole=True,
+        ),
+    )
+}
+"""Metrics of a model whose training step is counted, by name."""
+PEAK = "peak_bytes"
 
 OF_A_NAME: dict[str, tuple[Unit, str]] = {
     "flops.NAME": ("flops", "FLOPs of a product, a part or a component: flops.attn.scores, flops.mlp."),
@@ -251,8 +313,6 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     there = products(ledgers)
     if asked in ("flops", "share") and of in there:
         return _flops_of(of) if asked == "flops" else _share_of(of)
-    from tfacct.accounts.step_metrics import STEP_METRICS
-
     if name in STEP_METRICS:
         return STEP_METRICS[name]
     whole = [*METRICS, *STEP_METRICS]

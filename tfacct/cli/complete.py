@@ -102,8 +102,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 def _metrics(ctx: typer.Context, incomplete: str) -> list[str]:
     """Metrics that every model has; behind `flops.` and `share.` the products and parts of the model on the line."""
-    from tfacct.accounts.metrics import METRICS, products
-    from tfacct.accounts.step_metrics import STEP_METRICS
+    from tfacct.accounts.metrics import METRICS, STEP_METRICS, products
 
     kinds = ("flops.", "share.")
     if not incomplete.startswith(kinds):

@@ -60,7 +60,7 @@ class Counting:
 
     def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Reason why the bytes of a training step are not counted, and advice; None if they are."""
-        from tfacct.accounts.step_metrics import STEP_METRICS, memory_of
+        from tfacct.accounts.metrics import STEP_METRICS, memory_of
 
         try:
             memory_of(self.point(subject, work, list(STEP_METRICS.values())))

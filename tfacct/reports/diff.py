@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tfacct.accounts.metrics import METRICS, Metric, Point
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tfacct.accounts.metrics import METRICS, OF_A_NAME
-from tfacct.accounts.step_metrics import STEP_METRICS
+from tfacct.accounts.metrics import METRICS, OF_A_NAME, STEP_METRICS
 from tfacct.output.report import Column, Report, Row
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}

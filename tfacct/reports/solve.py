@@ -178,7 +178,7 @@ def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> 
 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
     """The phase of the peak at the answer, and where another phase has it."""
-    from tfacct.accounts.step_metrics import PEAK, peak_phase
+    from tfacct.accounts.metrics import PEAK, peak_phase
 
     if all(metric.name != PEAK for metric in metrics):
         return []
