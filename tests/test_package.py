@@ -1,10 +1,13 @@
-"""The house: what is imported, what is packed, where things may stand."""
+"""The package: what is imported, what is packed, where things may be."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 import venv
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,48 @@ def test_only_the_torch_modules_of_families_import_the_reference_model() -> None
     imported = {file: [line for line in imports_of(file) if " tfacct.reference" in line] for file in files}
     assert {file for file in files if imported[file]} == {file for file in files if of_reference(file)}
     assert not any(" tfacct.ledger" in line for file in files if of_reference(file) for line in imports_of(file))
+
+
+MODULES = {
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in (ROOT / "tfacct").rglob("*.py")
+}
+
+
+def imported_modules(file: Path) -> Iterator[str]:
+    """The modules of tfacct that a file imports, at its top or inside a function, but not for type checking alone."""
+    tree = ast.parse(file.read_text("utf-8"))
+    checks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    typed = {id(node) for check in checks for line in check.body for node in ast.walk(line)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in typed:
+            for name in node.names:
+                inner = f"{node.module}.{name.name}"
+                yield inner if inner in MODULES else str(node.module)
+        elif isinstance(node, ast.Import) and id(node) not in typed:
+            yield from (name.name for name in node.names)
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle; none if there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count: they are for start-up, not to go around the order of the files."""
+    graph = {name: {*imported_modules(file)} & {*MODULES} - {name} for name, file in MODULES.items()}
+    assert "tfacct.ledger.lines" in graph["tfacct.parallel.mesh"]  # at the top
+    assert "tfacct.parallel.rank_flops" in graph["tfacct.reports.counting"]  # inside a function
+    assert circle(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert sorted(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})[1:]) == ["a", "b", "c"]
+    assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
 
 
 def test_rare_families_stay_unread_until_they_are_asked_for() -> None:
