@@ -13,7 +13,7 @@ import numpy as np
 Array: TypeAlias = Any
 FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention", "link_network")
 """Constants that these runs do not tell."""
-READ = {"DividedConstants": ("link", "reduce", "card")}
+READ = {"MegatronConstants": ("link", "reduce", "card")}
 """The same of constants of another kind."""
 Logs: TypeAlias = Callable[[Sequence[Any], Any], Array]
 """Logarithms of predicted over measured, by rows and constants."""

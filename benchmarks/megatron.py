@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfacct.timing.divided_time import Again, Meshed
-from tfacct.timing.training_time import Trained
+from tfacct.timing.fsdp_time import Trained
+from tfacct.timing.megatron_time import Again, MegatronLayout
 
 TOKENS, VOCABULARY = 2048, 51_200
 
@@ -24,7 +24,7 @@ class Published(NamedTuple):
     hidden: int
     blocks: int
     trained: Trained
-    mesh: Meshed
+    mesh: MegatronLayout
     again: Again
     seconds: float
 
@@ -67,11 +67,11 @@ def published() -> list[Published]:
         each = batch * tp * pp // devices // micro
         trained = Trained(TOKENS, micro, devices, each)
         seconds = flops / (devices * rate * 1e12)
-        found.append(Published(heads, hidden, blocks, trained, Meshed(tp, False, pp), "blocks", seconds))
+        found.append(Published(heads, hidden, blocks, trained, MegatronLayout(tp, False, pp), "blocks", seconds))
     for heads, hidden, blocks, pp, chunks, devices, batch, micro, full, selective in TABLE_5:
         trained = Trained(TOKENS, micro, devices, batch // micro)
-        mesh = Meshed(8, False, pp, chunks)
+        mesh = MegatronLayout(8, False, pp, chunks)
         found.append(Published(heads, hidden, blocks, trained, mesh, "blocks", full))
-        mesh = Meshed(8, True, pp, chunks)
+        mesh = MegatronLayout(8, True, pp, chunks)
         found.append(Published(heads, hidden, blocks, trained, mesh, "attention", selective))
     return found

@@ -14,12 +14,12 @@ from errors import checked, device, line, named, tables
 from fitting import Array, fields, held_out
 from megatron import TOKENS, VOCABULARY, Published, published
 
-from tfacct.accounts import divided_time, training_time
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.timing.divided_time import DIVIDED, DividedConstants, DividedWork
-from tfacct.timing.training_time import TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.timing import fsdp_time, megatron_time
+from tfacct.timing.fsdp_time import TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronWork
 
 
 class Training(NamedTuple):
@@ -43,7 +43,7 @@ STEP = (0.08, 0.16)
 
 def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
     """Logarithm of predicted over measured."""
-    each = [(training_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
+    each = [(fsdp_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
     return np.array([[log(predicted / measured)] for predicted, measured in each])
 
 
@@ -103,13 +103,13 @@ class Divided(NamedTuple):
 
     cell: str
     of: Published
-    work: DividedWork
+    work: MegatronWork
 
 
-def divided_logs(rows: Sequence[Divided], constants: DividedConstants) -> Array:
+def divided_logs(rows: Sequence[Divided], constants: MegatronConstants) -> Array:
     """Logarithm of predicted over measured."""
     chip = devices.load("a100-sxm-80gb")
-    each = [(divided_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
+    each = [(megatron_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
     return np.array([[log(predicted / measured)] for predicted, measured in each])
 
 
@@ -119,16 +119,16 @@ def divided() -> list[str]:
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
         model = subject(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        rows.append(Divided(one.cell, one, divided_time.work_of(model.ledger, one.trained, one.mesh)))
+        rows.append(Divided(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
-    held, constants = held_out(rows, divided_logs, DIVIDED, LOOSE)
+    held, constants = held_out(rows, divided_logs, MEGATRON, LOOSE)
     cells = np.array([row.cell for row in rows])
     by = {"cell": cells, "again": np.array([row.of.again for row in rows])}
     print(f"\nMegatron's published steps: {len(rows)}")
     tables("training step under tensor and pipeline parallelism, each model held out", held[:, 0], by)
     print(line("a plain roofline: all FLOPs at the peak", np.array(left)))
     print(line(f"constant utilization {USUAL}, recomputation counted", np.array(left) - log(USUAL)))
-    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(DIVIDED)))
+    print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(MEGATRON)))
     return checked("divided", "step", held[:, 0], cells, ["a100-sxm-80gb"] * len(rows))
 
 

@@ -14,7 +14,8 @@ from tests.conftest import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import calibration, devices
-from tfacct.loading.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept, taken
+from tfacct.loading.calibration import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
+from tfacct.timing.calibrated import taken
 
 FREE = Curve((1,), (1e-30,), (1e-30,))
 GPT2 = tfacct.load("gpt2", n_layer=2)
@@ -167,7 +168,7 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     pytest.importorskip("torch")
     pytest.importorskip("fvcore")
     from tfacct.reference import calibrating
-    from tfacct.reports import calibrate
+    from tfacct.timing import calibrated
 
     small: dict[str, Any] = {
         **{"POOL": 2**12, "ROWS": (1, 2), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
@@ -175,8 +176,8 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }
     for name, value in small.items():
         monkeypatch.setattr(calibrating, name, value)
-    monkeypatch.setattr(calibrate, "LLAMA", {**calibrate.SMALL, "num_hidden_layers": 2})
-    monkeypatch.setattr(calibrate, "GPT2", {**calibrate.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
+    monkeypatch.setattr(calibrated, "LLAMA", {**calibrated.SMALL, "num_hidden_layers": 2})
+    monkeypatch.setattr(calibrated, "GPT2", {**calibrated.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     devices.paths.cache_clear()
     ran = run("measure", "--calibrate")

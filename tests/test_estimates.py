@@ -89,8 +89,8 @@ def test_wide_weights_without_units_say_so() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "message"),
     [
-        ("gpt2", {"on": "h100"}, "unknown device 'h100'"),
-        ("gpt2", {"on": "24GiB"}, "must name a device"),
+        ("gpt2", {"on": "h1000"}, "unknown device 'h1000'"),
+        ("gpt2", {"on": "24GiB"}, "24GiB is memory alone"),
         ("gpt2", {"on": "0xh100-sxm"}, "devices"),
         ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights do not fit"),
         ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache do not fit"),
@@ -206,7 +206,7 @@ def test_how_many_devices_hold_a_model() -> None:
 
 
 def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
-    from tfacct.reports.charts import serve_chart
+    from tfacct.reports.charts_serve import serve_chart
 
     report = served(users=[1, 8, 64])
     chart = serve_chart(report)

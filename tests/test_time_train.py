@@ -14,11 +14,11 @@ from tests.conftest import TINY, Ran
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
-from tfacct.reports.step_time import Trains, memory
-from tfacct.timing import divided_time, training_time
-from tfacct.timing.divided_time import DIVIDED, DividedWork, Meshed
+from tfacct.timing import fsdp_time, megatron_time
+from tfacct.timing.fsdp_time import TRAINING, Trained, Work
 from tfacct.timing.kernels import Kernel
-from tfacct.timing.training_time import TRAINING, Trained, Work
+from tfacct.timing.megatron_time import MEGATRON, MegatronLayout, MegatronWork
+from tfacct.timing.step_estimate import StepOptions, memory
 
 A100 = devices.load("a100-sxm-80gb")
 USABLE = 83_029_027_840
@@ -37,19 +37,19 @@ def test_a_step_by_hand() -> None:
     ]
     free = replace(TRAINING, products=1.0, attention=1.0, launch=0.0, optimizer=0.0, step=0.0)
     work, trained = Work(forward, 0, 0), Trained(1, 1)
-    assert training_time.step(work, A100, trained, free).seconds == pytest.approx(9.5)
-    assert training_time.step(work, A100, replace(trained, recompute=True), free).seconds == pytest.approx(11.5)
-    assert training_time.step(work, A100, replace(trained, accumulate=2), free).seconds == pytest.approx(19)
+    assert fsdp_time.step(work, A100, trained, free).seconds == pytest.approx(9.5)
+    assert fsdp_time.step(work, A100, replace(trained, recompute=True), free).seconds == pytest.approx(11.5)
+    assert fsdp_time.step(work, A100, replace(trained, accumulate=2), free).seconds == pytest.approx(19)
 
 
 def test_gathers_by_hand() -> None:
     # Of 10^9 parameters 8 devices gather 2 GB twice and scatter as much, less their own eighth: 5.25 GB at 300 GB/s.
     work, free = Work([], 0, 10**9), replace(TRAINING, link=1.0)
-    assert training_time.step(work, A100, Trained(1, 1, 8), free).gathers == pytest.approx(5.25e9 / 300e9)
-    assert training_time.step(work, A100, Trained(1, 1, 1), free).gathers == 0
+    assert fsdp_time.step(work, A100, Trained(1, 1, 8), free).gathers == pytest.approx(5.25e9 / 300e9)
+    assert fsdp_time.step(work, A100, Trained(1, 1, 1), free).gathers == 0
     # 16 are in two nodes: 3 · 15/16 of 2 GB, at half of the 200 GB/s that the 8 network cards of a DGX A100 carry.
     far = replace(free, link_far=0.5)
-    assert training_time.step(work, A100, Trained(1, 1, 16), far).gathers == pytest.approx(6e9 * 15 / 16 / 100e9)
+    assert fsdp_time.step(work, A100, Trained(1, 1, 16), far).gathers == pytest.approx(6e9 * 15 / 16 / 100e9)
 
 
 def test_what_a_step_says() -> None:
@@ -139,7 +139,7 @@ def test_the_least_memory_of_a_step_by_hand() -> None:
     token and layer the layer's input, q, k, v, attention's result, gate and up, in 2 bytes."""
     layer = 4096 + 4096 + 1024 + 1024 + 4096 + 2 * 14336
     work = Workload(context=512, tokens=512, batch=3)
-    llama, none = tfacct.load("llama-3.1-8b").loaded, Trains()
+    llama, none = tfacct.load("llama-3.1-8b").loaded, StepOptions()
     parameters, saved = 8_030_261_248, 2 * 32 * layer * 512 * 3
     assert memory(llama, work, 1, USABLE, none).least == 6 * parameters + 2 * parameters  # gradients: 16 GB for 4.4
     assert memory(llama, work, 8, USABLE, none).least == 6 * parameters // 8 + saved  # 2 for 4.4
@@ -147,7 +147,7 @@ def test_the_least_memory_of_a_step_by_hand() -> None:
     assert memory(llama, work, 8, USABLE, again).least == 8 * parameters // 8  # 2 for 0.4
     assert memory(llama, work, 8, USABLE, parts).least == 8 * parameters // 8 + saved  # gradients of the first stay
     # Of 4 stages the first has 4 micro-batches in flight; replicas hold weights and gradients whole.
-    staged, state = replace(none, accumulate=7, mesh=Meshed(tp=2, sp=True, pp=4)), 8 * parameters
+    staged, state = replace(none, accumulate=7, mesh=MegatronLayout(tp=2, sp=True, pp=4)), 8 * parameters
     assert memory(llama, work, 16, USABLE, staged).least == state // 2 // 8 + state // 2 // 16 + layer * 32 * 512 * 3
 
 
@@ -201,9 +201,9 @@ def test_a_divided_step_by_hand() -> None:
         Kernel("mlp.up_proj", "gemm", 1, flops=peak),
         Kernel("mlp all-reduce", "all-reduce", 0, moved=300 * 10**9, over=4),
     ]
-    free = replace(DIVIDED, products=1.0, link=1.0, card=0.5)
-    work, trained = DividedWork(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
-    parts = divided_time.step(work, A100, trained, Meshed(4, False, 2), "", free)
+    free = replace(MEGATRON, products=1.0, link=1.0, card=0.5)
+    work, trained = MegatronWork(forward, 0, 8 * 10**9, 4, 0), Trained(1, 1, 16, accumulate=2)
+    parts = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "", free)
     launch = TRAINING.launch * 3 * 0.5
     assert parts.products == pytest.approx(3) and parts.sums == pytest.approx(2 * 1.5 / 2 * 2)
     assert parts.waiting == pytest.approx(1.5 + 1.5 + launch)
@@ -211,11 +211,11 @@ def test_a_divided_step_by_hand() -> None:
     # 10⁹ parameters of 2 bytes on each device, sent twice by half: 2 GB at half of a card of 200 Gb/s, 12.5 GB/s.
     assert parts.gradients == pytest.approx(2 / 12.5)
     # Two copies in one node sum over NVLink.
-    node = divided_time.step(work, A100, replace(trained, devices=8), Meshed(4), "", free)
+    node = megatron_time.step(work, A100, replace(trained, devices=8), MegatronLayout(4), "", free)
     assert node.gradients == pytest.approx(2 * 2 * 2 / 2 / 300)
-    two = divided_time.step(work, A100, trained, Meshed(4, False, 2, 2), "", free)
+    two = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2, 2), "", free)
     assert two.waiting == pytest.approx(parts.waiting / 2)
-    again = divided_time.step(work, A100, trained, Meshed(4, False, 2), "blocks", free)
+    again = megatron_time.step(work, A100, trained, MegatronLayout(4, False, 2), "blocks", free)
     assert again.products == pytest.approx(4) and again.sums == pytest.approx(4.5)
 
 
@@ -227,7 +227,7 @@ def test_what_a_divided_step_says() -> None:
     assert (step.tp, step.pp, step.sp, step.pp_chunks) == (5, 2, True, 1)
     assert step.validation["class"] == "divided" and step.validation["points"] == 18
     assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
-    assert step.assumptions["products"] == DIVIDED.products and step.assumptions["logits"] == TRAINING.logits
+    assert step.assumptions["products"] == MEGATRON.products and step.assumptions["logits"] == TRAINING.logits
     # 8 sequences, blocks run again, on 10 devices at 48 % of 312 TFLOP/s
     flops = 8 * model.flops(ctx=1024, train=True, recompute="full").total_flops
     assert step.constant_utilization_seconds == pytest.approx(flops / (10 * 0.48 * 312e12))

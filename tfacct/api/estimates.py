@@ -233,19 +233,10 @@ class Estimated(Asked):
         does not fit, and for a model with a part that has no kernel.
         """
         from tfacct.reports.time import time
+        from tfacct.timing.placement import Deployment
 
-        report = time(
-            self.loaded,
-            request(step),
-            on,
-            prefill=prefill,
-            dtype=dtype,
-            kv_dtype=kv_dtype,
-            ep=ep,
-            bound_only=bound_only,
-            use=use,
-            reserve=reserve,
-        )
+        where = Deployment(on, dtype, kv_dtype, ep, use, reserve)
+        report = time(self.loaded, request(step), where, prefill=prefill, bound_only=bound_only)
         return answered(TimeReport, report)
 
     @spelled_out
@@ -281,13 +272,14 @@ class Estimated(Asked):
         `dtype`: bf16, or, under FSDP, fp8 for the blocks' products. Raises TfacctError, also for a model with experts:
         no step of one was measured.
         """
-        from tfacct.reports.step_time import Trains
-        from tfacct.reports.time_train import time_train
-        from tfacct.timing.divided_time import Meshed
+        from tfacct.reports.time import time_train
+        from tfacct.timing.megatron_time import MegatronLayout
+        from tfacct.timing.placement import Deployment
+        from tfacct.timing.step_estimate import StepOptions
 
-        mesh = Meshed(tp, sp, pp, pp_chunks)
-        how = Trains(accumulate, recompute, tokens_total, recompute_attention, mesh)
-        report = time_train(self.loaded, request(whole), on, how, dtype=dtype, use=use, reserve=reserve)
+        mesh = MegatronLayout(tp, sp, pp, pp_chunks)
+        how = StepOptions(accumulate, recompute, tokens_total, recompute_attention, mesh)
+        report = time_train(self.loaded, request(whole), Deployment(on, dtype, use=use, reserve=reserve), how)
         return answered(TimeTrainReport, report)
 
     def serve(
@@ -317,21 +309,20 @@ class Estimated(Asked):
         `reserve` is usable: 0.9 and 2 GB. Raises TfacctError.
         """
         from tfacct.reports.serve import Load, serve
+        from tfacct.timing.placement import Deployment
 
         asked = (users,) if isinstance(users, int) else users if users is None else tuple(sizes("users", users))
         load = Load(
             size("prompt", prompt),
             size("new", new),
             asked,
-            use,
-            reserve,
             price,
             units.read_seconds(option("within"), within) if isinstance(within, str) else within,
         )
-        report = serve(self.loaded, on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+        report = serve(self.loaded, Deployment(on, dtype, kv_dtype, ep, use, reserve), load)
 
         def chart() -> Chart:
-            from tfacct.reports.charts import serve_chart
+            from tfacct.reports.charts_serve import serve_chart
 
             return serve_chart(report)
 

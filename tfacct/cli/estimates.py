@@ -89,37 +89,29 @@ def time(
     if train:
         ask.apart("--train", {"--decode": decode, "--prefill": prefill, "--tokens": tokens, "--ep": ep != 1})
         ask.apart("--train", {"--kv-dtype": kv_dtype, "--bound-only": bound_only})
-        from tfacct.reports.step_time import Trains
-        from tfacct.reports.time_train import time_train
-        from tfacct.timing.divided_time import Meshed
+        from tfacct.reports.time import time_train
+        from tfacct.timing.megatron_time import MegatronLayout
+        from tfacct.timing.placement import Deployment
+        from tfacct.timing.step_estimate import StepOptions
 
         total = (
             None if tokens_total is None else units.read_count("--tokens-total", tokens_total, "tokens", "15T or 300B")
         )
-        mesh = Meshed(tp, sp, pp, pp_chunks)
-        how = Trains(accumulate, recompute, total, recompute_attention, mesh)
+        mesh = MegatronLayout(tp, sp, pp, pp_chunks)
+        how = StepOptions(accumulate, recompute, total, recompute_attention, mesh)
         asked = ask.request(opt.Whole(ctx, batch))
-        report = time_train(ask.subject(one), asked, on, how, dtype=dtype, use=usable.use, reserve=usable.reserve)
+        report = time_train(ask.subject(one), asked, Deployment(on, dtype, use=usable.use, reserve=usable.reserve), how)
         ask.show(report, output)
         return
     ask.apart_from("--train", {"--accumulate": accumulate - 1 or None, "--recompute": recompute or None})
     ask.apart_from("--train", {"--tokens-total": tokens_total, "--recompute-attention": recompute_attention or None})
     ask.apart_from("--train", {"--sp": sp or None, "--pp-chunks": pp_chunks - 1 or None})
     from tfacct.reports.time import time
+    from tfacct.timing.placement import Deployment
 
     asked = ask.request(opt.Step(ctx, tokens, decode, batch))
-    report = time(
-        ask.subject(one),
-        asked,
-        on,
-        prefill=prefill,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        ep=ep,
-        bound_only=bound_only,
-        use=usable.use,
-        reserve=usable.reserve,
-    )
+    where = Deployment(on, dtype, kv_dtype, ep, usable.use, usable.reserve)
+    report = time(ask.subject(one), asked, where, prefill=prefill, bound_only=bound_only)
     ask.show(report, output)
 
 
@@ -158,20 +150,19 @@ def serve(
     """Estimate of request time, tokens per second and cost, by how many users are served at once."""
     from tfacct.base import ranges
     from tfacct.reports.serve import Load, serve
+    from tfacct.timing.placement import Deployment
 
     load = Load(
         units.read_tokens("--prompt", prompt),
         units.read_tokens("--new", new),
         None if users is None else tuple(ranges.read_some("--users", users, grouped=False)),
-        usable.use,
-        usable.reserve,
         price,
         None if within is None else units.read_seconds("--within", within),
     )
-    report = serve(ask.subject(one), on, load, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
+    report = serve(ask.subject(one), Deployment(on, dtype, kv_dtype, ep, usable.use, usable.reserve), load)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts import serve_chart
+        from tfacct.reports.charts_serve import serve_chart
 
         chart = serve_chart(report)
     ask.show(report, output, picture, chart)

@@ -173,7 +173,7 @@ def measure(
     from tfacct.output.progress import progress
 
     if sweep.calibrate:
-        from tfacct.reports.calibrate import calibrate as swept
+        from tfacct.reports.measure import calibrate as swept
 
         ask.apart("--calibrate", {"a MODEL": one.model, "--set": one.sets, "--decode": decode, "--train": train})
         ask.apart("--calibrate", {"--sdpa": sdpa, "--ctx": whole.ctx, "--source": whole.source})
@@ -204,6 +204,6 @@ def measure(
 @command(TRUST, "tfacct conventions")
 def conventions(*, output: opt.Output) -> None:
     """The conventions on one page: what every number counts."""
-    from tfacct.reports.help import conventions
+    from tfacct.reports.page import conventions
 
     ask.show(conventions(), output)

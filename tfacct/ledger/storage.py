@@ -220,3 +220,15 @@ def storage(name: str) -> Storage:
 
 
 BF16, BF16_EACH = storage("bf16"), width("bf16")
+DEFAULT_DTYPE = BF16.name
+
+
+def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
+    """The names of the weights' dtype and the cache's.
+
+    Where none was named the cache has that of the activations, which quantized weights leave in bf16.
+    """
+    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
+    if kv_dtype is not None:
+        return stored, width(kv_dtype).name
+    return stored, DEFAULT_DTYPE if units.is_narrow(stored) else stored

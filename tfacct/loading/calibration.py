@@ -1,8 +1,13 @@
-"""The [calibration] table of a device's file: what a sweep found there, read with pydantic and written as TOML."""
+"""A calibration: what a sweep of a machine (`measure --calibrate`) found, and the table of a device's file it is in.
+
+The sweep times products, attention, copies and other work at a few sizes.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from math import exp, log
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +15,142 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, cut
+from tfacct.base.record import record
 from tfacct.base.spelling import spelled
-from tfacct.loading.calibrated import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
+
+Pass = Literal["forward", "train"]
+"""A forward pass, or that with a backward pass behind it."""
+DOUBTFUL = 0.25
+"""Median error of its own checks above which a sweep is doubted."""
+ACTIVATIONS: Mapping[str, str] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+}
+"""Kinds of work by the names of activations; others are taken to be gelu."""
+WORK = (
+    *("layer_norm", "rms_norm", "add", "mean", "rearrange", "join", "rotary", "softmax"),
+    *dict.fromkeys(ACTIVATIONS.values()),
+    *("own_heads", "shared_heads", "own_token", "shared_token"),
+)
+"""Kinds of work that a sweep times, forward and backward."""
+BLOCK = "block"
+"""Kind of work that is what a block takes beside all other kinds: the calls of its modules, views, masks."""
+BACKWARD = ("table", "sum")
+"""Kinds of work of a backward pass alone: a table's gradient, and the sum of two, as a tied head has."""
+
+
+@record
+class Curve:
+    """Seconds by size, which rises: of a forward pass, and of that with a backward pass behind it."""
+
+    sizes: tuple[int, ...]
+    forward: tuple[float, ...]
+    train: tuple[float, ...]
+
+    def at(self, wanted: float, run: Pass) -> float:
+        """Seconds at a size: between two by logarithms, beyond the last in proportion, below the first as there."""
+        seconds = self.forward if run == "forward" else self.train
+        if wanted >= self.sizes[-1]:
+            return seconds[-1] * wanted / self.sizes[-1]
+        return between(self.sizes, seconds, wanted)
+
+
+def between(sizes: Sequence[float], values: Sequence[float], wanted: float) -> float:
+    """Value at a size, between two by logarithms; outside, that of the nearest."""
+    if wanted <= sizes[0] or len(sizes) == 1:
+        return values[0]
+    if wanted >= sizes[-1]:
+        return values[-1]
+    after = bisect_left(sizes, wanted)
+    share = log(wanted / sizes[after - 1]) / log(sizes[after] / sizes[after - 1])
+    return exp(log(values[after - 1]) * (1 - share) + log(values[after]) * share)
+
+
+@record
+class Swept:
+    """Products with a weight of `inputs` × `outputs`, by rows. `cold`: no cache held the weight."""
+
+    inputs: int
+    outputs: int
+    cold: bool
+    rows: Curve
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of the weight."""
+        return self.inputs * self.outputs
+
+
+@record
+class Checks:
+    """What a calibration was held against, on the same machine: measured over predicted seconds of whole passes, by
+    their names."""
+
+    ratios: Mapping[str, float]
+
+    @property
+    def error(self) -> float:
+        """Median error of a prediction."""
+        off = sorted(abs(1 / ratio - 1) for ratio in self.ratios.values())
+        middle = len(off) // 2
+        return off[middle] if len(off) % 2 else (off[middle - 1] + off[middle]) / 2
+
+    @property
+    def doubtful(self) -> bool:
+        """True if the sweep does not tell what whole passes took: others used the machine, or its threads waited."""
+        return self.error > DOUBTFUL
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Factors between which all of them lay."""
+        return min(self.ratios.values()), max(self.ratios.values())
+
+
+@record
+class Calibration:
+    """What a sweep found: on which machine, with which torch, threads and clock, and when; seconds by kind of work.
+
+    `cache`: bytes of weights up to which they are taken to stay in a cache from step to step.
+    """
+
+    machine: str
+    dtype: str
+    threads: int
+    torch: str
+    clock: str
+    read: str
+    cache: int
+    products: tuple[Swept, ...]
+    work: Mapping[str, Curve]
+    checks: Checks
+
+    @property
+    def threads_words(self) -> str:
+        """The threads in words: `one thread`, `4 threads`."""
+        return "one thread" if self.threads == 1 else f"{self.threads:,} threads"
+
+    def facts(self) -> dict[str, Any]:
+        """The sweep in the JSON: machine, error and the ends of its checks."""
+        low, high = self.checks.ends
+        fields = ("machine", "dtype", "threads", "torch", "clock", "read")
+        return {
+            **{name: getattr(self, name) for name in fields},
+            "checks": dict(self.checks.ratios),
+            "median_error": self.checks.error,
+            "low": low,
+            "high": high,
+        }
+
+    def product(self, m: int, k: int, n: int, run: Pass, cold: bool) -> float:
+        """Seconds of a product of m × k by k × n with a weight."""
+        alike = sorted((one for one in self.products if one.cold is cold), key=lambda one: one.elements)
+        each = [one.rows.at(m, run) / one.elements for one in alike]
+        return float(k * n * between([one.elements for one in alike], each, k * n))
+
 
 Seconds = Annotated[float, Field(gt=0, lt=1e6, allow_inf_nan=False)]
 Size = Annotated[int, Field(ge=1, le=10**12)]

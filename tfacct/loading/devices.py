@@ -20,7 +20,7 @@ from tfacct.loading import files
 from tfacct.loading.links import NODE, Link, Links
 
 if TYPE_CHECKING:
-    from tfacct.loading.calibrated import Calibration
+    from tfacct.loading.calibration import Calibration
 
 LARGEST = 10**21
 """No device has more bytes, FLOPs per second or bytes per second."""
@@ -129,6 +129,10 @@ class Device:
     check: Check | None = None
     calibration: Calibration | None = None
     aliases: tuple[str, ...] = ()
+
+    def several(self, count: int) -> str:
+        """So many of this device in words: `4 × H100 SXM5 80GB`."""
+        return self.name if count == 1 else f"{count:,} × {self.name}"
 
     @property
     def memory(self) -> int:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
 from tfacct.architecture.parts import Patches
-from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import BF16, Storage, width
+from tfacct.ledger.storage import DEFAULT_DTYPE as DEFAULT_DTYPE
+from tfacct.ledger.storage import dtypes as dtypes
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel, assumed
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
     from tfacct.training.memory import TrainingMemory
     from tfacct.training.recipe import Recipe
-
-DEFAULT_DTYPE = "bf16"
 
 
 WEIGHED = ("weights_bytes", "total_bytes")
@@ -149,17 +148,6 @@ def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Fields of a recipe that were named, None where one was not."""
     named = ((name, value) for name, value in recipe.items() if value is not None)
     return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)
-
-
-def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
-    """The names of the weights' dtype and the cache's.
-
-    Where none was named the cache has that of the activations, which quantized weights leave in bf16.
-    """
-    stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
-    if kv_dtype is not None:
-        return stored, width(kv_dtype).name
-    return stored, DEFAULT_DTYPE if units.is_narrow(stored) else stored
 
 
 IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}

@@ -14,11 +14,19 @@ from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import Links
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.support import CutError
 from tfacct.reports import compose, counting, sentences
-from tfacct.reports.budget import Budget, of_device
-from tfacct.reports.placed import Placed, gathered_notes, head_divisors, put, undivided, unlowered
+from tfacct.reports.estimates import gathered_notes
+from tfacct.timing.placement import (
+    Placement,
+    check_experts,
+    head_divisors,
+    on_one_device,
+    place,
+    unsupported_part,
+)
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -43,7 +51,7 @@ class Needed(NamedTuple):
     number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format."""
 
     device: devices.Device
-    memory: Budget
+    memory: MemoryLimit
     share: Share | None
     unlinked: int | None
     most: int
@@ -96,27 +104,28 @@ def fit(
         needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
     rule = needed[0].memory
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
-    named = put(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
+    named = place(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
+    stored = counting.format_name(subject, dtype)
     words = compose.workload_words([subject], request)
     return compose.report(
         "fit",
         [subject],
         _table(needed, whole),
         [_facts(named, work, rule, whole, needed)],
-        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {named.stored}, {words}",
+        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {stored}, {words}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
-        answer=_answer(needed, alone=undivided(subject, dtype)),
+        answer=_answer(needed, alone=on_one_device(subject, dtype)),
         notes=lambda _: [
             *sentences.files_notes([subject], dtype),
             *sentences.cache_notes([subject], named.cache),
             f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
             " and hold it; norms, and key/value heads beyond their number, are on several.",
-            *_reasons(subject, needed, named.stored),
+            *_reasons(subject, needed, stored),
             devices.memory_said(found),
             *gathered_notes(subject, max((one.share.devices for one in needed if one.share is not None), default=1)),
             *(
                 [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
-                * undivided(subject, dtype)
+                * on_one_device(subject, dtype)
             ),
             *sentences.range_notes([subject], dtype),
         ],
@@ -126,7 +135,7 @@ def fit(
 
 def _check_counted(subject: LoadedModel) -> None:
     """Raises ConfigError, in the words of a count, for a model that is not divided among devices here."""
-    odd = unlowered(subject)
+    odd = unsupported_part(subject)
     if odd is not None:
         raise ConfigError(
             f"{subject.name}: devices are not counted for {odd}",
@@ -140,11 +149,10 @@ def _check_counted(subject: LoadedModel) -> None:
 def _counts(subject: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
     check_size(option("ep"), ep)
-    if ep > 1 and not subject.ledger.experts:
-        raise UsageError(f"{subject.name} has no experts, so {option('ep')} does not apply", "leave it out")
+    check_experts(subject, ep)
     counts = (
         [1]
-        if undivided(subject, dtype)
+        if on_one_device(subject, dtype)
         else head_divisors(subject) or [1 << power for power in range(MOST.bit_length())]
     )
     if all(count % ep for count in counts):
@@ -169,7 +177,7 @@ def _shares(
     for count in counts:
         parts = ep if count % ep == 0 else 1
         try:
-            host = put(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+            host = place(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
         except CutError:
             continue
         yield Share(count, host.stored(), host.kept(context, batch))
@@ -245,17 +253,17 @@ def _answer(needed: Sequence[Needed], alone: bool) -> str:
     return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
 
 
-def _facts(named: Placed, work: Any, rule: Budget, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
+def _facts(named: Placement, work: Any, rule: MemoryLimit, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(work, dtype=named.dtype),
-        **named.stored_facts,
+        **counting.format_facts(named.model, named.asked),
         "kv_dtype": named.cache,
         "use": rule.use,
         "reserve_bytes": rule.reserve,
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,
-        **counting.range_facts(named.subject, named.host.weights, whole.weights, whole.cache),
+        **counting.range_facts(named.model, named.host.weights, whole.weights, whole.cache),
         "lines": [
             {
                 "device": one.device.id,

@@ -12,10 +12,12 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import placed, step_time
+from tfacct.reports import estimates
 from tfacct.reports.layout_search import Candidate
-from tfacct.reports.step_time import Trains
-from tfacct.timing.divided_time import Meshed
+from tfacct.timing import step_estimate
+from tfacct.timing.megatron_time import MegatronLayout
+from tfacct.timing.placement import place
+from tfacct.timing.step_estimate import StepOptions
 from tfacct.training.recipe import Recipe
 
 FSDP, MEGATRON = "FSDP", "Megatron-LM"
@@ -83,22 +85,22 @@ class TrainingTimes(Times):
         }
         for name in (name for name, given in unlike.items() if given):
             raise UsageError(f"no training step with {name} was measured", f"leave {option('by', 'time')} out")
-        step_time.check(model, count, self.device, recipe.dtype, Trains())
+        step_estimate.check(model, count, self.device, recipe.dtype, StepOptions())
 
     def estimate(self, one: Candidate) -> tuple[float, str]:
         mesh, again = one.mesh, self.recipe.recompute == "full"
         if mesh.ep > 1:
             raise UsageError("no training step with whole experts was measured")
         if mesh.fsdp == mesh.ranks:
-            batch, how = one.batch, Trains(one.times, again)
+            batch, how = one.batch, StepOptions(one.times, again)
         else:
             if (odd := _unlike(mesh)) is not None:
                 raise UsageError(f"no training step with {odd} was measured")
             staged = mesh.pp > 1  # stages take one sequence at a time
             batch, times = (1, one.batch) if staged else (one.batch, one.times)
-            how = Trains(times, again, mesh=Meshed(mesh.tp, mesh.sp, mesh.pp))
+            how = StepOptions(times, again, mesh=MegatronLayout(mesh.tp, mesh.sp, mesh.pp))
         work, name = replace(self.work, batch=batch), self.recipe.dtype
-        _, parts = step_time.estimated(self.model, work, self.count, self.device, name, how)
+        _, parts = step_estimate.estimated(self.model, work, self.count, self.device, name, how)
         words = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
         words += [f"--accumulate {how.accumulate}"] if how.accumulate > 1 else []
         words += ["--recompute"] if again else []
@@ -109,7 +111,7 @@ class TrainingTimes(Times):
     def said(self, shown: list[Candidate]) -> list[str]:
         stacks = {one.stack for one in shown if one.seconds is not None}
         link = None if self.count == 1 else self.device.link(self.count)
-        said = [step_time.error_said(self.model, self.device, stack == MEGATRON, link) for stack in sorted(stacks)]
+        said = [estimates.step_error_note(self.model, self.device, stack == MEGATRON, link) for stack in sorted(stacks)]
         both = [
             "Layouts of two stacks are not ranked against each other: measured FSDP steps fused attention, measured"
             " Megatron-LM steps did not."
@@ -144,7 +146,7 @@ class ServingTimes(Times):
     ) -> None:
         super().__init__(model, work, device, count)
         self.dtype, self.kv_dtype = dtype, kv_dtype
-        self.hosts = {1: placed.put(model, 1, self.device, dtype=dtype, kv_dtype=kv_dtype)}
+        self.hosts = {1: place(model, 1, self.device, dtype=dtype, kv_dtype=kv_dtype)}
 
     def estimate(self, one: Candidate) -> tuple[float, str]:
         tp = one.mesh.tp
@@ -153,7 +155,7 @@ class ServingTimes(Times):
         if one.mesh.ep > 1:
             raise UsageError(f"whole experts are timed by `tfacct time` with {option('ep')}, among all devices")
         if tp not in self.hosts:
-            self.hosts[tp] = placed.put(self.model, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
+            self.hosts[tp] = place(self.model, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
         work = replace(self.work, batch=one.batch, tokens=1, logits="last")
         on = self.device.id if tp == 1 else f"{tp}x{self.device.id}"
         words = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
@@ -163,7 +165,7 @@ class ServingTimes(Times):
 
     def said(self, shown: list[Candidate]) -> list[str]:
         timed = next(one for one in shown if one.seconds is not None)
-        return [placed.error_said(self.hosts[timed.mesh.tp], timed.batch)]
+        return [estimates.error_note(self.hosts[timed.mesh.tp], timed.batch)]
 
     def linked(self, one: Candidate) -> tuple[int, ...]:
         return (one.mesh.tp,)

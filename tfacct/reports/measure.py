@@ -1,9 +1,12 @@
-"""The model run on this machine: how long it takes, how close that comes to the hardware's limit, what it holds."""
+"""The model run on this machine: its time, its share of the hardware's peak, its memory. And a sweep of the machine,
+from which `time --on` estimates the reference model."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -12,14 +15,17 @@ from tfacct.accounts.step_flops import backward_flops, forward_flops
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
+from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
+from tfacct.output import files
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports import latent_attention as latent
+from tfacct.timing.calibrated import DOUBT, Sweep, sweep
 from tfacct.timing.utilization import above_peak
 from tfacct.verify.checks import reference_rooms
 
@@ -283,3 +289,69 @@ def _answer(what: str, facts: Mapping[str, Any], agreeing: Sequence[bool]) -> st
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
+
+def calibrate(
+    *,
+    device: str = "cpu",
+    dtype: str = "fp32",
+    output: str | None = None,
+    force: bool = False,
+    progress: Tick = unwatched,
+) -> Report:
+    """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
+    path = _path(device, output, force)
+    reference_rooms("measure --calibrate")
+    swept = sweep(device, dtype, progress)
+    files.write_text("output", path, swept.as_toml())
+    devices.paths.cache_clear()
+    return _swept_report(path, swept)
+
+
+def _path(device: str, output: str | None, force: bool) -> Path:
+    """File to write. Raises UsageError for one that is there, and for a name that `--on` would not take."""
+    if output is not None and re.search(r"\s", output):
+        raise UsageError(f"{option('output', output)}: a device's name has no spaces", "for example my-laptop.toml")
+    path = devices.own_folder() / f"{device.partition(':')[0]}.toml"
+    if output is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path.parent}: {error.strerror}", f"{option('output')} names a file") from None
+    return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
+
+
+def _swept_report(path: Path, swept: Sweep) -> Report:
+    found = swept.found
+    low, high = found.checks.ends
+    named = path.stem if path.parent == devices.own_folder().resolve() else str(path)
+    clock = {"process": "seconds of the process", "wall": "seconds on the wall", "events": "events of the stream"}
+    facts = [
+        ("device", named),
+        ("machine", found.machine),
+        ("threads", f"{found.threads:,}"),
+        ("torch", found.torch),
+        ("seconds are", clock[found.clock]),
+        ("memory", f"{swept.memory:,} bytes ({units.binary(swept.memory)})"),
+        ("bandwidth of a copy", f"{units.decimal_bytes(round(swept.bandwidth))}/s"),
+        (f"fastest product, {found.dtype}", f"{units.si(round(swept.peak))}FLOP/s"),
+        *((f"{name}, measured over predicted", f"{ratio:.2f}") for name, ratio in found.checks.ratios.items()),
+        ("median error of these", units.percent(found.checks.error)),
+    ]
+    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts)
+    return Report(
+        command="measure",
+        title=f"{found.machine} swept in {found.dtype}",
+        columns=(Column("what", "what"), Column("value", "value", "text")),
+        sections=(rows,),
+        models=(),
+        convention="seconds of the fastest of a few rounds; of products, attention, copies, other work",
+        answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
+        notes=(
+            *([DOUBT] if found.checks.doubtful else []),
+            spelled(
+                f"`tfacct time MODEL --on {named}` predicts the reference model here.",
+                f"time(on={named!r}) predicts the reference model here.",
+            ),
+        ),
+    )

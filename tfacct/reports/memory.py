@@ -70,7 +70,7 @@ def memory(
     stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     if len(subjects) == 1 and fit is not None and fit.count > 1 and mesh == mesh_of(tp=fit.count):
-        from tfacct.reports.placed import check_heads
+        from tfacct.timing.placement import check_heads
 
         check_heads(subjects[0], fit.count)
     undivided, subjects, unfit = shard_models(subjects, mesh, dtype)
@@ -457,7 +457,7 @@ def _instead(
 ) -> str:
     """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
     a narrower dtype. Empty where neither does."""
-    from tfacct.reports.placed import head_divisors
+    from tfacct.timing.placement import head_divisors
 
     def fits(stored: str | None, budget: Budget, on: Mesh | None) -> bool:
         try:

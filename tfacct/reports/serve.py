@@ -13,24 +13,22 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.budget import Budget, of_device
-from tfacct.reports.generate import foreseeing
-from tfacct.reports.placed import (
+from tfacct.reports.estimates import (
     CONVENTION,
-    CROWD,
-    Placed,
     assumptions,
-    check_room,
-    error_said,
-    files_said,
+    error_note,
+    files_notes,
+    formats_note,
     gathered_notes,
-    link_said,
-    placed,
-    stored_said,
+    link_notes,
+    placement_facts,
     validation_facts,
 )
+from tfacct.reports.generate import foreseeing
+from tfacct.timing.placement import CROWD, Deployment, Placement
 from tfacct.timing.serving import Served, largest_within
 from tfacct.timing.timing import CONSTANTS
 
@@ -41,14 +39,11 @@ HOUR, MILLION = 3600, 10**6
 @record
 class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `users` at once, None for a few numbers up to what
-    fits. `use`, `reserve`: share of a device's memory that may be used, and bytes of it that an engine takes.
-    `price`: of a device for an hour. `within`: seconds from token to token that users put up with."""
+    fits. `price`: of a device for an hour. `within`: seconds from token to token that users put up with."""
 
     prompt: int
     new: int
     users: tuple[int, ...] | None = None
-    use: float | None = None
-    reserve: int | str | None = None
     price: float | None = None
     within: float | None = None
 
@@ -84,33 +79,31 @@ class Loaded(NamedTuple):
         return self.served.rate / self.served.users
 
 
-def serve(
-    subject: LoadedModel,
-    on: str,
-    load: Load,
-    *,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    ep: int = 1,
-) -> Report:
+def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     """Request time, rates and cost by the number of users. Raises TfacctError, also where not one request fits."""
     load = load.checked()
-    one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
-    foreseeing([subject])
+    memory = on.memory()
+    assert memory.device is not None
+    if memory.device.calibration is not None:
+        raise UsageError(
+            f"{memory.device.id} was swept with the reference model, which serves no users",
+            "`tfacct time` predicts its passes",
+        )
+    one = on.place(model, memory)
+    foreseeing([model])
     request = Request(ctx=load.prompt + load.new)
-    counting.runnable(subject, request)
-    memory = of_device(one.count, one.device, load.use, load.reserve)
+    counting.runnable(model, request)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
-        check_room(one, load.prompt + load.new, 1, memory)
+        one.check_room(load.prompt + load.new, 1, memory)
     loops = [_loaded(one, load, users) for users in _users(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     return compose.report(
         "serve",
-        [subject],
+        [model],
         _table(loops, load),
         [_facts(one, load, memory, fitting, loops, target)],
-        title=f"{compose.name_of(subject)}: {one.where}, {one.stored}, {load.words}",
+        title=f"{compose.name_of(model)}: {one.where}, {counting.format_name(model, on.dtype)}, {load.words}",
         convention=CONVENTION,
         answer=_answer(loops),
         notes=lambda _: _notes(one, load, memory, fitting, loops, target),
@@ -131,16 +124,14 @@ def _users(load: Load, fitting: int) -> list[int]:
     return [*(users for users in USERS if users < most), most]
 
 
-def _loaded(one: Placed, load: Load, users: int) -> Loaded:
+def _loaded(one: Placement, load: Load, users: int) -> Loaded:
     served = one.host.loop(users, load.prompt, load.new).served()
-    error = one.error("request", users)
-    least = served.request_bound
-    between = None if error is None else (max(least, served.request * error.low), served.request * error.high)
+    interval = one.interval(served.request, users, served.request_bound)
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
-    return Loaded(served, between, cost)
+    return Loaded(served, interval, cost)
 
 
-def _target(one: Placed, load: Load, fitting: int, within: float) -> tuple[int, int]:
+def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
     """Largest numbers of users whose tokens come within a time, if prompts cut in and if they wait."""
 
     def token(users: int, end: int) -> float:
@@ -186,13 +177,18 @@ def _answer(loops: Sequence[Loaded]) -> str:
 
 
 def _notes(
-    one: Placed, load: Load, memory: Budget, fitting: int, loops: Sequence[Loaded], target: tuple[int, int] | None
+    one: Placement,
+    load: Load,
+    memory: MemoryLimit,
+    fitting: int,
+    loops: Sequence[Loaded],
+    target: tuple[int, int] | None,
 ) -> list[str]:
     alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
     fewest, most = _ends(loops)
     last = max(_first_token(loop.served) for loop in loops)
     among = f", up to ≈ {units.seconds(last)} at {most:,} users" if most > 1 else ""
-    said = [*files_said(one), error_said(one, fewest)]
+    said = [*files_notes(one), error_note(one, fewest)]
     error = one.error("request", fewest)
     if error is not None:
         said.append(
@@ -207,7 +203,7 @@ def _notes(
         f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
         f"The cache of {fitting:,} requests fits with the weights: a count.",
         *memory.notes,
-        *gathered_notes(one.subject, one.count),
+        *gathered_notes(one.model, one.count),
     ]
     if target is not None and load.within is not None:
         cut_in, wait = target
@@ -217,7 +213,7 @@ def _notes(
         )
     if load.price is not None:
         said.append(f"Price: {load.price:g} for a device and an hour, as given.")
-    return [*said, *link_said(one), stored_said(one)]
+    return [*said, *link_notes(one.link), formats_note(one)]
 
 
 def _cut(loops: Sequence[Loaded]) -> list[str]:
@@ -245,16 +241,16 @@ def _ends(loops: Sequence[Loaded]) -> tuple[int, int]:
 
 
 def _facts(
-    one: Placed,
+    one: Placement,
     load: Load,
-    memory: Budget,
+    memory: MemoryLimit,
     fitting: int,
     loops: Sequence[Loaded],
     target: tuple[int, int] | None,
 ) -> dict[str, Any]:
     within = None if target is None else {"seconds": load.within, "users_least": target[0], "users_most": target[1]}
     return {
-        "on": one.facts(),
+        "on": placement_facts(one),
         "estimate": True,
         "prompt": load.prompt,
         "new_tokens": load.new,

@@ -1,4 +1,8 @@
-"""Time of a step on devices: a row for each kernel, and what no device of these peaks goes below."""
+"""Time of a step on devices: of serving kernel by kernel, of training by what it goes to, and on a swept machine.
+
+`time` estimates a step of serving, `time_train` a training step under FSDP or under tensor and pipeline parallelism.
+On a machine that was swept both estimate the reference model.
+"""
 
 from __future__ import annotations
 
@@ -8,86 +12,112 @@ from typing import Any, NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, Workload, new_tokens
-from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
 from tfacct.output.report import PLAIN, Cell, Column, Report, Row, Table
 from tfacct.reports import compose, counting
-from tfacct.reports.budget import of_device
-from tfacct.reports.placed import (
+from tfacct.reports.estimates import (
     CONVENTION,
-    Placed,
     assumptions,
-    check_room,
-    error_said,
-    files_said,
-    interval,
-    link_said,
-    placed,
-    stored_said,
-    through,
+    error_facts,
+    error_note,
+    files_notes,
+    formats_note,
+    link_notes,
+    placement_facts,
+    step_error_note,
+    time_range,
     validation_facts,
 )
+from tfacct.timing import fsdp_time, megatron_time
+from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
+from tfacct.timing.fsdp_time import TRAINING
+from tfacct.timing.megatron_time import MEGATRON
+from tfacct.timing.placement import Deployment, Placement
+from tfacct.timing.step_estimate import StepEstimate, StepOptions, fitting_options, measured_alike, step_estimate
 from tfacct.timing.timing import Step, Timed, least_read
+from tfacct.timing.validated import MEASURED, STORED
 
 BOUND = "never below"
+IDLE = 0.25
+"""Share of a step that stages wait, from which on a note says how they wait less."""
+NAMES = {
+    "products": "products of blocks",
+    "head": "head",
+    "attention": "attention",
+    "pointwise": "pointwise",
+    "logits": "logits and loss",
+    "launches": "launches",
+    "gathers": "gathers, scatters",
+    "sums": "sums over tp",
+    "waiting": "waiting of stages",
+    "gradients": "sums of gradients",
+    "optimizer": "optimizer",
+    "rest": "rest",
+}
+LEAST = (
+    "At least: in bf16, weights, AdamW's state, and the larger of gradients and the activations that matmuls read.",
+    "At least: in bf16, weights, gradients, AdamW's state and the activations that matmuls read.",
+)
+"""What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
+TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
+MEGATRON_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
+SWEPT_CONVENTION = "an estimate: seconds read off a sweep of this machine, for the reference model, line by line"
+
+
+TIMES_AND_FLOPS = (Column("times", "times", "count", drop=3), Column("flops", "FLOPs", "flops", drop=2))
+ESTIMATED = (Column("seconds", "≈ time", "seconds"), Column("share", "share", "share", drop=4))
 
 
 class Alike(NamedTuple):
     """Kernels of one name in all groups of blocks."""
 
-    name: str
+    kernel: str
     times: int
     flops: int
-    bytes: int
-    limit: str
+    bytes: int | None
+    limit: str | None
     seconds: float
 
 
 def time(
-    subject: LoadedModel,
+    model: LoadedModel,
     request: Request,
-    on: str,
+    on: Deployment,
     *,
     prefill: bool = False,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
-    ep: int = 1,
     bound_only: bool = False,
-    use: float | None = None,
-    reserve: int | str | None = None,
 ) -> Report:
     """Seconds of a decode step, of `tokens` new tokens, or with `prefill` of whole prompts. Raises TfacctError, also
     where weights and cache do not fit into the usable memory."""
-    count, device = devices.several(option("on"), on)
-    memory = of_device(count, device, use, reserve)
+    memory = on.memory()
     if prefill and (request.decode or request.tokens is not None):
         other = "decode" if request.decode else "tokens"
         raise UsageError(f"{option('prefill')} does not go with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
-    if device.calibration is not None:
-        from tfacct.reports.time_calibrated import time_calibrated
-
-        if bound_only or ep != 1 or kv_dtype is not None:
-            given = "bound_only" if bound_only else "ep" if ep != 1 else "kv_dtype"
-            raise UsageError(f"{option(given, True)} is of engines: {device.id} was swept with the reference model")
-        return time_calibrated(subject, request, memory, train=False, dtype=dtype)
+    if swept := _swept(memory):
+        for name, given in (("bound_only", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
+            if given:
+                raise UsageError(f"{option(name, True)} is of engines: {swept} was swept with the reference model")
+        return _time_swept(model, request, memory, train=False, dtype=on.dtype)
     request = replace(request, logits="last")
-    one = placed(subject, on, dtype=dtype, kv_dtype=kv_dtype, ep=ep)
-    work = counting.runnable(subject, request)
-    check_room(one, work.context, work.batch, memory)
+    one = on.place(model, memory)
+    work = counting.runnable(model, request)
+    one.check_room(work.context, work.batch, memory)
     step = one.host.step(work)
     rows = _rows(step, one, bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
-    words = f"context {work.context:,}, batch {work.batch:,}"
+    stored = counting.format_name(model, on.dtype)
     return compose.report(
         "time",
-        [subject],
+        [model],
         _bound_table(rows, step) if bound_only else _table(rows, step, one, work),
         [_facts(one, work, step, rows, bound_only)],
-        title=f"{compose.name_of(subject)}: {what} on {one.where}, {one.stored}, {words}",
+        title=f"{compose.name_of(model)}: {what} on {one.where}, {stored}, context {work.context:,},"
+        f" batch {work.batch:,}",
         convention=CONVENTION,
         answer=_answer(one, work, step, bound_only),
         notes=lambda _: _notes(one, work, bound_only),
@@ -95,7 +125,7 @@ def time(
     )
 
 
-def _rows(step: Step, one: Placed, bound_only: bool) -> list[Alike]:
+def _rows(step: Step, one: Placement, bound_only: bool) -> list[Alike]:
     """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
     all that they move, or those that the bound takes."""
     found: dict[str, list[Timed]] = {}
@@ -123,32 +153,38 @@ def _least(timed: Timed) -> float:
     return timed.kernel.cache + least_read(timed.kernel)
 
 
-def _table(rows: list[Alike], step: Step, one: Placed, work: Workload) -> Table:
+def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Table:
     whole = step.seconds
-    shown: list[Row] = [
-        {**_cells(row), "limit": row.limit, "seconds": Fraction(row.seconds), "share": Fraction(row.seconds / whole)}
+    shown = [
+        _row(
+            row.kernel,
+            row.times,
+            row.flops,
+            bytes=row.bytes or None,
+            limit=row.limit,
+            seconds=Fraction(row.seconds),
+            share=Fraction(row.seconds / whole),
+        )
         for row in rows
     ]
-    host: dict[str, Cell] = {"kernel": "engine", "times": 1, "limit": "host"}
-    shown.append({**host, "seconds": Fraction(step.engine), "share": Fraction(step.engine / whole)})
+    share = Fraction(step.engine / whole)
+    shown.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": Fraction(step.engine), "share": share})
     totals: list[Row] = [{"kernel": "step", "seconds": f"≈ {units.seconds(whole)}"}]
-    if (ends := interval(one, whole, work.batch, step.bound)) is not None:
-        totals.append({"kernel": "80% interval", "seconds": through(ends), PLAIN: 1})
+    if (ends := one.interval(whole, work.batch, step.bound)) is not None:
+        totals.append({"kernel": "80% interval", "seconds": time_range(ends), PLAIN: 1})
     totals.append({"kernel": BOUND, "seconds": units.seconds(step.bound), PLAIN: 1})
     columns = (
         Column("kernel", "kernel"),
-        Column("times", "times", "count", drop=3),
-        Column("flops", "FLOPs", "flops", drop=2),
+        *TIMES_AND_FLOPS,
         Column("bytes", "bytes", "bytes", drop=2),
         Column("limit", "limit", drop=5),
-        Column("seconds", "≈ time", "seconds"),
-        Column("share", "share", "share", drop=4),
+        *ESTIMATED,
     )
     return columns, (tuple(shown),), tuple(totals)
 
 
-def _cells(row: Alike) -> dict[str, Any]:
-    return {"kernel": row.name, "times": row.times, "flops": row.flops or None, "bytes": row.bytes or None}
+def _row(kernel: str, times: int, flops: int, **cells: Cell) -> Row:
+    return {"kernel": kernel, "times": times, "flops": flops or None, **cells}
 
 
 def _of(work: Workload) -> str:
@@ -164,6 +200,7 @@ def _bound_table(rows: list[Alike], step: Step) -> Table:
         {"kernel": "weights and cache at the bandwidth", "seconds": units.seconds(step.memory), PLAIN: 1},
         {"kernel": BOUND, "seconds": units.seconds(step.bound)},
     ]
+    shown = [_row(row.kernel, row.times, row.flops, bytes=row.bytes or None) for row in rows if row.flops or row.bytes]
     columns = (
         Column("kernel", "kernel"),
         Column("times", "times", "count", drop=3),
@@ -171,44 +208,34 @@ def _bound_table(rows: list[Alike], step: Step) -> Table:
         Column("bytes", "bytes", "bytes"),
         Column("seconds", "", "seconds"),
     )
-    return columns, (tuple(_cells(row) for row in rows if row.flops or row.bytes),), tuple(totals)
+    return columns, (tuple(shown),), tuple(totals)
 
 
-def _answer(one: Placed, work: Workload, step: Step, bound_only: bool) -> str:
+def _answer(one: Placement, work: Workload, step: Step, bound_only: bool) -> str:
     per = work.batch * work.tokens
     if bound_only:
         least = units.seconds(step.bound)
         return f"At the peaks {_of(work)} takes {least}, never less: at most {units.three(per / step.bound)} tokens/s."
-    ends = interval(one, step.seconds, work.batch, step.bound)
-    between = f", {through(ends)} in 4 of 5 cases" if ends else ""
-    return f"≈ {units.seconds(step.seconds)} for {_of(work)}{between}: ≈ {units.three(per / step.seconds)} tokens/s."
+    ends = one.interval(step.seconds, work.batch, step.bound)
+    interval = f", {time_range(ends)} in 4 of 5 cases" if ends else ""
+    return f"≈ {units.seconds(step.seconds)} for {_of(work)}{interval}: ≈ {units.three(per / step.seconds)} tokens/s."
 
 
-def _notes(one: Placed, work: Workload, bound_only: bool) -> list[str]:
+def _notes(one: Placement, work: Workload, bound_only: bool) -> list[str]:
     peaks = "The bound is all FLOPs at the peaks or weights and cache at the bandwidth, whichever takes longer."
-    if one.subject.ledger.experts:
+    if one.model.ledger.experts:
         peaks += " Of a bank it reads the experts of one token: which others are read, routing decides."
-    said = [] if bound_only else [error_said(one, work.batch)]
-    return [*files_said(one), *said, *link_said(one), stored_said(one), *([peaks] if bound_only else [])]
+    error = [] if bound_only else [error_note(one, work.batch)]
+    return [*files_notes(one), *error, *link_notes(one.link), formats_note(one), *([peaks] if bound_only else [])]
 
 
-def _facts(one: Placed, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:
+def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:
     per = work.batch * work.tokens
-    ends = None if bound_only else interval(one, step.seconds, work.batch, step.bound)
-    lines = [
-        {
-            "kernel": row.name,
-            "times": row.times,
-            "flops": row.flops,
-            "bytes": row.bytes,
-            "limit": row.limit,
-            "seconds": None if bound_only else row.seconds,
-        }
-        for row in rows
-    ]
+    ends = None if bound_only else one.interval(step.seconds, work.batch, step.bound)
+    lines = [{**row._asdict(), "seconds": None if bound_only else row.seconds} for row in rows]
     return {
         "workload": counting.workload_facts(work, masked=True, dtype=one.dtype),
-        "on": one.facts(),
+        "on": placement_facts(one),
         "estimate": not bound_only,
         "value_seconds": None if bound_only else step.seconds,
         "interval_80_seconds": None if ends is None else list(ends),
@@ -219,4 +246,311 @@ def _facts(one: Placed, work: Workload, step: Step, rows: list[Alike], bound_onl
         "validation": None if bound_only else validation_facts(one, work.batch),
         "assumptions": assumptions(),
         "calibration": None,
+    }
+
+
+def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> Report:
+    """Seconds of a training step on devices that share it. Raises TfacctError."""
+    memory = on.memory(training=True)
+    if swept := _swept(memory):
+        if how != StepOptions():
+            raise UsageError(f"{swept} was swept for a plain step: one micro-batch, no recomputation, no days")
+        return _time_swept(model, request, memory, train=True, dtype=on.dtype)
+    dtype = units.dtype_name(on.dtype or counting.DEFAULT_DTYPE)
+    one = step_estimate(model, counting.runnable(model, request), memory, dtype, how)
+    return compose.report(
+        "time",
+        [model],
+        _train_table(one),
+        [_train_facts(one)],
+        title=f"{compose.name_of(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
+        f" {_train_words(one)}",
+        convention=MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION,
+        answer=_train_answer(one),
+        notes=lambda _: _train_notes(one),
+        requests=[request],
+    )
+
+
+def _train_words(one: StepEstimate) -> str:
+    """The step in words."""
+    parts = one.trained.accumulate
+    accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if one.megatron else ""
+    again = {"blocks": ", blocks recomputed", "attention": ", attention recomputed", "": ""}[one.how.again]
+    each = "on each device" if not one.megatron else f"on every {one.how.mesh.ranks:,} devices"
+    return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{again}"
+
+
+def _train_facts(one: StepEstimate) -> dict[str, Any]:
+    """The step in the JSON."""
+    fits = one.memory.fits is not False
+    ends, measured = one.interval if fits else None, None
+    if ends is not None and measured_alike(one.model, one.megatron):
+        measured = error_facts(one.validation, one.device.id, STORED[one.validation.kind][one.dtype])
+    return {
+        "workload": counting.workload_facts(one.work, dtype=one.dtype),
+        "train": True,
+        "device": one.device.id,
+        "devices": one.trained.devices,
+        "accumulate": one.trained.accumulate,
+        "recompute": {"blocks": "full", "attention": "attention", "": "none"}[one.how.again],
+        "tp": one.how.mesh.tp,
+        "sp": one.how.mesh.sp,
+        "pp": one.how.mesh.pp,
+        "pp_chunks": one.how.mesh.chunks,
+        "link": None if one.link is None else one.link.facts(),
+        "link_tp": None if one.link_tp is None else one.link_tp.facts(),
+        "estimate": True,
+        "fits": one.memory.fits,
+        "least_bytes": one.memory.least,
+        "needed_bytes": one.memory.counted,
+        "usable_bytes": one.memory.usable,
+        "value_seconds": one.parts.seconds if fits else None,
+        "interval_80_seconds": None if ends is None else list(ends),
+        "constant_utilization_seconds": one.usual if fits else None,
+        "parts_seconds": one.parts._asdict() if fits else None,
+        "tokens_per_second_each": one.rate if fits else None,
+        "mfu": one.mfu("full") if fits else None,
+        "mfu_palm": one.mfu("palm") if fits else None,
+        "days": one.days if fits else None,
+        "validation": measured,
+        "assumptions": assumptions(TRAINING, *([MEGATRON] if one.megatron else [])),
+        "calibration": None,
+    }
+
+
+def _train_table(one: StepEstimate) -> Table:
+    """Seconds by what they go to, or the memory that is missing."""
+    if one.memory.fits is False:
+        return _missing_memory(one)
+    whole = one.parts.seconds
+    rows: list[Row] = [
+        {"what": NAMES[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
+        for name, seconds in one.parts._asdict().items()
+        if seconds
+    ]
+    totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
+    if one.interval is not None:
+        totals.append({"what": "80% interval", "seconds": time_range(one.interval), PLAIN: 1})
+    share = megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
+    usual = f"at {units.percent(share)} of the peak"
+    totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
+    columns = (
+        Column("what", "what"),
+        Column("seconds", "≈ time", "seconds"),
+        Column("share", "share", "share"),
+    )
+    return columns, (tuple(rows),), tuple(totals)
+
+
+def _missing_memory(one: StepEstimate) -> Table:
+    room = one.memory
+    rows: list[Row] = [{"what": "needed at least", "bytes": room.least}]
+    if room.counted is not None:
+        rows.append({"what": "needed as transformers runs it", "bytes": room.counted})
+    rows.append({"what": f"usable of {one.device.name}", "bytes": room.usable})
+    return (Column("what", "on each device"), Column("bytes", "bytes", "bytes")), (tuple(rows),), ()
+
+
+def _train_answer(one: StepEstimate) -> str:
+    """The step, its rate, its utilization; whether it fits comes first."""
+    if one.memory.fits is False:
+        return _does_not_fit(one)
+    mfu = units.percent(one.mfu("full") or 0)
+    rate = units.three(one.rate)
+    days = (
+        ""
+        if one.days is None
+        else f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
+    )
+    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {rate} tokens/s on each device, {mfu} of its peak{days}."
+    room = one.memory
+    if room.fits is None and room.counted is not None:
+        counted = f"{units.binary(room.counted)} of {units.binary(room.usable)}"
+        return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}"
+    return seconds
+
+
+def _does_not_fit(one: StepEstimate) -> str:
+    """The answer about a step that cannot run, with the options of one that can."""
+    room = one.memory
+    needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
+    changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, room.usable)
+    advice = "" if not changed else f"; try {' '.join(option(name, value) for name, value in changed.items())}"
+    return f"Does not fit: needs {needs} on each device{advice}."
+
+
+def _train_notes(one: StepEstimate) -> list[str]:
+    """What it was measured against, and what is not included."""
+    if one.memory.fits is False:
+        return [LEAST[one.how.accumulate > 1]]
+    steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
+    palm = one.mfu("palm")
+    both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
+    erred = (
+        f"A constant {units.percent(megatron_time.UTILIZATION)} of the peak, what runs again counted, erred 8.7%"
+        if one.megatron
+        else f"A constant utilization of {units.percent(fsdp_time.UTILIZATION)} erred 13.1%"
+    )
+    return [
+        _room_note(one),
+        step_error_note(one.model, one.device, one.megatron, one.link),
+        f"{erred} on {steps}: a strong baseline.",
+        f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
+        _shared_note(one),
+        *link_notes(one.link_tp, one.link),
+        *_idle_notes(one),
+    ]
+
+
+def _room_note(one: StepEstimate) -> str:
+    """Whether a step that may fit does."""
+    counted, usable = one.memory.counted, units.binary(one.memory.usable)
+    if counted is None:
+        return f"Whether the step fits is not known: {one.memory.reason}."
+    if counted <= one.memory.usable:
+        return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
+    least = units.binary(one.memory.least)
+    return f"The least that kernels could need is {least}: {LEAST[one.how.accumulate > 1].removeprefix('At least: ')}"
+
+
+def _shared_note(one: StepEstimate) -> str:
+    """Who has what."""
+    if not one.megatron:
+        return "Devices share by FSDP only."
+    mesh, copies = one.how.mesh, one.trained.devices // one.how.mesh.ranks
+    made = []
+    if mesh.tp > 1:
+        made.append(f"{mesh.tp:,} devices share widths{' and tokens' if mesh.sp else ''}")
+    if mesh.pp > 1:
+        made.append(f"{mesh.pp:,} stages share blocks")
+    if copies > 1:
+        made.append(f"{copies:,} copies take a batch each")
+    return f"{', '.join(made)}; attention is unfused."
+
+
+def _idle_notes(one: StepEstimate) -> list[str]:
+    """How stages would wait less, where they wait most of the time."""
+    waiting = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
+    if waiting < IDLE:
+        return []
+    more = option("accumulate")
+    return [f"Stages wait for {units.percent(waiting)} of the step: they wait less with more micro-batches ({more})."]
+
+
+def _swept(memory: MemoryLimit) -> str:
+    """The id of a device that was swept; empty for others."""
+    assert memory.device is not None
+    return memory.device.id if memory.device.calibration is not None else ""
+
+
+def _time_swept(model: LoadedModel, request: Request, memory: MemoryLimit, *, train: bool, dtype: str | None) -> Report:
+    """Seconds of a pass of the reference model on a swept machine. Raises TfacctError."""
+    device = memory.device
+    assert device is not None and device.calibration is not None
+    on = device.calibration
+    if memory.count != 1:
+        raise UsageError(f"{device.id} was swept as one device, not as {memory.count:,}", option("on", device.id))
+    if dtype is not None and units.dtype_name(dtype) != on.dtype:
+        raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
+    work = counting.runnable(model, request)
+    one = reference_pass(model, work, train, device)
+    if one.bytes > memory.usable:
+        raise UsageError(
+            f"{model.name}: {units.binary(one.bytes)} of weights and cache do not fit into the usable {memory.words}"
+        )
+    what = _pass_words(one)
+    return compose.report(
+        "time",
+        [model],
+        _swept_table(one),
+        [_swept_facts(one)],
+        title=f"{compose.name_of(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
+        f" batch {work.batch:,}",
+        convention=SWEPT_CONVENTION,
+        answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",
+        notes=lambda _: _swept_notes(one),
+        requests=[request],
+    )
+
+
+def _pass_words(one: ReferencePass) -> str:
+    """The pass in words."""
+    if one.train:
+        return "a forward and a backward pass"
+    return "one decode step" if one.work.tokens == 1 < one.work.context else "a forward pass"
+
+
+def _swept_table(one: ReferencePass) -> Table:
+    """Seconds by what they go to."""
+    whole = one.seconds
+    rows = [
+        _row(part.name, part.times, part.flops, seconds=Fraction(part.seconds), share=Fraction(part.seconds / whole))
+        for part in one.parts
+    ]
+    totals: list[Row] = [
+        {"kernel": "pass", "seconds": f"≈ {units.seconds(whole)}"},
+        {"kernel": "by its checks", "seconds": time_range(one.interval), PLAIN: 1},
+        {"kernel": "plain roofline", "seconds": f"≈ {units.seconds(one.roofline)}", PLAIN: 1},
+    ]
+    return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (tuple(rows),), tuple(totals)
+
+
+def _swept_notes(one: ReferencePass) -> list[str]:
+    """The passes that the sweep was checked against, and whose time it is."""
+    on, count = one.on, len(one.on.checks.ratios)
+    low, high = on.checks.ends
+    step = " --train" if one.train else " --decode" if one.work.tokens == 1 < one.work.context else ""
+    runs = f"`tfacct measure {one.model.name}{step}` runs it."
+    return [
+        *([DOUBT] if on.checks.doubtful else []),
+        f"Estimate for the reference model, which runs unfused; an engine takes another time. {count:,} whole"
+        f" passes of small models took × {low:.2f} … {high:.2f} of such an estimate when the machine was swept:"
+        f" median error {units.percent(on.checks.error)}.",
+        f"Swept on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}."
+        f" {spelled(runs, 'measure() runs it.')}",
+    ]
+
+
+def _swept_facts(one: ReferencePass) -> dict[str, Any]:
+    """The pass in the JSON."""
+    on, device = one.on, one.device
+    common = {
+        "workload": counting.workload_facts(one.work, dtype=on.dtype),
+        "estimate": True,
+        "value_seconds": one.seconds,
+        "interval_80_seconds": None,
+        "validation": None,
+        "assumptions": {},
+        "calibration": on.facts(),
+    }
+    if one.train:
+        return {
+            **common,
+            "train": True,
+            "device": device.id,
+            "devices": 1,
+            "accumulate": 1,
+            "recompute": "none",
+            **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1, "link": None, "link_tp": None},
+            "fits": None,
+            "least_bytes": one.bytes,
+            "needed_bytes": None,
+            "usable_bytes": device.memory,
+            "constant_utilization_seconds": None,
+            "parts_seconds": {part.name: part.seconds for part in one.parts},
+            "tokens_per_second_each": one.rate,
+            "mfu": one.flops / one.seconds / device.peak[on.dtype],
+            "mfu_palm": None,
+            "days": None,
+        }
+    place = {"device": device.id, "count": 1, "tp": 1, "ep": 1, "link": None, **device.memory_facts()}
+    stored = {"dtype": on.dtype, **counting.format_facts(one.model, on.dtype), "kv_dtype": on.dtype}
+    return {
+        **common,
+        "on": {**place, **stored},
+        "bound_seconds": one.roofline,
+        "tokens_per_second": one.rate,
+        "engine_seconds": 0.0,
+        "kernels": [Alike(part.name, part.times, part.flops, None, None, part.seconds)._asdict() for part in one.parts],
     }

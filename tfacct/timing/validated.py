@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from tfacct.base.record import record
+from tfacct.loading.devices import Device
+from tfacct.loading.links import Link
 
 Class: TypeAlias = Literal["dense", "experts", "training", "divided"]
 Metric: TypeAlias = Literal["request", "token", "step"]
@@ -86,3 +88,15 @@ NEWER_STACKS: Mapping[str, Reported] = {
 """Training steps of 2024 to 2026 under FSDP, in the interval of MPT: one set of constants does not serve all stacks."""
 NEWER_LOW, NEWER_HIGH = 0.6, 1.35
 """Factors between which steps of all these stacks lie."""
+MEASURED = "NVIDIA"
+"""The maker of all devices that have measured runs."""
+
+
+def unmeasured(what: Literal["run", "step"], device: Device, link: Link | None, reaches: Sequence[str]) -> str:
+    """The reason why the error on these devices is not known: their maker, or a link whose reach no measured run had;
+    empty where runs like this were measured."""
+    if device.vendor != MEASURED:
+        return f"No {what} on devices of {device.vendor or 'this maker'} was measured"
+    if link is not None and link.reach not in reaches:
+        return f"No {what} {link.place} was measured"
+    return ""

@@ -16,16 +16,16 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
+from tfacct.timing.fsdp_time import TRAINING, Trained
 from tfacct.timing.kernels import Kernel, Split, kernels
 from tfacct.timing.timing import Device
-from tfacct.timing.training_time import TRAINING, Trained
 
 Again: TypeAlias = Literal["", "attention", "blocks"]
 """What runs again before its backward pass: nothing, scores to values, or whole blocks."""
 
 
 @record
-class DividedConstants:
+class MegatronConstants:
     """Constants of such a step. Fitted: on eighteen published steps of GPT models on A100s (docs/time.md)."""
 
     products: float = 0.683
@@ -42,13 +42,13 @@ class DividedConstants:
     """Share of a network card that sums of gradients between nodes attain. Not fitted."""
 
 
-DIVIDED = DividedConstants()
+MEGATRON = MegatronConstants()
 UTILIZATION = 0.48
 """Share of the peak, what runs again counted, that published steps have in the middle: the plainest of predictions."""
 
 
 @record
-class Meshed:
+class MegatronLayout:
     """How devices divide a step: `tp` of a node, with `sp` the tokens of the stream among them too; `pp` stages of
     `chunks` parts each; the others are copies."""
 
@@ -63,7 +63,7 @@ class Meshed:
         return self.tp * self.pp
 
 
-class DividedParts(NamedTuple):
+class MegatronParts(NamedTuple):
     """Seconds of a step by what they go to, in the order in which they are shown."""
 
     products: float
@@ -84,7 +84,7 @@ class DividedParts(NamedTuple):
         return sum(self)
 
 
-class DividedWork(NamedTuple):
+class MegatronWork(NamedTuple):
     """What a step depends on: the kernels of a micro-batch's forward pass on one of the devices that share widths, its
     logits there, the model's parameters, its blocks, and the bytes of work that is no product with widths undivided."""
 
@@ -95,7 +95,7 @@ class DividedWork(NamedTuple):
     whole_moved: int
 
 
-def work_of(ledger: Ledger, trained: Trained, mesh: Meshed) -> DividedWork:
+def work_of(ledger: Ledger, trained: Trained, mesh: MegatronLayout) -> MegatronWork:
     """The work of one micro-batch. Raises ConfigError for a line that has no kernel."""
     at = Workload(trained.context, trained.context, trained.batch).axes()
     vocabulary = max(group.axes.get("V", 0) for group in ledger.groups)
@@ -103,12 +103,17 @@ def work_of(ledger: Ledger, trained: Trained, mesh: Meshed) -> DividedWork:
     logits = trained.batch * trained.context * int(rounded_up(vocabulary, mesh.tp))
     moved = sum(kernel.moved for kernel in whole if kernel.kind == "pointwise")
     blocks = sum(int(group.count) for group in ledger.groups if group.numbers)
-    return DividedWork(each, logits, sum(ledger.parameters().values()), blocks, moved)
+    return MegatronWork(each, logits, sum(ledger.parameters().values()), blocks, moved)
 
 
 def step(
-    work: DividedWork, device: Device, trained: Trained, mesh: Meshed, again: Again = "", c: DividedConstants = DIVIDED
-) -> DividedParts:
+    work: MegatronWork,
+    device: Device,
+    trained: Trained,
+    mesh: MegatronLayout,
+    again: Again = "",
+    c: MegatronConstants = MEGATRON,
+) -> MegatronParts:
     """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
 
     Devices with fp8 units were not measured: they attain less of their peak by as much as they do under FSDP.
@@ -146,7 +151,7 @@ def step(
         between = device.link(trained.devices)
         over = between.card * c.card if between.reach == "network" else between.rate * c.link
         gradients = sent / over
-    return DividedParts(
+    return MegatronParts(
         products=each * products,
         head=each * head,
         attention=each * attention,

@@ -1,13 +1,14 @@
-"""How long a training step takes on devices that share it: which steps have an estimate, and what it was measured
-against."""
+"""Time of a training step on devices that share it: which steps have an estimate, their memory, the measured error."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
-from tfacct.base import units
+from tfacct.accounts.metrics import Point
+from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -15,16 +16,21 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
 from tfacct.parallel.mesh import Mesh, Schedule
-from tfacct.reports.placed import MEASURED, check_heads
-from tfacct.timing import divided_time, training_time
-from tfacct.timing.divided_time import Again, DividedParts, Meshed
+from tfacct.timing import fsdp_time, megatron_time
+from tfacct.timing.fsdp_time import Parts, Trained
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.training_time import Parts, Trained
-from tfacct.timing.validated import NEWER_STACKS, REPORTED, VALIDATED, Validation
+from tfacct.timing.megatron_time import Again, MegatronLayout, MegatronParts
+from tfacct.timing.placement import check_heads
+from tfacct.timing.utilization import Convention, flops_per_token, utilization
+from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, unmeasured
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 
+REACHES = ("domain", "network")
+"""Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
+DAY = 86_400
 DTYPES = ("bf16", "fp8")
 WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
 """Bytes per parameter of a weight, its gradient and AdamW's two states, all in bf16: the least of any step."""
@@ -33,14 +39,15 @@ MOST_DOUBLINGS = 8
 
 
 @record
-class Trains:
-    """How a model is trained, as a user words it: micro-batches before an update, recomputed blocks, tokens in all."""
+class StepOptions:
+    """How a step is run: micro-batches before an update, recomputation, and the layout. `tokens_total`: tokens of the
+    whole training."""
 
     accumulate: int = 1
     recompute: bool = False
     tokens_total: int | None = None
     recompute_attention: bool = False
-    mesh: Meshed = Meshed()
+    mesh: MegatronLayout = MegatronLayout()
 
     @property
     def again(self) -> Again:
@@ -49,20 +56,20 @@ class Trains:
 
 
 def estimated(
-    subject: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: Trains
-) -> tuple[Trained, Parts | DividedParts]:
+    model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
+) -> tuple[Trained, Parts | MegatronParts]:
     """A step on `count` devices with products in the dtype `name`, and its seconds by what they go to. Raises
     TfacctError for one that was not measured in any way."""
-    check(subject, count, device, name, how)
+    check(model, count, device, name, how)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
     try:
         if how.mesh.ranks == 1:
-            return trained, training_time.step(training_time.work_of(subject.ledger, trained), device, trained)
-        _check_mesh(subject, count, device, name, how)
-        shared = divided_time.work_of(subject.ledger, trained, how.mesh)
-        return trained, divided_time.step(shared, device, trained, how.mesh, how.again)
+            return trained, fsdp_time.step(fsdp_time.work_of(model.ledger, trained), device, trained)
+        _check_mesh(model, count, device, name, how)
+        shared = megatron_time.work_of(model.ledger, trained, how.mesh)
+        return trained, megatron_time.step(shared, device, trained, how.mesh, how.again)
     except NoKernelError as error:
-        error.message = f"{subject.name}: {error.message}"
+        error.message = f"{model.name}: {error.message}"
         raise
 
 
@@ -87,15 +94,17 @@ class Memory(NamedTuple):
         return True if self.counted is not None and self.counted <= self.usable else None
 
 
-def memory(subject: LoadedModel, work: Workload, count: int, usable: int, how: Trains, *, fp8: bool = False) -> Memory:
+def memory(
+    model: LoadedModel, work: Workload, count: int, usable: int, how: StepOptions, *, fp8: bool = False
+) -> Memory:
     """Memory of an estimated step: all in bf16 with AdamW, the smallest recipe that was measured.
 
     Under FSDP all devices shard weights, gradients and optimizer state; under tensor and pipeline parallelism
     data-parallel replicas shard at most the optimizer state. With `fp8`, matmuls may save what they read in 8 bits.
     """
     mesh, sequences = how.mesh, work.batch
-    parameters, shards = sum(subject.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
-    saved = training_time.least_saved(subject.ledger, work.axes(), recompute=how.recompute)
+    parameters, shards = sum(model.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
+    saved = fsdp_time.least_saved(model.ledger, work.axes(), recompute=how.recompute)
     in_flight = min(mesh.pp, how.accumulate)
     activations = (1 if fp8 else 2) * saved * in_flight // mesh.ranks
     gradients = GRADIENT_BYTES * parameters // shards
@@ -112,13 +121,13 @@ def memory(subject: LoadedModel, work: Workload, count: int, usable: int, how: T
     recomputed = "full" if how.recompute else "attention" if how.recompute_attention else "none"
     recipe = Recipe(recompute=recomputed, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks)
     try:
-        return Memory(least, training_memory(subject, replace(work, batch=sequences), recipe.checked()).least, usable)
+        return Memory(least, training_memory(model, replace(work, batch=sequences), recipe.checked()).least, usable)
     except TfacctError as error:
-        return Memory(least, None, usable, error.message.removeprefix(f"{subject.name}: "))
+        return Memory(least, None, usable, error.message.removeprefix(f"{model.name}: "))
 
 
 def fitting_options(
-    subject: LoadedModel, work: Workload, count: int, device: devices.Device, how: Trains, usable: int
+    model: LoadedModel, work: Workload, count: int, device: devices.Device, how: StepOptions, usable: int
 ) -> dict[str, int | str] | None:
     """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
     ways = [how] if how.recompute else [how, replace(how, recompute=True, recompute_attention=False)]
@@ -127,7 +136,7 @@ def fitting_options(
     for devices_, batch, way in product(counts, batches, ways):
         if devices_ > devices.MOST or not device.links.known(devices_):
             continue
-        room = memory(subject, replace(work, batch=batch), devices_, usable, way)
+        room = memory(model, replace(work, batch=batch), devices_, usable, way)
         if room.fits or (room.fits is None and room.counted is None):
             changed = {
                 "on": (devices_ != count, f"{devices_}x{device.id}"),
@@ -138,48 +147,102 @@ def fitting_options(
     return None
 
 
-def validation(divided: bool) -> Validation:
-    """Errors of measured steps: of those that tensor or pipeline parallelism divided, or of those under FSDP."""
-    return VALIDATED["divided" if divided else "training", "step"]
+@record
+class StepEstimate:
+    """The estimate of a training step on `trained.devices` devices."""
+
+    model: LoadedModel
+    work: Workload
+    device: devices.Device
+    trained: Trained
+    dtype: str
+    parts: Parts | MegatronParts
+    how: StepOptions
+    memory: Memory
+
+    @property
+    def megatron(self) -> bool:
+        """True under tensor or pipeline parallelism; False under FSDP."""
+        return self.how.mesh.ranks > 1
+
+    @property
+    def validation(self) -> Validation:
+        """Errors on measured steps: under tensor or pipeline parallelism, or under FSDP."""
+        return VALIDATED["divided" if self.megatron else "training", "step"]
+
+    @property
+    def link(self) -> Link | None:
+        """The link of all devices, over which they gather weights and sum gradients; None of one device."""
+        return None if self.trained.devices == 1 else self.device.link(self.trained.devices)
+
+    @property
+    def link_tp(self) -> Link | None:
+        """The link of the devices that share widths; None of one."""
+        return None if self.how.mesh.tp == 1 else self.device.link(self.how.mesh.tp)
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second of one device."""
+        return self.trained.tokens / self.how.mesh.ranks / self.parts.seconds
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Seconds between which 80 % of such steps lie; None where nothing alike was measured."""
+        error = self.validation
+        if unmeasured_step(self.device, self.link) or (self.megatron and self.device.id not in error.on):
+            return None
+        alike = measured_alike(self.model, self.megatron)
+        low, high = (error.low, error.high) if alike else (NEWER_LOW, NEWER_HIGH)
+        return self.parts.seconds * low, self.parts.seconds * high
+
+    def mfu(self, convention: Convention) -> float | None:
+        """Utilization of the bf16 peak; None by a formula that the model has not."""
+        point = Point(self.model.ledger, self.work, train=True)
+        try:
+            each = flops_per_token(point, convention)
+        except TfacctError:
+            return None
+        return utilization(float(each), self.rate, self.device.peak["bf16"])
+
+    @property
+    def usual(self) -> float:
+        """Seconds of the step at the median utilization of measured runs; that of Megatron-LM counts recomputation."""
+        mfu = self.mfu("full")
+        assert mfu is not None
+        if not self.megatron:
+            return self.parts.seconds * mfu / fsdp_time.UTILIZATION
+        ledger, at, again = self.model.ledger, self.work.axes(), self.how.again
+        once = forward_flops(ledger, at) + backward_flops(ledger, at)
+        more = recomputed_flops(ledger, at, attention=again == "attention") if again else 0
+        return self.parts.seconds * mfu * float(Fraction(once + more, once)) / megatron_time.UTILIZATION
+
+    @property
+    def days(self) -> float | None:
+        """Days for all tokens."""
+        if self.how.tokens_total is None:
+            return None
+        return self.how.tokens_total / (self.rate * self.trained.devices) / DAY
 
 
-def measured_alike(subject: LoadedModel, divided: bool) -> bool:
-    """True of steps like the measured ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT."""
-    return divided or subject.family == "mpt"
+def unmeasured_step(device: devices.Device, link: Link | None) -> str:
+    """The reason why the error of a step is not known; empty where such steps were measured. `link`: of all devices."""
+    return unmeasured("step", device, link, REACHES)
 
 
-def measured_link(link: Link | None) -> bool:
-    """True of a link that measured steps used: NVLink within a node, and a network between such nodes."""
-    return link is None or link.reach != "node"
+def measured_alike(model: LoadedModel, megatron: bool) -> bool:
+    """True for steps like the measured ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT."""
+    return megatron or model.family == "mpt"
 
 
-def error_said(subject: LoadedModel, device: devices.Device, divided: bool, link: Link | None) -> str:
-    """What an estimated step was measured against. `link`: of all devices."""
-    if device.vendor != MEASURED:
-        maker = device.vendor or "this maker"
-        return f"Estimate. No step on devices of {maker} was measured, so its error is not known."
-    if link is not None and not measured_link(link):
-        return f"Estimate. No step {link.place} was measured, so its error is not known."
-    error, reported = validation(divided), REPORTED["divided" if divided else "training", "step"]
-    here = error.on.get(device.id, 0)
-    if divided:
-        where = f"{here:,} of them" if here else "none of them"
-        unknown = "" if here else ", so its error here is not known"
-        return (
-            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(reported.median)} on"
-            f" {reported.runs:,} steps, {where} on this device{unknown}."
-        )
-    if measured_alike(subject, divided):
-        return (
-            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(reported.median)} on"
-            f" {reported.runs:,} steps never fitted; {f'{here:,} steps' if here else 'no step'} on this device"
-            f" {'were' if here else 'was'} fitted."
-        )
-    stacks = " and ".join(f"{units.percent(one.median, 0)} on {name}" for name, one in NEWER_STACKS.items())
-    return f"Estimate by constants of MPT steps of 2023. Steps of 2024 to 2026: median error {stacks}."
+def step_estimate(model: LoadedModel, work: Workload, where: MemoryLimit, name: str, how: StepOptions) -> StepEstimate:
+    """A step on devices with matrix products in the dtype `name`. Raises TfacctError."""
+    assert where.device is not None
+    trained, parts = estimated(model, work, where.count, where.device, name, how)
+    room = memory(model, work, where.count, where.usable, how, fp8=trained.fp8)
+    return StepEstimate(model, work, where.device, trained, name, parts, how, room)
 
 
-def check(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:
+def check(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
     """Raises TfacctError for what was not measured in any way."""
     check_size(option("accumulate"), how.accumulate)
     _check_how(how)
@@ -196,17 +259,17 @@ def check(subject: LoadedModel, count: int, device: devices.Device, name: str, h
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
     if count > 1:
         device.link(count)
-    if subject.ledger.experts:
+    if model.ledger.experts:
         raise ConfigError(
-            f"{subject.name}: no training step with experts was measured", "dense decoders have an estimate"
+            f"{model.name}: no training step with experts was measured", "dense decoders have an estimate"
         )
-    if subject.architecture.encoder is not None or subject.architecture.mtp is not None or not subject.keeps:
-        raise ConfigError(f"{subject.name}: no estimate of its training step", "dense decoders have one")
+    if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.keeps:
+        raise ConfigError(f"{model.name}: no estimate of its training step", "dense decoders have one")
 
 
-def _check_mesh(subject: LoadedModel, count: int, device: devices.Device, name: str, how: Trains) -> None:
+def _check_mesh(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
     """Raises TfacctError for a division that is none, or that was not measured."""
-    mesh, blocks = how.mesh, sum(int(group.count) for group in subject.ledger.groups if group.numbers)
+    mesh, blocks = how.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
     if count % mesh.ranks:
         asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
         raise UsageError(
@@ -217,13 +280,13 @@ def _check_mesh(subject: LoadedModel, count: int, device: devices.Device, name: 
         raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
-    check_heads(subject, mesh.tp)
+    check_heads(model, mesh.tp)
     if mesh.pp * mesh.chunks > blocks:
         parts = f" and {option('pp_chunks', mesh.chunks)}" if mesh.chunks > 1 else ""
-        raise UsageError(f"{option('pp', mesh.pp)}{parts}: {subject.name} has {blocks:,} blocks")
+        raise UsageError(f"{option('pp', mesh.pp)}{parts}: {model.name} has {blocks:,} blocks")
 
 
-def _check_how(how: Trains) -> None:
+def _check_how(how: StepOptions) -> None:
     """Raises UsageError for options that change nothing, or contradict each other."""
     mesh = how.mesh
     for option_name, size in (("tp", mesh.tp), ("pp", mesh.pp), ("pp_chunks", mesh.chunks)):

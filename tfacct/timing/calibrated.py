@@ -1,0 +1,357 @@
+"""Seconds of the reference model on a machine that was swept: an estimate from what its kernels took there.
+
+A line of the ledger takes what such work took at its size, read off between two sizes by logarithms. Nothing is fused:
+the reference model runs line by line, joins its cache anew in each decode step, and lays keys out for each head that
+shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tfacct.base import units
+from tfacct.base.errors import ConfigError
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, letters, size
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import Matmul, Pointwise, State, Table
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Workload
+from tfacct.loading import calibration
+from tfacct.loading.calibration import (
+    ACTIVATIONS,
+    BACKWARD,
+    BLOCK,
+    WORK,
+    Calibration,
+    Checks,
+    Curve,
+    Pass,
+    Swept,
+    between,
+)
+from tfacct.loading.devices import Device
+from tfacct.loading.model import LoadedModel, subject
+from tfacct.output.report import Tick
+from tfacct.timing.placement import unsupported_part
+
+if TYPE_CHECKING:
+    from tfacct.reference.calibrating import Case
+
+HEAD = 64
+"""Size of the heads that were swept."""
+CACHE = 4 * 2**20
+"""Bytes of weights up to which they are taken to stay in a cache from step to step."""
+LLAMA: Mapping[str, Any] = {
+    **{"model_type": "llama", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8},
+    **{"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 16_384, "max_position_embeddings": 2048},
+}
+GPT2: Mapping[str, Any] = {
+    **{"model_type": "gpt2", "n_embd": 512, "n_layer": 8, "n_head": 8, "vocab_size": 16_384, "n_positions": 1024}
+}
+SMALL: Mapping[str, Any] = {
+    **LLAMA,
+    **{
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_attention_heads": 1,
+        "num_key_value_heads": 1,
+        "vocab_size": 64,
+    },
+}
+"""A model that takes little but the calls of its modules."""
+ONE = Workload(1, 1)
+PASSES: Mapping[str, tuple[Workload, bool]] = {
+    "forward": (Workload(96, 96), False),
+    "decode": (Workload(160, 1, 2), False),
+    "train": (Workload(48, 48), True),
+}
+"""Whole passes of two small models that a sweep is checked against, and whether each runs backward."""
+
+
+class Taken(NamedTuple):
+    """Seconds that lines of one name take in all blocks, how often they run, and their FLOPs."""
+
+    name: str
+    times: int
+    flops: int
+    seconds: float
+
+
+class _Priced:
+    """Prices of a group's lines."""
+
+    def __init__(self, group: Group, at: Axes, run: Pass, cold: bool, on: Calibration, activation: str) -> None:
+        self.group, self.axes, self.run, self.cold, self.on = group, group.bound(at), run, cold, on
+        self.count = group.count
+        kind = ACTIVATIONS.get(activation, "gelu")
+        gated = any(line.path.endswith("gate_proj") for line in group.lines)
+        self.acts = (kind, "add") if gated else (kind,)
+
+    def work(self, kind: str, elements: float) -> float:
+        return self.on.work[kind].at(elements, self.run)
+
+    def taken(self) -> Iterator[Taken]:
+        for line in self.group.lines:
+            name = paths.short(line.path)
+            if isinstance(line, Matmul):
+                flops = self.count * line.flops(self.axes) * (3 if self.run == "train" else 1)
+                yield Taken(name, self.count, flops, self.count * self._matmul(line))
+                if line.weight is not None and self.run == "train":
+                    axes = line.weight_axes() or ()
+                    yield Taken("gradients of tables", 1, 0, self.work("sum", size(self.axes, axes)))
+                if line.path == "lm_head" and self.run == "train":
+                    yield Taken("loss", 1, 0, self.work("mean", size(self.axes, line.einsum.out)))
+            elif isinstance(line, Pointwise):
+                yield Taken("pointwise", self.count, 0, self.count * self._pointwise(line))
+            elif isinstance(line, State) and self.axes["S"] > self.axes["T"]:
+                joined = self.work("join", size(self.axes, letters(line.spec)))
+                yield Taken("cache joined", self.count, 0, self.count * joined)
+            elif isinstance(line, Table):
+                rows = self.axes["B"] * self.axes["T"] * self.axes["D"]
+                yield Taken("tables", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
+                if self.run == "train":
+                    whole = size(self.axes, letters(line.spec))
+                    yield Taken("gradients of tables", 1, 0, self.work("table", whole))
+
+    def _matmul(self, line: Matmul) -> float:
+        if line.weight_axes() is not None:
+            m, k, n, times = line.dims(self.axes)
+            return self.on.product(m * times, k, n, self.run, self.cold)
+        return self._pairs(line)
+
+    def _pairs(self, line: Matmul) -> float:
+        """Scores or values, each half of what both took; heads are laid out for the first of them."""
+        b, t, s, n, h = (self.axes[letter] for letter in "BTSNH")
+        group = "shared" if self.axes.get("G", 1) > 1 else "own"
+        one = t == 1
+        curve = self.on.work[f"{group}_{'token' if one else 'heads'}"]
+        seconds = curve.forward if self.run == "forward" else curve.train
+        pairs = [swept if one else swept * swept for swept in curve.sizes]
+        each = [taken / number for taken, number in zip(seconds, pairs, strict=True)]
+        both = b * n * t * s * h / HEAD * between(curve.sizes, each, s if one else t)
+        laid = 0.0
+        if "S" in line.einsum.out:
+            wide = (b * t * n * h, b * t * n * h, b * t * self.axes["K"] * h, b * t * self.axes["K"] * h)
+            laid = sum(self.work("rearrange", elements) for elements in wide)
+        return float(both / 2 + laid)
+
+    def _pointwise(self, line: Pointwise) -> float:
+        leaf, elements = line.path.rpartition(".")[2], line.elements(self.axes)
+        if "S" in letters(line.spec):
+            return self.work("softmax", elements)
+        if leaf.endswith("rotary"):
+            return self.work("rotary", elements)
+        if leaf.endswith("norm"):
+            return self.work("layer_norm" if line.bias else "rms_norm", elements)
+        kinds = self.acts if leaf == "act" else ("add",)
+        return sum(self.work(kind, elements) for kind in kinds)
+
+
+def taken(
+    ledger: Ledger, work: Workload, run: Pass, on: Calibration, activation: str = "gelu", width: int = 4
+) -> list[Taken]:
+    """Seconds of a pass of the reference model, by name. Raises ConfigError for a line that was not swept.
+
+    `width`: bytes of a weight's element.
+    """
+    at = work.axes()
+    weights = sum(ledger.parameters().values())
+    cold = width * weights > on.cache
+    found: dict[str, Taken] = {}
+    for group in ledger.groups:
+        _check(group)
+        for one in _Priced(group, at, run, cold, on, activation).taken():
+            known = found.get(one.name, Taken(one.name, 0, 0, 0.0))
+            found[one.name] = Taken(
+                one.name, known.times + one.times, known.flops + one.flops, known.seconds + one.seconds
+            )
+        if BLOCK in on.work and group.numbers:
+            known = found.get("calls", Taken("calls", 0, 0, 0.0))
+            each = on.work[BLOCK].at(1, run)
+            found["calls"] = Taken("calls", known.times + group.count, 0, known.seconds + group.count * each)
+    return list(found.values())
+
+
+def _check(group: Group) -> None:
+    """Raises ConfigError for lines that are no decoder's of attention and dense networks."""
+    for line in group.lines:
+        every: Any = {*line.einsum.every} if isinstance(line, Matmul) else set()
+        odd = isinstance(line, State) and "S" not in letters(line.spec)
+        pairs = isinstance(line, Matmul) and line.weight_axes() is None and not {"N", "K"} & every
+        if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.bank):
+            raise ConfigError(
+                f"{paths.short(line.path)} was not swept", "decoders of attention and dense networks have a prediction"
+            )
+
+
+def priced(model: LoadedModel, work: Workload, train: bool, on: Calibration) -> list[Taken]:
+    """Seconds of the reference model's pass, by name. Raises ConfigError for a part that was not swept."""
+    if (odd := unsupported_part(model)) is not None or model.ledger.instead is not None:
+        raise ConfigError(
+            f"{model.name}: {odd or 'latent attention'} was not swept", "decoders of attention have a prediction"
+        )
+    parts = (sublayer.part for stack in model.architecture.stacks for sublayer in stack.block.sublayers)
+    activation = next((name for part in parts if (name := getattr(part, "activation", None)) is not None), "gelu")
+    each = units.BITS[on.dtype] // 8
+    try:
+        return taken(model.ledger, work, "train" if train else "forward", on, activation, each)
+    except ConfigError as error:
+        error.message = f"{model.name}: {error.message}"
+        raise
+
+
+DOUBT = (
+    "The sweep's own checks are far off: the machine was busy, or its threads waited for others. Sweep it again when it"
+    " is idle, or with one thread (OMP_NUM_THREADS=1)."
+)
+
+
+@record
+class ReferencePass:
+    """A pass of the reference model on a swept machine; with `train` a backward pass follows."""
+
+    model: LoadedModel
+    work: Workload
+    device: Device
+    train: bool
+    parts: tuple[Taken, ...]
+
+    @property
+    def on(self) -> Calibration:
+        """The sweep of the machine."""
+        assert self.device.calibration is not None
+        return self.device.calibration
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the pass."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Seconds by the slowest and the fastest of the passes that the sweep was checked against."""
+        low, high = self.on.checks.ends
+        return self.seconds * low, self.seconds * high
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the pass."""
+        return sum(part.flops for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of weights and cache."""
+        weights = sum(self.model.ledger.parameters().values()) * units.BITS[self.on.dtype] // 8
+        cache = sum(self.model.ledger.state_bytes(self.work.axes(), width(self.on.dtype)).values())
+        return int(weights) + int(cache)
+
+    @property
+    def roofline(self) -> float:
+        """Seconds at the fastest product and the bandwidth of a copy, whichever takes longer."""
+        moved = self.bytes * (3 if self.train else 1)
+        return max(self.flops / self.device.peak[self.on.dtype], moved / self.device.bandwidth)
+
+    @property
+    def rate(self) -> float:
+        """New tokens per second."""
+        return float(self.work.batch * self.work.tokens / self.seconds)
+
+
+def reference_pass(model: LoadedModel, work: Workload, train: bool, device: Device) -> ReferencePass:
+    """The pass on a device that was swept. Raises ConfigError for a part that was not swept."""
+    assert device.calibration is not None
+    return ReferencePass(model, work, device, train, tuple(priced(model, work, train, device.calibration)))
+
+
+class Sweep(NamedTuple):
+    """What a sweep found: the calibration, and the machine's memory, bandwidth of a copy and fastest product."""
+
+    found: Calibration
+    memory: int
+    bandwidth: float
+    peak: float
+    is_machine: bool
+
+    def as_toml(self) -> str:
+        """The device's file."""
+        name = f"{self.found.machine}, {self.found.threads_words}"
+        return calibration.written(name, self.memory, self.bandwidth, self.peak, self.found, machine=self.is_machine)
+
+
+def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
+    """Time products, attention, copies and other work on this machine, then whole passes. Needs torch."""
+    from tfacct.reference import calibrating, running
+
+    on = running.device(device)
+    of = running.dtype(units.dtype_name(dtype), on)
+    models = {"llama": subject("llama of 39 M", LLAMA), "gpt2": subject("gpt2 of 34 M", GPT2)}
+    passes = {f"{name} {kind}": (models[name], *how) for name in models for kind, how in PASSES.items()}
+    whole = [calibrating.Checked(one.architecture, work.sizes, train) for one, work, train in passes.values()]
+    small = subject("small", SMALL)
+    whole += [calibrating.Checked(small.architecture, ONE.sizes, train) for train in (False, True)]
+    cases = calibrating.sweep(on, of, whole, lambda done, every: progress("sweeping", done, every))
+    described = running.describe(on)
+    found = Calibration(
+        machine=str(described["device_name"]),
+        dtype=units.dtype_name(dtype),
+        threads=int(str(described["threads"])),
+        torch=str(described["torch"]),
+        clock=calibrating.clock_of(on),
+        read=date.today().isoformat(),
+        cache=CACHE,
+        products=_products(cases),
+        work=_work(cases, calibrating.HEADS, calibrating.GROUP, calibrating.TOKENS[2]),
+        checks=Checks({"none": 1.0}),
+    )
+    measured = [case.seconds["forward"] for case in cases if case.kind == "whole"]
+    calls = [
+        max(1e-9, measured[len(passes) + train] - sum(one.seconds for one in priced(small, ONE, train == 1, found)))
+        / SMALL["num_hidden_layers"]
+        for train in (0, 1)
+    ]
+    found = replace(found, work={**found.work, BLOCK: Curve((1,), (calls[0],), (calls[1],))})
+    ratios = {
+        name: measured[number] / sum(one.seconds for one in priced(*given, found))
+        for number, (name, given) in enumerate(passes.items())
+    }
+    found = replace(found, checks=Checks(ratios))
+    copied = next(case for case in cases if case.kind == "bandwidth")
+    wide = units.BITS[found.dtype] // 8
+    peak = max(
+        2 * m * one.elements / seconds
+        for one in found.products
+        for m, seconds in zip(one.rows.sizes, one.rows.forward, strict=True)
+    )
+    bandwidth = 2 * wide * copied.size / copied.seconds["forward"]
+    return Sweep(found, running.memory_bytes(on), bandwidth, peak, on.type == "cpu")
+
+
+def _products(cases: Sequence[Case]) -> tuple[Swept, ...]:
+    shapes = dict.fromkeys(case.shape for case in cases if case.kind == "product")
+    return tuple(Swept(*shape, _curve([one for one in cases if one.shape == shape])) for shape in shapes)
+
+
+def _work(cases: Sequence[Case], heads: int, group: int, most: int) -> dict[str, Curve]:
+    """Curves by kind; attention as that of one head: longer prompts were swept with fewer of them."""
+    found = {}
+    for kind in (*WORK, *BACKWARD):
+        some = [case for case in cases if case.kind == kind]
+        if kind.endswith(("_heads", "_token")):
+            for case in some:
+                number = group if kind.endswith("_heads") and case.size > most else heads
+                case.seconds = {name: seconds / number for name, seconds in case.seconds.items()}
+        found[kind] = _curve(some)
+    return found
+
+
+def _curve(cases: Sequence[Case]) -> Curve:
+    """Seconds by size; where a case runs in one pass alone, the same for both."""
+    each = sorted(cases, key=lambda case: case.size)
+    forward = tuple(case.seconds.get("forward", case.seconds.get("train", 0.0)) for case in each)
+    train = tuple(case.seconds.get("train", case.seconds.get("forward", 0.0)) for case in each)
+    return Curve(tuple(case.size for case in each), forward, train)

@@ -1,0 +1,217 @@
+"""A model on the devices that share it: where every estimate of serving begins."""
+
+from __future__ import annotations
+
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
+from tfacct.ledger.workload import Workload, check_size
+from tfacct.loading import devices
+from tfacct.loading.links import Link
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit, of_device
+from tfacct.parallel.support import check_shares
+from tfacct.timing.kernels import NoKernelError, Split, kernels, share
+from tfacct.timing.serving import Host
+from tfacct.timing.validated import STORED, VALIDATED, Metric, Validation, unmeasured
+
+REACH = ("domain",)
+"""Reach of the link in all measured runs of several devices: NVLink."""
+CROWD = 1000
+"""Sequences above which experts were measured too rarely."""
+
+
+@record
+class Placement:
+    """A model on `count` devices of one kind. `asked`: the dtype that was asked for; None for the weights as
+    published, which are stored as `dtype` says."""
+
+    model: LoadedModel
+    device: devices.Device
+    count: int
+    asked: str | None
+    dtype: str
+    cache: str
+    host: Host
+
+    @property
+    def where(self) -> str:
+        """The devices in words: `4 × H100 SXM5 80GB`."""
+        return self.device.several(self.count)
+
+    @property
+    def link(self) -> Link | None:
+        """The link of the devices; None of one."""
+        return None if self.count == 1 else self.device.link(self.count)
+
+    @property
+    def validation(self) -> Validation:
+        """Errors of whole requests of models of this class."""
+        return VALIDATED["experts" if self.model.ledger.experts else "dense", "request"]
+
+    @property
+    def runs_alike(self) -> int:
+        """Measured runs of models of this class with weights in this format."""
+        stored = self.dtype.split("+")[0]
+        return STORED[self.validation.kind].get("fp8" if stored == "fp8-block" else stored, 0)
+
+    def unmeasured(self, sequences: int = 1) -> str:
+        """The reason why no error is known; empty where runs like this were measured."""
+        crowded = self.model.ledger.experts and sequences > CROWD
+        return unmeasured("run", self.device, self.link, REACH) or (
+            f"Experts under more than {CROWD:,} sequences were hardly measured" if crowded else ""
+        )
+
+    def error(self, metric: Metric = "request", sequences: int = 1) -> Validation | None:
+        """Errors on measured runs of this class of models; None where none was like this."""
+        return None if self.unmeasured(sequences) else VALIDATED[self.validation.kind, metric]
+
+    def interval(self, seconds: float, sequences: int = 1, least: float = 0) -> tuple[float, float] | None:
+        """Seconds between which 80 % of such runs lie, and none below `least`; None where no error is known."""
+        error = self.error("request", sequences)
+        return None if error is None else (max(least, seconds * error.low), seconds * error.high)
+
+    def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
+        """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
+        weights, cache = self.host.stored(), self.host.kept(context, sequences)
+        if weights + cache > memory.usable:
+            what = f"{units.binary(weights)} of weights"
+            if weights <= memory.usable:
+                what += f" and {units.binary(cache)} of cache"
+            raise UsageError(
+                f"{self.model.name}: {what} do not fit into the usable {memory.words}",
+                spelled(f"`tfacct fit {self.model.name}` says how many devices hold it", "ask for more of them"),
+            )
+
+
+@record
+class Deployment:
+    """Where and how a model is served: the devices that `on` names, the formats of weights and cache, parts of its
+    experts, and the share of memory that may be used."""
+
+    on: str
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    ep: int = 1
+    use: float | None = None
+    reserve: int | str | None = None
+
+    def memory(self, *, training: bool = False) -> MemoryLimit:
+        """The devices and their memory. Raises TfacctError."""
+        count, device = devices.several(option("on"), self.on)
+        return of_device(count, device, self.use, self.reserve, training=training)
+
+    def place(self, model: LoadedModel, memory: MemoryLimit) -> Placement:
+        """The model on these devices. Raises TfacctError."""
+        assert memory.device is not None
+        check_size(option("ep"), self.ep)
+        return place(model, memory.count, memory.device, dtype=self.dtype, kv_dtype=self.kv_dtype, ep=self.ep)
+
+
+def place(
+    model: LoadedModel,
+    count: int,
+    device: devices.Device,
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+) -> Placement:
+    """The model on so many devices. Raises TfacctError for one that has no kernels, or that they do not divide."""
+    if (odd := _unsupported(model)) is not None:
+        raise ConfigError(f"{model.name}: no estimate for {odd}", "decoders that keep a cache have one")
+    check_experts(model, ep)
+    if count % ep:
+        raise UsageError(
+            f"{option('ep', ep)} does not divide {count:,} devices",
+            f"numbers that do: {', '.join(str(n) for n in range(1, count + 1) if not count % n)}",
+        )
+    if count > 1:
+        device.link(count)
+    if count > 1 and (what := unsupported_part(model)) is not None:  # no other number of devices supports it
+        raise _named(NoKernelError(what), model)
+    check_heads(model, count)
+    storage = model.storage(dtype)
+    if count > 1 and on_one_device(model, dtype):
+        raise UsageError(
+            f"{model.name}: weights in {storage.name} are not divided here",
+            f"ask for one device: {option('on', device.id)}",
+        )
+    split = Split(count, 1, ep)
+    if count > 1:
+        each = (share(one.parameter, one.axes, split, one.experts) for one in model.ledger.tensors())
+        check_shares(model, dtype, each, storage)
+    name, activations = dtypes(dtype)
+    cache = dtypes(dtype, kv_dtype)[1]
+    host = Host(model.ledger, device, split, storage, width(activations), width(cache))
+    try:
+        host.kernels(Workload(1, 1, 1))
+    except ConfigError as error:
+        raise _named(error, model) from None
+    return Placement(model, device, count, dtype, storage.name if dtype is None else name, cache, host)
+
+
+def check_experts(model: LoadedModel, ep: int) -> None:
+    """Raises UsageError for parts of experts of a model that has none."""
+    if ep > 1 and not model.ledger.experts:
+        raise UsageError(f"{model.name} has no experts, so {option('ep')} does not apply", "leave it out")
+
+
+def on_one_device(model: LoadedModel, dtype: str | None) -> bool:
+    """Whether weights are llama.cpp's mixture, whose types follow from whole tensors and the blocks' numbers."""
+    return (dtype is not None and units.dtype_name(dtype) in units.GGUF) or model.storage(dtype).by_block
+
+
+def _unsupported(model: LoadedModel) -> str | None:
+    if model.architecture.mtp is not None:
+        return "multi-token prediction heads"
+    encoder = model.architecture.encoder
+    if encoder is not None:
+        return encoder.words
+    return None if model.keeps else "an encoder"
+
+
+def unsupported_part(model: LoadedModel) -> str | None:
+    """The part of a model that has no kernels, in words; None if all parts have."""
+    if (odd := _unsupported(model)) is not None:
+        return odd
+    try:
+        kernels(model.ledger, Workload(1, 1, 1).axes(), BF16, BF16_EACH, BF16_EACH)
+    except NoKernelError as error:
+        return error.what
+    return None
+
+
+def check_heads(model: LoadedModel, count: int) -> None:
+    """Raises UsageError for devices that would have unequal numbers of heads."""
+    if count in (fitting := head_divisors(model)) or not fitting:
+        return
+    heads, shared = ({group.axes[axis] for group in model.ledger.groups if axis in group.axes} for axis in "NK")
+    what = f"{units.between(heads)} query heads"
+    if all(whole % count == 0 for whole in heads):
+        what = f"{units.between(shared)} key/value heads"
+    near = [*[one for one in fitting if one < count][-1:], *[one for one in fitting if one > count][:1]]
+    reason = f"{model.name}: {count:,} devices do not divide the {what}"
+    raise UsageError(reason, f"try {' or '.join(map(str, near))}")
+
+
+def head_divisors(model: LoadedModel) -> list[int]:
+    """Numbers of devices that divide the query heads, and divide the key/value heads or are a multiple of them; none
+    where there are no heads."""
+    each = [(group.axes["N"], group.axes.get("K")) for group in model.ledger.groups if "N" in group.axes]
+    return [
+        count
+        for count in range(1, max((heads for heads, _ in each), default=0) + 1)
+        if all(
+            heads % count == 0 and (not shared or shared % count == 0 or count % shared == 0) for heads, shared in each
+        )
+    ]
+
+
+def _named(error: TfacctError, model: LoadedModel) -> TfacctError:
+    """The error with the model's name in front."""
+    if not error.message.startswith(model.name):
+        error.message = f"{model.name}: {error.message}"
+    return error
