@@ -12,8 +12,9 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import counting
-from tfacct.reports.explore_training import PARTS, training, value
+from tfacct.reports.explore import PARTS, training
 from tfacct.reports.train import train
+from tfacct.training.laws import value
 from tfacct.training.memory import training_memory
 from tfacct.training.phases import MemoryTimeline, peak, phases
 from tfacct.training.recipe import Recipe

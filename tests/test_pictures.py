@@ -14,9 +14,7 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.output.chart import Chart
 from tfacct.reports.budget import budget
-from tfacct.reports.charts_bytes import kv_chart, memory_chart
-from tfacct.reports.charts_parts import change, diff_chart, params_chart
-from tfacct.reports.charts_train import train_chart
+from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.counting import Counting
 from tfacct.reports.diff import diff
 from tfacct.reports.kv import kv

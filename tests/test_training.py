@@ -337,7 +337,7 @@ def test_blocks_of_several_kinds_share_the_lines_that_they_keep_alike() -> None:
 
 
 def test_the_picture_is_the_table() -> None:
-    from tfacct.reports.charts_train import train_chart
+    from tfacct.reports.charts import train_chart
 
     llama, qwen = load("llama-3.1-8b"), load("qwen3-8b")
     one = llama.train(ctx=4096, fit="80GiB")

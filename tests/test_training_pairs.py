@@ -8,7 +8,7 @@ from tests.conftest import Ran
 from tests.training import saved_in, step_of
 from tfacct import load
 from tfacct.ledger.workload import Workload
-from tfacct.reports.explore_training import training
+from tfacct.reports.explore import training
 from tfacct.training.memory import training_memory
 from tfacct.training.phases import phases
 from tfacct.training.recipe import Recipe

@@ -125,7 +125,7 @@ class Costs(Asked):
         report = params([self.loaded], given and checked(given))
 
         def chart() -> Chart:
-            from tfacct.reports.charts_parts import params_chart
+            from tfacct.reports.charts import params_chart
 
             return params_chart([self.loaded], report)
 
@@ -182,7 +182,7 @@ class Costs(Asked):
             report = by_batch([self.loaded], asked, batches, fit=usable, **stored)
 
         def chart() -> Chart:
-            from tfacct.reports.charts_bytes import memory_chart
+            from tfacct.reports.charts import memory_chart
 
             check_drawn(ranks, "memory")
             return drawn(memory_chart(shard_models([self.loaded], ranks, dtype)[1], asked, report), ranks)
@@ -204,7 +204,7 @@ class Costs(Asked):
 
         def chart() -> Chart:
             from tfacct.parallel.shard_model import shard_for_flops
-            from tfacct.reports.charts_bytes import kv_chart
+            from tfacct.reports.charts import kv_chart
             from tfacct.reports.ranks import check_drawn, drawn
 
             check_drawn(ranks, "the cache")

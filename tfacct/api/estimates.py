@@ -322,7 +322,7 @@ class Estimated(Asked):
         report = serve(self.loaded, Deployment(on, dtype, kv_dtype, ep, use, reserve), load)
 
         def chart() -> Chart:
-            from tfacct.reports.charts_serve import serve_chart
+            from tfacct.reports.charts import serve_chart
 
             return serve_chart(report)
 

@@ -137,7 +137,7 @@ class Explored(Asked):
         report = diff(self.loaded, new, before, after, terms=terms, to=stored, every=all)
 
         def chart() -> Chart:
-            from tfacct.reports.charts_parts import diff_chart
+            from tfacct.reports.charts import diff_chart
 
             return diff_chart(self.loaded, new, before, after, report, terms)
 

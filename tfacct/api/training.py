@@ -154,7 +154,7 @@ class Trainable(Asked):
         report = train([self.loaded], asked, recipe, fit=usable, by=by)
 
         def chart() -> Chart:
-            from tfacct.reports.charts_train import train_chart
+            from tfacct.reports.charts import train_chart
 
             return train_chart([self.loaded], report)
 

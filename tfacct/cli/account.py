@@ -107,7 +107,7 @@ def params(
     report = params(chosen, mesh)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts_parts import params_chart
+        from tfacct.reports.charts import params_chart
 
         chart = params_chart(chosen, report)
     ask.show(ask.explained(report, chosen, Request(), how), output, picture, chart, how)
@@ -172,7 +172,7 @@ def memory(
     chart = None
     if picture.plot is not None:
         from tfacct.parallel.shard_model import shard_models
-        from tfacct.reports.charts_bytes import memory_chart
+        from tfacct.reports.charts import memory_chart
         from tfacct.reports.ranks import drawn
 
         chart = drawn(memory_chart(shard_models(chosen, mesh, dtype)[1], request, report), mesh)
@@ -212,7 +212,7 @@ def kv(
     chart = None
     if picture.plot is not None:
         from tfacct.parallel.shard_model import shard_for_flops
-        from tfacct.reports.charts_bytes import kv_chart
+        from tfacct.reports.charts import kv_chart
         from tfacct.reports.ranks import drawn
 
         chart = drawn(kv_chart(shard_for_flops(chosen, mesh)[1], request, report), mesh)

@@ -162,7 +162,7 @@ def serve(
     report = serve(ask.subject(one), Deployment(on, dtype, kv_dtype, ep, usable.use, usable.reserve), load)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts_serve import serve_chart
+        from tfacct.reports.charts import serve_chart
 
         chart = serve_chart(report)
     ask.show(report, output, picture, chart)

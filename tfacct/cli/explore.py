@@ -131,7 +131,7 @@ def diff(
     report = diff(old, new, before, after, terms=terms, to=to, every=every)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts_parts import diff_chart
+        from tfacct.reports.charts import diff_chart
 
         chart = diff_chart(old, new, before, after, report, terms)
     ask.show(report, output, picture, chart)

@@ -179,7 +179,7 @@ def train(
     report = train(chosen, request, recipe, fit=budget, by=by.value)
     chart = None
     if picture.plot is not None:
-        from tfacct.reports.charts_train import train_chart
+        from tfacct.reports.charts import train_chart
 
         chart = train_chart(chosen, report)
     ask.show(report, output, picture, chart)

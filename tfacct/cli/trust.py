@@ -204,6 +204,6 @@ def measure(
 @command(TRUST, "tfacct conventions")
 def conventions(*, output: opt.Output) -> None:
     """The conventions on one page: what every number counts."""
-    from tfacct.reports.page import conventions
+    from tfacct.reports.help import conventions
 
     ask.show(conventions(), output)

@@ -1,22 +1,32 @@
-"""What the pictures of FLOPs and of sweeps show, read off the same metrics as the tables."""
+"""Pictures of reports, read off the same metrics and facts as the tables. Imported only where a picture is asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
 from tfacct.architecture.parts import headings, mixers
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
+from tfacct.ledger import paths
+from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
-from tfacct.ledger.workload import Request, new_tokens
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
-from tfacct.reports import cells, compose, conventions, counting
+from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports.budget import usable_words
+from tfacct.reports.counting import Counting
+from tfacct.reports.kv import heads_words, is_latent, variants
 from tfacct.reports.sweep import label
 
 STEPS = 8
@@ -25,12 +35,14 @@ WIDEST = 8
 """The axis begins and ends at least so many times before and past the crossover."""
 FIRST = 64
 """The axis begins here, unless the crossover or the context asked for is smaller."""
-HUES = {
-    **{SCORES: look.VERMILION, PROJECTIONS: look.ORANGE, "attn": look.ORANGE, "cross": look.YELLOW, "mlp": look.BLUE},
-    **{"lm_head": look.GREEN, "embed": look.SKY, ENCODER: look.PURPLE},
-}
-"""Colours of parts and components, the same in every picture; see `hue_of` for others."""
-TOLD_APART = 20
+POINTS = 128
+"""Steps along a linear axis."""
+PAST = 1.15
+"""The axis goes so many times past the largest context that fits."""
+BEFORE = 64
+"""A logarithmic axis begins so many times before its end, and at 1,024 at the latest."""
+CONTEXT = "context (tokens)"
+MOST_LINES = 20
 """Lines that differ in dash and marker, and whose names fit beside the picture."""
 Y_LABELS: Mapping[str, str] = {
     "flops": "FLOPs",
@@ -38,79 +50,75 @@ Y_LABELS: Mapping[str, str] = {
     "params": "parameters",
     "share": "share of all FLOPs",
 }
+HUES = {
+    **{SCORES: look.VERMILION, PROJECTIONS: look.ORANGE, "attn": look.ORANGE, "cross": look.YELLOW, "mlp": look.BLUE},
+    **{"lm_head": look.GREEN, "embed": look.SKY, ENCODER: look.PURPLE},
+}
+"""Colours of parts and components, the same in every picture; `_hue_of` has the others."""
+METRIC_WORDS = {
+    "flops_per_token": "FLOPs per token",
+    "total_params": "parameters",
+    "total_bytes": "weights + KV cache",
+    "total_read_bytes": "bytes read",
+    "total_written_bytes": "bytes written",
+    "flops_per_byte": "FLOPs per byte",
+    "kv_bytes_per_token": "bytes of the first token",
+    "kv_bytes_next_token": "bytes of the next token",
+}
+"""Metrics whose label in a table is cut short."""
+KNOBS = {"ctx": "the context", "batch": "the batch"}
+OTHERS = "everything else"
+PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head has no parameters of its own."
+FORMATS = {"flops": units.si, "params": units.people, "bytes": units.binary}
+MEMORY = {
+    "weights": ("weights_bytes", look.BLUE),
+    "optimizer state": ("optimizer_bytes", look.SKY),
+    "gradients": ("gradients_bytes", look.GREEN),
+    "gathered weights": ("gathered_bytes", look.PURPLE),
+    "saved": ("saved_bytes", look.ORANGE),
+    "temporary": ("temporary_bytes", look.VERMILION),
+}
+"""What fills a phase → its key, and its colour."""
+STEP_CAPTION = "No allocator rounding, kernel workspace or device context."
 
 
 def flops_chart(
-    subjects: Sequence[LoadedModel], request: Request, report: Report, *, masked: bool = False, train: bool = False
+    models: Sequence[LoadedModel], request: Request, report: Report, *, masked: bool = False, train: bool = False
 ) -> Chart:
     """Of one model the shares of its components against the context; of several their components side by side."""
-    subjects = counted(subjects, report)
-    if len(subjects) == 1:
-        return _shares_by_context(subjects[0], request, report, masked, train)
-    parts = list(dict.fromkeys(part for facts in report.models for part in facts["components"]))
-    pairs = _stacked(parts)
-    return Chart(
-        kind="bars",
-        title=f"Where the {'training-step ' if train else ''}FLOPs of {len(subjects)} models go",
-        caption=" ".join(
-            [
-                f"{_upper(compose.workload_words(subjects, request))}.",
-                conventions.products_note(request, masked, subjects),
-            ]
-        ),
-        x_label=Y_LABELS["share"],
-        y_label="",
-        x=[compose.name_of(subject) for subject in subjects],
-        series={
-            label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
-            for part in pairs
-        },
+    models = _in_report(models, report)
+    if len(models) == 1:
+        return _shares_by_context(models[0], request, report, masked, train)
+    parts = _stacked(dict.fromkeys(part for facts in report.models for part in facts["components"]))
+    step = _upper(compose.workload_words(models, request))
+    return _bars(
+        models,
+        title=f"Where the {'training-step ' if train else ''}FLOPs of {len(models)} models go",
+        caption=f"{step}. {conventions.products_note(request, masked, models)}",
         unit="share",
-        hues=_hues(pairs),
+        series={
+            _label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
+            for part in parts
+        },
+        hues=_hues(parts),
     )
 
 
-def all_components() -> tuple[str, ...]:
-    """All components from the bottom up: the upper edge of the first is its share."""
-    return (SCORES, PROJECTIONS, *(name for name in headings() if name != ENCODER), ENCODER)
-
-
-def hue_of(part: str, mixer: int = look.VERMILION) -> int:
-    """Colour of a part or component, `mixer` of one in place of attention; grey of others."""
-    return HUES.get(part, mixer if part in mixers() else look.GREY)
-
-
-def counted(subjects: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:
-    """The models that the report does not go without."""
-    left_out = {model["model"] for model in report.models_left_out}
-    return [subject for subject in subjects if subject.name not in left_out]
-
-
-def _stacked(parts: Iterable[str]) -> list[str]:
-    """Components from the bottom up."""
-    return sorted(parts, key=all_components().index)
-
-
-def _hues(components: Sequence[str]) -> list[int]:
-    mixer = look.SKY if SCORES in components else look.VERMILION
-    return [hue_of(name, mixer) for name in components]
-
-
-def _shares_by_context(subject: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
-    work = counting.workload(subject, request)
+def _shares_by_context(model: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
+    work = counting.workload(model, request)
     chunk = request.decode or request.tokens is not None
-    point = Point(subject.ledger, work, masked=masked, train=train)
+    point = Point(model.ledger, work, masked=masked, train=train)
     crossover = attention_overtakes(point, chunk=chunk)
     smallest = work.tokens if chunk else 1
-    last = max(work.context, subject.context, WIDEST * (crossover or 1), 2 * smallest)
-    contexts = octaves(max(smallest, min(FIRST, work.context, (crossover or FIRST) // WIDEST)), last)
+    last = max(work.context, model.context, WIDEST * (crossover or 1), 2 * smallest)
+    contexts = _octaves(max(smallest, min(FIRST, work.context, (crossover or FIRST) // WIDEST)), last)
     places = [moved(point, context=n) if chunk else moved(point, context=n, tokens=n) for n in contexts]
     components = _stacked(report.models[0]["components"])
-    shares = {name: metric(f"share.{name}", [subject.ledger]) for name in components}
+    shares = {name: metric(f"share.{name}", [model.ledger]) for name in components}
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     source = f", source {work.source:,}" if work.source else ""
-    said = conventions.products_note(request, masked, [subject])
-    name = compose.name_of(subject)
+    text = conventions.products_note(request, masked, [model])
+    name = compose.name_of(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]
     return Chart(
@@ -118,20 +126,368 @@ def _shares_by_context(subject: LoadedModel, request: Request, report: Report, m
         title=f"From {crossover:,} tokens of context on, scores + values are over half of the FLOPs of {name}"
         if crossed
         else f"Where the FLOPs of {name} go as the context grows",
-        caption=f"{'Training step' if train else 'Forward pass'}{new}{source}, batch {work.batch:,}. {said}",
+        caption=f"{'Training step' if train else 'Forward pass'}{new}{source}, batch {work.batch:,}. {text}",
         x_label="context (tokens)",
         y_label=Y_LABELS["share"],
         x=contexts,
-        series={label_of(name): [float(share.of(place)) for place in places] for name, share in shares.items()},
+        series={_label_of(name): [float(share.of(place)) for place in places] for name, share in shares.items()},
         unit="share",
         hues=_hues(components),
-        marks=[*crossed, asked_mark(work.context)],
+        marks=[*crossed, _asked_mark(work.context)],
     )
 
 
-def asked_mark(context: int) -> tuple[int, str]:
-    """The context that was asked about, to be marked."""
-    return context, f"context {context:,}"
+def params_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
+    """Stored parameters: of one model by part, with what a token uses of its experts; of several by model."""
+    models = _in_report(models, report)
+    if len(models) == 1:
+        return _parts(models[0], report)
+    rows = [_by_part(model.ledger.parameters()) for model in models]
+    parts = [part for part in (*headings(), OTHERS) if any(part in row for row in rows)]
+    return _bars(
+        models,
+        title=f"Where the parameters of {len(models)} models are",
+        caption=PARAMS_CAPTION,
+        unit="params",
+        series={_label_of(part): [row.get(part, 0) for row in rows] for part in parts},
+        hues=[_hue_of(part) for part in parts],
+        ends=[(units.people(facts["total_params"]),) for facts in report.models],
+    )
+
+
+def _parts(model: LoadedModel, report: Report) -> Chart:
+    stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
+    total, used = report.models[0]["total_params"], report.models[0]["active_params"]
+    largest = max(stored, key=lambda part: stored[part])
+    name = compose.name_of(model)
+    title = f"{units.percent(Fraction(stored[largest], total))} of the {units.people(total)} parameters of {name}"
+    routed = used != total
+    active_or_all = {"used by a token": [active[part] for part in stored]} if routed else {"stored": [*stored.values()]}
+    idle = {"stored only": [stored[part] - active[part] for part in stored]} if routed else {}
+    return _bars(
+        stored,
+        title=f"{title} are in {largest}" + (f"; a token uses {units.people(used)}" if routed else ""),
+        caption=PARAMS_CAPTION,
+        unit="params",
+        series=active_or_all | idle,
+        hues=[look.BLUE, look.SKY][: 1 + routed],
+        ends=[(f"{units.people(count)}, {units.percent(Fraction(count, total))}",) for count in stored.values()],
+    )
+
+
+def _sided(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by part, those of an encoder before a decoder on their own."""
+    found: dict[str, int] = {}
+    for path, count in counts.items():
+        at = paths.parse(path)
+        name = f"{at.side} {_label_of(at._replace(side='').heading)}".strip()
+        found[name] = found.get(name, 0) + count
+    return found
+
+
+def diff_chart(
+    old: LoadedModel, new: LoadedModel, before: Request, after: Request, report: Report, terms: Counting
+) -> Chart:
+    """FLOPs, parameters and bytes by part, old and new side by side; those of them that change."""
+    sides = ((old, before), (new, after))
+    points = [terms.point(model, counting.workload(model, request)) for model, request in sides]
+    totals = {line["path"]: line for line in report.models[0]["totals"]}
+    kept = sentences.kept([old, new])
+    held = {"weights_bytes": "weights", **({"kv_cache_bytes": kept} if kept else {})}
+    names, (step, words) = _names(old, new, before, after)
+    found = [
+        _pair(names, [_by_component(point) for point in points], "flops", _components()),
+        _pair(names, [_by_part(model.ledger.parameters()) for model, _ in sides], "params", (*headings(), OTHERS)),
+        _pair(
+            names,
+            [{held[name]: totals[name][side] for name in held if name in totals} for side in ("old", "new")],
+            "bytes",
+            tuple(held.values()),
+        ),
+    ]
+    first, *others = [chart for chart in found if len({tuple(row) for row in chart.series.values()}) > 1] or found[:1]
+    text = {"total_flops": "FLOPs", "total_params": "parameters", **({"kv_cache_bytes": kept} if kept else {})}
+    changes = [
+        f"{word} {change(totals[name]['old'], totals[name]['new'])}"
+        for name, word in text.items()
+        if totals[name]["old"] != totals[name]["new"]
+    ] or ["nothing that is counted changes"]
+    return replace(
+        first,
+        title=f"{words}: {', '.join(changes)}",
+        caption=" ".join([f"{step}.", *report.details]),
+        beside=others,
+    )
+
+
+def _names(
+    old: LoadedModel, new: LoadedModel, before: Request, after: Request
+) -> tuple[tuple[str, str], tuple[str, str]]:
+    """Both sides' names for the rows; the workload, and what becomes what, in words."""
+    asked = [compose.workload_words([model], request) for model, request in ((old, before), (new, after))]
+    first, second = compose.name_of(old), compose.name_of(new)
+    step = asked[0] if asked[0] == asked[1] else f"old at {asked[0]}; new at {asked[1]}"
+    step = f"{_upper(step)}"
+    if first != second:
+        return (first, second), (step, f"From {first} to {second}")
+    if asked[0] == asked[1]:
+        return (f"{first}, old", f"{second}, new"), (step, f"From one {first} to the other")
+    if before.batch == after.batch:
+        asked = [words.removesuffix(f", batch {before.batch:,}") for words in asked]
+    return (asked[0], asked[1]), (step, f"{first} from {asked[0]} to {asked[1]}")
+
+
+def _by_component(point: Point) -> dict[str, int]:
+    """FLOPs of each component; of both passes in a training step."""
+    found: dict[str, int] = {}
+    for product in point.ledger.products(point.at, masked=point.masked):
+        name = paths.component_of(product.line)
+        found[name] = found.get(name, 0) + product.forward + (product.backward if point.train else 0)
+    return found
+
+
+def _pair(names: tuple[str, str], sides: Sequence[Mapping[str, int]], unit: Kind, order: Sequence[str]) -> Chart:
+    """Rows of the parts that either side has, in this order."""
+    parts = [part for part in order if any(part in side for side in sides)]
+    rows = [(sides[0].get(part, 0), sides[1].get(part, 0)) for part in parts]
+    written = FORMATS[unit]
+    return Chart(
+        kind="pairs",
+        title="",
+        caption="",
+        x_label=Y_LABELS[unit],
+        y_label="",
+        x=[_label_of(part) for part in parts],
+        series={name: [row[side] for row in rows] for side, name in enumerate(names)},
+        unit=unit,
+        hues=[look.GREY, look.BLUE],
+        ends=[(written(one), f"{written(other)}  {change(one, other)}".rstrip()) for one, other in rows],
+    )
+
+
+def change(old: int | Fraction, new: int | Fraction) -> str:
+    """How a number changes: as `units.change` writes it, or that it is unchanged or new.
+
+    >>> change(16, 2), change(0, 5), change(0, 0)
+    ('÷ 8', 'new', 'unchanged')
+    """
+    return "unchanged" if old == new else units.change(Fraction(new) / old) if old else "new"
+
+
+def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
+    """Weights and KV cache: of one model against the context, of several in bars; with the budget, if one was asked."""
+    facts = report.models
+    fit = facts[0].get("fit")
+    budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
+    stored, cached = facts[0]["workload"]["dtype"], facts[0]["kv_dtype"]
+    models = _in_report(models, report)
+    caching = [model for model in models if model.keeps]
+    cache = sentences.kept(caching) if caching else ""
+    words = f"Weights in {stored}{f', {cache} in {cached}' if cache else ''};"
+    caption = f"{words} no activations, engine buffers or fragmentation."
+    if len(facts) == 1:
+        return _by_context(models[0], request, facts[0], budget, caption)
+    step = _upper(compose.workload_words(models, request))
+    return _bars(
+        models,
+        title=f"Weights{f' and {cache}' if cache else ''} of {len(facts)} models",
+        caption=" ".join([f"{step}.", caption, *sentences.state_notes(models, cached)]),
+        unit="bytes",
+        series={
+            "weights": [each["weights_bytes"] for each in facts],
+            **({cache: [each["kv_cache_bytes"] for each in facts]} if cache else {}),
+        },
+        hues=[look.BLUE, look.ORANGE][: 1 + bool(cache)],
+        levels=budget,
+        ends=[(units.binary(each["total_bytes"]),) for each in facts],
+    )
+
+
+def _by_context(
+    model: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
+) -> Chart:
+    work = counting.workload(model, request)
+    cached = width(facts["kv_dtype"], facts["kv_block"] or 1)
+    fits = facts["fit"]["largest_context"] if budget else None
+    last = max(work.context, model.context, int(PAST * (fits or 0)))
+    contexts = _with_windows([last * step // POINTS for step in range(POINTS + 1)], model)
+    series = {"weights": [facts["weights_bytes"]] * len(contexts)}
+    if model.keeps:
+        series[model.kept] = [cache_bytes(model.ledger, replace(work, context=n).axes(), cached) for n in contexts]
+    return Chart(
+        kind="areas",
+        title=_fit_title(model, facts, work, budget[0][1]) if budget else _total_title(model, facts, work),
+        caption=f"Batch {work.batch:,}{f', source {work.source:,}' if work.source else ''}. {caption}",
+        x_label=CONTEXT,
+        y_label=Y_LABELS["bytes"],
+        x=contexts,
+        series=series,
+        unit="bytes",
+        hues=[look.BLUE, look.ORANGE][: len(series)],
+        marks=[_asked_mark(work.context), *([(fits, f"fits up to {fits:,}")] if fits else [])],
+        levels=budget,
+    )
+
+
+def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
+    weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
+    name = compose.name_of(model)
+    if not model.keeps:
+        return f"{name} takes {weights} of weights at every context: nothing is kept between steps"
+    return f"{name} takes {weights} of weights, and {cache} of {model.kept} {_at(work)}"
+
+
+def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget: str) -> str:
+    found, name = facts["fit"], compose.name_of(model)
+    batch = "" if work.batch == 1 else f" at batch {work.batch:,}"
+    if found["largest_context"]:
+        return f"{name} fits in {budget} up to a context of {found['largest_context']:,} tokens{batch}"
+    if found["context_slack_bytes"] is not None:
+        return f"{name} fits in {budget} at any context{batch}"
+    return f"{name} does not fit in {budget} at any context{batch}"
+
+
+def _at(work: Workload) -> str:
+    """The context, and the batch where it is more than one sequence."""
+    return f"at {work.context:,} tokens" + ("" if work.batch == 1 else f" in each of {work.batch:,} sequences")
+
+
+def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
+    """KV cache against the context: of one model as built, as MHA and as MQA; of several as they are built.
+
+    Raises UsageError for more models than can be told apart.
+    """
+    models = _in_report(models, report)
+    _check_lines(len(models), "name fewer models")
+    cached = width(report.models[0]["workload"]["dtype"])
+    works = [counting.workload(model, request) for model in models]
+    asked = [*(work.context for work in works), *(model.context for model in models)]
+    last = max(2, *asked)
+    contexts = _octaves(max(1, min(1024, last // BEFORE, min(asked) // 4)), last)
+    for model in models:
+        contexts = _with_windows(contexts, model)
+    lines: dict[str, list[int]] = {}
+    reach: dict[str, int] = {}
+    names = [compose.name_of(model) for model in models]
+    hues = []
+    for number, (model, work) in enumerate(zip(models, works, strict=True)):
+        own = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
+        for name, hue, ledger in _named_variants(model) if len(models) == 1 else [(own, number, model.ledger)]:
+            lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
+            reach[name] = model.context
+            hues.append(hue)
+    kept = sentences.kept(models)
+    sources = {work.source for work in works if work.source}
+    source = f", source {max(sources):,}" if len(sources) == 1 else ""
+    caption = f"{_upper(kept)} in {cached.name}, batch {request.batch:,}{source}."
+    if any(model.context < last for model in models):
+        caption += f" Dotted: past the longest context of {'the' if len(models) == 1 else 'a'} model."
+    return Chart(
+        kind="lines",
+        title=_kv_title(models[0], report.models[0], works[0])
+        if len(models) == 1
+        else f"{kept} of {len(models)} models as the context grows",
+        caption=" ".join([caption, *sentences.state_notes(models, cached.name)]),
+        x_label=CONTEXT,
+        y_label=f"{kept} ({Y_LABELS['bytes']})",
+        x=contexts,
+        series=lines,
+        unit="bytes",
+        hues=hues,
+        marks=[_asked_mark(works[0].context)] if len({work.context for work in works}) == 1 else [],
+        reach=reach,
+    )
+
+
+def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
+    """As MHA, as built, as MQA, by the key/value heads of each; one name for two that are the same."""
+    sides = variants(model)
+    if sides["mha"] is None:  # no attention, or keys of one head that are values too
+        return [(model.kept, look.BLUE, model.ledger)]
+    parts = model.architecture.attentions
+    queries = {part.heads for part in parts}
+    built = "as built"
+    named = [(f"MHA ({heads_words(sorted(queries))})", look.ORANGE, sides["mha"])]
+    if is_latent(model):
+        return [*named, (f"{built} (latent)", look.BLUE, sides["as_built"])]
+    heads = {part.kv_heads for part in parts}
+    own = heads_words(sorted(heads))
+    if heads == {1}:
+        return [*named, (f"{built}, MQA ({own})", look.BLUE, sides["as_built"])]
+    mqa = (f"MQA ({heads_words(1)})", look.GREEN, sides["mqa"])
+    if all(part.kv_heads == part.heads for part in parts):
+        return [(f"{built}, MHA ({own})", look.BLUE, sides["as_built"]), mqa]
+    return [*named, (f"{built} ({own})", look.BLUE, sides["as_built"]), mqa]
+
+
+def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
+    sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
+    own, name = sizes.pop("as_built"), compose.name_of(model)
+    text = f"{name} keeps {units.binary(own)} of {model.kept}"
+    if not sentences.attends([model]):
+        return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
+    other = next((variant for variant, size in sizes.items() if size != own), None)
+    if other is None:
+        return f"{text} {_at(work)}"
+    return f"{text} {_at(work)}; as {other.upper()} it would keep {units.binary(sizes[other])}"
+
+
+def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
+    """The contexts, and those at which a window is full: lines bend there."""
+    windows = {group.axes[WINDOW] for group in model.ledger.groups if WINDOW in group.axes}
+    return sorted({*contexts, *(n for n in windows if contexts[0] < n < contexts[-1])})
+
+
+def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
+    """Phases of one model's step, or the peaks of several models', with the budget if one was asked."""
+    facts, named = report.models, {model.name: compose.name_of(model) for model in models}
+    if len(facts) == 1:
+        rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
+        who = f"A training step of {named[facts[0]['model']]} takes"
+    else:
+        rows = [next(row for row in each["phases"] if row["phase"] == each["peak_phase"]) for each in facts]
+        names, who = [named[each["model"]] for each in facts], f"Training steps of {len(facts)} models take"
+    parts = {name: [row[key] for row in rows] for name, (key, _) in MEMORY.items()}
+    series = {name: values for name, values in parts.items() if any(values)}
+    fit, words = facts[0].get("fit"), report.title.partition(": ")[2] or report.title
+    peak = units.binary(max(row["total_bytes"] for row in rows))
+    return _bars(
+        names,
+        title=f"{who} {peak} at {'its' if len(facts) == 1 else 'the largest'} peak",
+        caption=f"{_upper(words)}. {STEP_CAPTION}",
+        unit="bytes",
+        series=series,
+        hues=[MEMORY[name][1] for name in series],
+        levels=[(fit["budget_bytes"], usable_words(fit))] if fit else [],
+        ends=[(units.binary(row["total_bytes"]),) for row in rows],
+    )
+
+
+def serve_chart(report: Report) -> Chart:
+    """New tokens per second of all users, by their number. Raises UsageError for one number of users."""
+    (facts,) = report.models
+    lines = sorted(facts["lines"], key=lambda line: line["users"])
+    if len({line["users"] for line in lines}) < 2:
+        raise UsageError(f"a picture needs several numbers of {option('users')}", "for example 1,8,64")
+    series = {"estimate": [line["tokens_per_second"] for line in lines]}
+    hues = [look.BLUE]
+    if all(line["interval_80_seconds"] for line in lines):
+        for name, end in (("least of 80%", 1), ("most of 80%", 0)):  # a longer request is a lower rate
+            times = [line["interval_80_seconds"][end] / line["value_seconds"] for line in lines]
+            series[name] = [rate / time for rate, time in zip(series["estimate"], times, strict=True)]
+            hues.append(look.SKY)
+    model, _, where = report.title.partition(": ")
+    return Chart(
+        kind="lines",
+        title=f"{model}: new tokens per second by users, an estimate",
+        caption=f"{_upper(where)}. {report.notes[0]}",
+        x_label="users",
+        y_label="new tokens per second",
+        x=[line["users"] for line in lines],
+        series=series,
+        unit="number",
+        hues=hues,
+    )
 
 
 def sweep_chart(report: Report) -> Chart:
@@ -139,7 +495,7 @@ def sweep_chart(report: Report) -> Chart:
     combination of the others."""
     facts = report.models[0]
     knobs: list[str] = facts["swept"]
-    drawn = metric_of(report)
+    drawn = _metric_of(report)
     numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
     if not numeric:
         raise UsageError(
@@ -155,8 +511,7 @@ def sweep_chart(report: Report) -> Chart:
             others = ", ".join(_setting(knob, line[knob]) for knob in knobs if knob != across)
             name = f"{others}{twin}" or _drawn_label(report)
             series.setdefault(name, {})[line[across]] = float(line[drawn])
-    if len(series) > TOLD_APART:
-        raise UsageError(f"{len(series)} lines cannot be told apart: at most {TOLD_APART}", "sweep fewer values")
+    _check_lines(len(series), "sweep fewer values")
     x = sorted({place for values in series.values() for place in values})
     if len(x) < 2:
         hint = f"sweep a range: {spelled('--ctx 1k..128k', 'ctx=[1024, 131072]')}"
@@ -181,20 +536,6 @@ def _sweep_title(report: Report, across: str, others: Sequence[str]) -> str:
     return f"{_upper(_drawn_label(report))}{who} against {KNOBS.get(across, across)}{apart}"
 
 
-SPELLED = {
-    "flops_per_token": "FLOPs per token",
-    "total_params": "parameters",
-    "total_bytes": "weights + KV cache",
-    "total_read_bytes": "bytes read",
-    "total_written_bytes": "bytes written",
-    "flops_per_byte": "FLOPs per byte",
-    "kv_bytes_per_token": "bytes of the first token",
-    "kv_bytes_next_token": "bytes of the next token",
-}
-"""Metrics whose label in a table is cut short."""
-KNOBS = {"ctx": "the context", "batch": "the batch"}
-
-
 def _y_label(report: Report, drawn: str) -> str:
     unit, name = _unit(report, drawn), _drawn_label(report)
     if unit == "ratio" or (unit != "share" and Y_LABELS[unit] in name):
@@ -202,7 +543,7 @@ def _y_label(report: Report, drawn: str) -> str:
     return Y_LABELS[unit] if unit == "share" else f"{name} ({Y_LABELS[unit]})"
 
 
-def metric_of(report: Report) -> str:
+def _metric_of(report: Report) -> str:
     """The metric that a sweep draws."""
     name: str = report.models[0]["metrics"][-1]
     return name
@@ -210,11 +551,11 @@ def metric_of(report: Report) -> str:
 
 def _drawn_label(report: Report) -> str:
     """What the metric that is drawn is called where there is room for words."""
-    name = metric_of(report)
+    name = _metric_of(report)
     kind, _, of = name.partition(".")
     if of:
-        return f"FLOPs of {of}" if kind == "flops" else f"share of {label_of(of)} in all FLOPs"
-    return SPELLED.get(name) or label(name, train=report.models[0]["train"])
+        return f"FLOPs of {of}" if kind == "flops" else f"share of {_label_of(of)} in all FLOPs"
+    return METRIC_WORDS.get(name) or label(name, train=report.models[0]["train"])
 
 
 def _unit(report: Report, name: str) -> Kind:
@@ -229,13 +570,65 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def label_of(component: str) -> str:
+def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:
+    """Bars of parts, a row for each model or name."""
+    names = [row if isinstance(row, str) else compose.name_of(row) for row in rows]
+    return Chart(kind="bars", x_label=Y_LABELS[unit], y_label="", x=names, unit=unit, **chart)
+
+
+def _check_lines(count: int, hint: str) -> None:
+    """Raises UsageError for more lines than can be told apart."""
+    if count > MOST_LINES:
+        raise UsageError(f"{count} lines cannot be told apart: at most {MOST_LINES}", hint)
+
+
+def _in_report(models: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:
+    """The models in the report."""
+    left_out = {model["model"] for model in report.models_left_out}
+    return [model for model in models if model.name not in left_out]
+
+
+def _components() -> tuple[str, ...]:
+    """All components from the bottom up: the upper edge of the first is its share."""
+    return (SCORES, PROJECTIONS, *(name for name in headings() if name != ENCODER), ENCODER)
+
+
+def _hue_of(part: str, mixer: int = look.VERMILION) -> int:
+    """Colour of a part or component, `mixer` of one in place of attention; grey of others."""
+    return HUES.get(part, mixer if part in mixers() else look.GREY)
+
+
+def _hues(components: Sequence[str]) -> list[int]:
+    mixer = look.SKY if SCORES in components else look.VERMILION
+    return [_hue_of(name, mixer) for name in components]
+
+
+def _stacked(parts: Iterable[str]) -> list[str]:
+    """Components from the bottom up."""
+    return sorted(parts, key=_components().index)
+
+
+def _label_of(component: str) -> str:
     return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or cells.COMPONENTS.get(
         component, component
     )
 
 
-def octaves(first: int, last: int) -> list[int]:
+def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by part; those without a colour of their own, positions and norms among them, as one."""
+    found: dict[str, int] = {}
+    for part, count in cells.by_part(counts).items():
+        name = part if _hue_of(part) != look.GREY else OTHERS
+        found[name] = found.get(name, 0) + count
+    return found
+
+
+def _asked_mark(context: int) -> tuple[int, str]:
+    """The context that was asked about, to be marked."""
+    return context, f"context {context:,}"
+
+
+def _octaves(first: int, last: int) -> list[int]:
     """Return whole numbers from `first` to `last`, evenly on a log axis."""
     places, place = [first], first
     while place < last:

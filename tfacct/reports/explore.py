@@ -1,19 +1,20 @@
-"""What a page about models is made of, as plain data: ledgers in letters, formulas, devices, and words. No HTML.
+"""`explore`: the data of an offline HTML page about models: ledgers in symbols, formulas, devices, and words.
 
-Models of one shape share its lines, its legend and its formulas, so that hundreds of them stay small.
+Models of one shape share its lines, its legend and its formulas, so that a page of hundreds of them is small.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfacct.algebra.factored import Term
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
-from tfacct.algebra.written import WrittenModel, value, written
+from tfacct.algebra.written import WrittenModel, spans, value, written
 from tfacct.architecture import letters
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
@@ -23,19 +24,26 @@ from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import HALF
 from tfacct.ledger.storage import width
-from tfacct.ledger.workload import Request
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.model import LoadedModel
 from tfacct.output import files
+from tfacct.output import page as html
 from tfacct.output.report import SCHEMA, Report, plain
+from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.budget import RESERVE, USE, Budget, of_device
 from tfacct.reports.counting import Counting
-from tfacct.reports.explore_packed import Pool, packed
-from tfacct.reports.explore_training import training
 from tfacct.reports.records import NULLABLE
+from tfacct.reports.train import train
+from tfacct.training.laws import Region, peak_laws, regions
+from tfacct.training.layouts import sent_bytes
+from tfacct.training.memory import training_memory
+from tfacct.training.phases import MemoryTimeline, Phase
+from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import refusal
 
 VERSION = 1
 """Version of the data, and of the fragment of a link into a page."""
@@ -53,23 +61,32 @@ SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
 """The model that a page of many begins with, if it is among them."""
+KINDS = ("product", "pointwise", "state", "table")
+WORDS = ("family", "kind", "form", "shared", "kept")
+"""Facts of a model that are words which many models have."""
+CONTEXT = 4096
+"""Tokens of a training step whose bytes are numbers, or as many as the model was made for."""
+RANKS = (1, 2, 4, 8)
+PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
+"""Parts of the memory of a phase."""
+DTYPES = ("bf16", "fp32")
 
 
-def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
+def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the data of a page about models. `start`: the knobs as they stand at first, as a link has them.
 
     A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
     """
     pools = _Pools()
-    models = [_model(subject, pools, turns=len(subjects) <= LAWS) for subject in subjects]
+    data = [_model(model, pools, turns=len(models) <= LAWS) for model in models]
     return {
         "version": VERSION,
         "start": dict(start or {}),
         "texts": pools.texts.values,
         "lines": [json.loads(line) for line in pools.lines.values],
         "shapes": [json.loads(shape) for shape in pools.shapes.values],
-        "models": models,
-        "forms": latent.HOW if any(latent.form(subject) for subject in subjects) else {},
+        "models": data,
+        "forms": latent.HOW if any(latent.form(model) for model in models) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
         "schema": SCHEMA,
         "null_keys": NULLABLE["flops"],
@@ -77,34 +94,32 @@ def explore(subjects: Sequence[LoadedModel], start: Mapping[str, str] | None = N
     }
 
 
-def page(subjects: Sequence[LoadedModel], request: Request, terms: Counting) -> str:
+def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> str:
     """Return the page about models as HTML, with its knobs as they were asked for. Raises TfacctError."""
-    from tfacct.output import page as html
-
-    if not subjects:
+    if not models:
         raise UsageError("no model is left to show")
-    for subject in subjects if len(subjects) == 1 else ():
-        work = counting.workload(subject, request)
-        subject.ledger.state_bytes(work.axes(), width(counting.dtypes(terms.dtype, terms.kv_dtype)[1]))
-    first = _first_view(subjects[0], request, terms) if len(subjects) == 1 else None
-    start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in subjects] else {})
-    data = packed(explore(subjects, start if len(subjects) > FEW else _start(request, terms)))
-    return html.document(data, _title(subjects), first, __version__)
+    for model in models if len(models) == 1 else ():
+        work = counting.workload(model, request)
+        model.ledger.state_bytes(work.axes(), width(counting.dtypes(terms.dtype, terms.kv_dtype)[1]))
+    first = _first_view(models[0], request, terms) if len(models) == 1 else None
+    start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
+    data = packed(explore(models, start if len(models) > FEW else _start(request, terms)))
+    return html.document(data, _title(models), first, __version__)
 
 
-def _first_view(subject: LoadedModel, request: Request, terms: Counting) -> Report:
+def _first_view(model: LoadedModel, request: Request, terms: Counting) -> Report:
     """What a page shows without its script: the products, or, where these are many, the parts."""
     by_line, by_part = (
-        flops.flops([subject], request, train=terms.train, masked=terms.masked, by=by) for by in ("line", "part")
+        flops.flops([model], request, train=terms.train, masked=terms.masked, by=by) for by in ("line", "part")
     )
     return by_line if len(by_line.cells) <= SHORT else by_part
 
 
-def _title(subjects: Sequence[LoadedModel]) -> str:
-    first = compose.name_of(subjects[0])
-    if len(subjects) > FEW:
-        return f"{len(subjects)} models"
-    return first if len(subjects) == 1 else f"{first} and {len(subjects) - 1} more"
+def _title(models: Sequence[LoadedModel]) -> str:
+    first = compose.name_of(models[0])
+    if len(models) > FEW:
+        return f"{len(models)} models"
+    return first if len(models) == 1 else f"{first} and {len(models) - 1} more"
 
 
 def _start(request: Request, terms: Counting) -> dict[str, Any]:
@@ -123,10 +138,10 @@ def _start(request: Request, terms: Counting) -> dict[str, Any]:
     return {**found, **{name: value for name, value in (words | flags).items() if value}}
 
 
-def file_name(subjects: Sequence[LoadedModel]) -> str:
+def file_name(models: Sequence[LoadedModel]) -> str:
     """Name of the file of a page: that of its one model, else the program's."""
-    plain_name = re.sub(r"[^\w.-]+", "-", subjects[0].name).strip("-.")
-    return f"{plain_name or 'model'}.html" if len(subjects) == 1 else "tfacct.html"
+    plain_name = re.sub(r"[^\w.-]+", "-", models[0].name).strip("-.")
+    return f"{plain_name or 'model'}.html" if len(models) == 1 else "tfacct.html"
 
 
 def check(file: str, *, force: bool) -> Path:
@@ -141,6 +156,21 @@ def save(text: str, file: str, *, force: bool) -> Path:
     return path
 
 
+class Pool:
+    """Texts, each once; asked for a text it says its number."""
+
+    def __init__(self, values: Sequence[str] = ()) -> None:
+        self.numbers = {text: number for number, text in enumerate(values)}
+
+    def __call__(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+    @property
+    def values(self) -> list[str]:
+        """All of them, by their numbers."""
+        return list(self.numbers)
+
+
 class _Pools:
     """What models share: sentences, lines, shapes, and the formulas of shapes."""
 
@@ -149,65 +179,65 @@ class _Pools:
         self.formulas: dict[str, Any] = {}
 
 
-def _model(subject: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
-    model = written(subject.architecture)
-    form = latent.form(subject)
+def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
+    in_letters = written(model.architecture)
+    form = latent.form(model)
     shape = {
-        "letters": list(model.sizes),
-        "ways": [_way(way, pools) for way in [*model.ways, *_unpacked(subject)]],
-        "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in model.legend.items()],
-        "rules": _rules(subject, model),
+        "letters": list(in_letters.sizes),
+        "ways": [_way(way, pools) for way in [*in_letters.ways, *_unpacked(model)]],
+        "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in in_letters.legend.items()],
+        "rules": _rules(model, in_letters),
     }
     key = _compact(shape)
     if key not in pools.formulas:
-        pools.formulas[key] = _formulas(subject)
+        pools.formulas[key] = _formulas(model)
     shape["formulas"] = pools.formulas[key]
-    source = subject.provenance
+    source = model.provenance
     facts = {
-        "name": subject.name,
-        "family": subject.family,
+        "name": model.name,
+        "family": model.family,
         "shape": pools.shapes(_compact(shape)),
-        "sizes": list(model.sizes.values()),
-        "blocks": _blocks(model),
-        "context": subject.context,
-        "positions": subject.position_limit,
-        "fixed": not counting.takes_context(subject, subject.context + 1),
-        "source": subject.source,
-        "keeps": subject.keeps,
-        "kept": subject.kept if subject.kept != "KV cache" else "",
-        "logits": subject.logits,
+        "sizes": list(in_letters.sizes.values()),
+        "blocks": _blocks(in_letters),
+        "context": model.context,
+        "positions": model.position_limit,
+        "fixed": not counting.takes_context(model, model.context + 1),
+        "source": model.source,
+        "keeps": model.keeps,
+        "kept": model.kept if model.kept != "KV cache" else "",
+        "logits": model.logits,
         "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
         "about": source.about if source and not source.url else None,
-        "gguf": _mixtures(subject) if turns else None,
+        "gguf": _mixtures(model) if turns else None,
         "kind": source.kind if source and source.kind != "copied" else None,
-        "met": subject.expected == subject.parameters,
-        "witness": _witness(source.expected_from, pools) if source and subject.expected is not None else None,
-        "set": dict(subject.changed),
-        "defaulted": dict(subject.defaulted),
-        "unknown": list(subject.unknown),
-        "left_out": list(subject.left_out),
-        "idle": cells.never_called(subject),
-        "warnings": [pools.texts(text) for text in _warnings(subject)],
-        "notes": [pools.texts(text) for text in _notes(subject)],
-        "counted": [pools.texts(text) for text in _counted(subject)],
-        "uncounted": pools.texts(conventions.left_out([subject])),
-        "longer": _longer(subject),
-        "answers": bool(subject.answers),
-        "conventions": pools.texts("\n".join(_conventions(subject))),
-        "shared": _shared_field(subject, model),
-        "form": subject.config.mla_mode_field if form == "auto" else None,
+        "met": model.expected == model.parameters,
+        "witness": _check_source(source.expected_from, pools) if source and model.expected is not None else None,
+        "set": dict(model.changed),
+        "defaulted": dict(model.defaulted),
+        "unknown": list(model.unknown),
+        "left_out": list(model.left_out),
+        "idle": cells.never_called(model),
+        "warnings": [pools.texts(text) for text in _warnings(model)],
+        "notes": [pools.texts(text) for text in _notes(model)],
+        "counted": [pools.texts(text) for text in _counted(model)],
+        "uncounted": pools.texts(conventions.left_out([model])),
+        "longer": _longer(model),
+        "answers": bool(model.answers),
+        "conventions": pools.texts("\n".join(_conventions(model))),
+        "shared": _shared_field(model, in_letters),
+        "form": model.config.mla_mode_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
-        "quantized": _published(subject),
-        "training": training(subject, turns=turns),
+        "quantized": _published(model),
+        "training": training(model, turns=turns),
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
 
-def _rules(subject: LoadedModel, model: WrittenModel) -> list[list[Any]]:
+def _rules(model: LoadedModel, in_letters: WrittenModel) -> list[list[Any]]:
     """Letters that are even (2), and letters with the letter that they do not exceed, as `evaluate` asks."""
-    found = ((name, one.multiple, one.at_most) for name, one in letters.explained(subject.architecture).items())
-    rules = ([name, rule] for name, *both in found if name in model.sizes for rule in both)
-    return [[name, rule] for name, rule in rules if rule == 2 or rule in model.sizes]
+    found = ((name, one.multiple, one.at_most) for name, one in letters.explained(model.architecture).items())
+    rules = ([name, rule] for name, *both in found if name in in_letters.sizes for rule in both)
+    return [[name, rule] for name, rule in rules if rule == 2 or rule in in_letters.sizes]
 
 
 def _usual(fact: Any) -> bool:
@@ -226,7 +256,7 @@ def _from_zero(count: int) -> str:
     return "0" if count == 1 else f"0-{count - 1}"
 
 
-def _witness(kind: str, pools: _Pools) -> int | None:
+def _check_source(kind: str, pools: _Pools) -> int | None:
     return None if kind == "published" else pools.texts(WITNESSES[kind])
 
 
@@ -250,22 +280,22 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
     return {"form": way["form"], "groups": groups}
 
 
-def _unpacked(subject: LoadedModel) -> list[dict[str, Any]]:
+def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
     """The third form of latent attention, which no step chooses by itself."""
-    if latent.form(subject) != "auto":
+    if latent.form(model) != "auto":
         return []
-    (way,) = written(subject.architecture.running(UNPACKED)).ways
+    (way,) = written(model.architecture.running(UNPACKED)).ways
     return [{**way, "form": UNPACKED}]
 
 
-def _formulas(subject: LoadedModel) -> list[dict[str, Any]] | None:
+def _formulas(model: LoadedModel) -> list[dict[str, Any]] | None:
     """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers, or
     windows overlap in several lengths, of which a page has one."""
-    if len({group.axes[HALF] for group in subject.ledger.groups if HALF in group.axes}) > 1:
+    if len({group.axes[HALF] for group in model.ledger.groups if HALF in group.axes}) > 1:
         return None
     try:
-        third = [subject.architecture.running(UNPACKED)] if latent.form(subject) == "auto" else []
-        ways = [in_symbols(way) for way in (*subject.architecture.ways(), *third)]
+        third = [model.architecture.running(UNPACKED)] if latent.form(model) == "auto" else []
+        ways = [in_symbols(way) for way in (*model.architecture.ways(), *third)]
     except TfacctError:
         return None
     first, *others = map(_written, ways)
@@ -293,82 +323,82 @@ def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
     return [term.coefficient, " ".join(powers), *inside]
 
 
-def _warnings(subject: LoadedModel) -> list[str]:
+def _warnings(model: LoadedModel) -> list[str]:
     """What stands on top: fields that are not understood, models that are left out, another name's answer."""
-    said = [*compose.answering_hints([subject]), *compose.unknown_hints([subject])]
+    said = [*compose.answering_hints([model]), *compose.unknown_hints([model])]
     return [text.removeprefix("hint: ").removeprefix("warning: ") for text in said]
 
 
-def _notes(subject: LoadedModel) -> list[str]:
+def _notes(model: LoadedModel) -> list[str]:
     """Sentences, each behind its place in the terminal's order and the word for when it holds: `masked` or `whole`,
     `reads` the source or `later`, `train`, or nothing; those of what is `kept` are of no FLOPs."""
-    whole, masked = (sentences.block_notes([subject], masked=flag) for flag in (False, True))
+    whole, masked = (sentences.block_notes([model], masked=flag) for flag in (False, True))
     found = [f"blocks\tmasked\t{text}" for text in masked if text not in whole]
     found += [f"blocks\t{'' if text in masked else 'whole'}\t{text}" for text in whole]
-    found += [f"kept\t\t{text}" for text in sentences.state_notes([subject])]
-    if subject.source is not None:
-        found += [f"source\treads\t{text}" for text in sentences.source_notes([subject])]
-        later = counting.workload(subject, Request(tokens=1))
-        found += [f"source\tlater\t{text}" for text in sentences.source_notes([subject], later)]
+    found += [f"kept\t\t{text}" for text in sentences.state_notes([model])]
+    if model.source is not None:
+        found += [f"source\treads\t{text}" for text in sentences.source_notes([model])]
+        later = counting.workload(model, Request(tokens=1))
+        found += [f"source\tlater\t{text}" for text in sentences.source_notes([model], later)]
     return [f"train\ttrain\t{flops.STEP}", *found]
 
 
-def _counted(subject: LoadedModel) -> list[str]:
+def _counted(model: LoadedModel) -> list[str]:
     """What was counted: of all pairs, then masked, and of each with all logits, then with those of one position."""
     requests = Request(), Request(logits="last")
-    return [conventions.products_note(one, masked, [subject]) for masked in (False, True) for one in requests]
+    return [conventions.products_note(one, masked, [model]) for masked in (False, True) for one in requests]
 
 
-def _longer(subject: LoadedModel) -> list[int]:
+def _longer(model: LoadedModel) -> list[int]:
     """Parameters that a position table would have more for a context: so many a token, and what is added to them."""
-    longest = subject.context
-    first, second = (compose.longer_table(subject, longest + more) for more in (1, 2))
+    longest = model.context
+    first, second = (compose.longer_table(model, longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
 
 
-def _conventions(subject: LoadedModel) -> list[str]:
+def _conventions(model: LoadedModel) -> list[str]:
     """What was counted as FLOPs, of all pairs and masked; which positions get logits is a knob."""
-    said = (conventions.products_convention(Request(), masked, [subject]) for masked in (False, True))
+    said = (conventions.products_convention(Request(), masked, [model]) for masked in (False, True))
     return [text.removesuffix(" all logits") for text in said]
 
 
-def _shared_field(subject: LoadedModel, model: WrittenModel) -> str | None:
+def _shared_field(model: LoadedModel, in_letters: WrittenModel) -> str | None:
     """Field of the config that sets K and leaves K · G as it is; None where there is none."""
-    if not {"K", "G"} <= set(model.sizes):
+    if not {"K", "G"} <= set(in_letters.sizes):
         return None
-    heads = model.sizes["K"] * model.sizes["G"]
+    heads = in_letters.sizes["K"] * in_letters.sizes["G"]
     for field in SHARED_FIELDS:
-        if field not in type(subject.config).model_fields:
+        if field not in type(model.config).model_fields:
             continue
-        if all(_shares(subject, model, field, number, heads // number) for number in (1, heads)):
+        if all(_shares(model, in_letters, field, number, heads // number) for number in (1, heads)):
             return field
     return None
 
 
-def _shares(subject: LoadedModel, model: WrittenModel, field: str, number: int, each: int) -> bool:
+def _shares(model: LoadedModel, in_letters: WrittenModel, field: str, number: int, each: int) -> bool:
     """True if the model with this number in the field has so many key/value heads, and nothing else has changed."""
     try:
-        other = written(subject.with_fields({field: number}).architecture).sizes
+        other = written(model.with_fields({field: number}).architecture).sizes
     except (TfacctError, ValueError):
         return False
-    return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(model.sizes)
+    return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(in_letters.sizes)
 
 
-def _published(subject: LoadedModel) -> dict[str, Any] | None:
+def _published(model: LoadedModel) -> dict[str, Any] | None:
     """How quantized weights are stored as published, and their bytes; their name is None where that is not known."""
-    if not subject.quantized:
+    if not model.quantized:
         return None
     try:
-        how = subject.storage()
+        how = model.storage()
     except TfacctError as error:
         return {"name": None, "why": error.message}
-    return {"name": how.name, "bytes": sum(subject.ledger.weight_bytes(how).values())}
+    return {"name": how.name, "bytes": sum(model.ledger.weight_bytes(how).values())}
 
 
-def _mixtures(subject: LoadedModel) -> dict[str, tuple[int, int]]:
+def _mixtures(model: LoadedModel) -> dict[str, tuple[int, int]]:
     """Fewest and most bytes of the weights in llama.cpp's common mixtures; none of a model that has no such files."""
     try:
-        return {name: counting.weight_range(subject, name) for name in MIXTURES}
+        return {name: counting.weight_range(model, name) for name in MIXTURES}
     except TfacctError:
         return {}
 
@@ -381,3 +411,116 @@ def _device(device: devices.Device) -> list[Any]:
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
     usable = [of_device(1, device, training=training).usable for training in (False, True)]
     return [device.id, name, device.memory, *usable, ridge, *others]
+
+
+def training(model: LoadedModel, *, turns: bool) -> dict[str, Any]:
+    """Bytes at the peak of a training step by part, for each number of ranks that FSDP divides the weights among, or
+    `why` they are not counted. `turns`: as laws of batch and context, for a model that reads no source."""
+    why = refusal(model, Recipe("bf16").checked())
+    try:
+        if why is not None:
+            return {"why": why}
+        if turns and model.source is None and (laws := list(_laws(model))):
+            return {"laws": laws}
+        context = min(CONTEXT, model.context)
+        counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
+        source = {} if model.source is None else {"source": model.source}
+        return {"context": context, **source, "steps": [_peak(model, context, ranks) for ranks in counted]}
+    except TfacctError as error:
+        return {"why": error.message.removeprefix(f"{model.name}: ")}
+
+
+def _recipe(dtype: str, ranks: int) -> Recipe:
+    return Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
+
+
+def _peak(model: LoadedModel, context: int, ranks: int) -> list[Any]:
+    """Ranks, the phase of the peak, and the bytes of its parts."""
+    (facts,) = train([model], Request(ctx=context), _recipe("bf16", ranks)).models
+    peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
+    parts = [peak[f"{part}_bytes"] for part in PARTS]
+    if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
+        raise TfacctError("the parts of the peak do not add up to it")
+    return [ranks, peak["phase"], *parts]
+
+
+def _laws(model: LoadedModel) -> Iterator[dict[str, Any]]:
+    for dtype in DTYPES:
+        recipes = {ranks: _recipe(dtype, ranks) for ranks in RANKS}
+        if refusal(model, recipes[1]) is not None:
+            continue
+        recipes = {ranks: recipe for ranks, recipe in recipes.items() if refusal(model, recipe) is None}
+        for region in regions(model):
+            found = [law for ranks, recipe in recipes.items() if (law := _law(model, recipe, ranks, region))]
+            if found:
+                yield {"dtype": dtype, "of": [region.batches[0], region.first, region.last], "ranks": found}
+
+
+def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict[str, Any] | None:
+    """The phases of one rank's step as laws; None where they are none."""
+
+    def at(batch: int, context: int) -> Workload:
+        return counting.workload(model, Request(ctx=context, batch=batch))
+
+    def phases(batch: int, context: int) -> list[Phase]:
+        step = training_memory(model, at(batch, context), recipe).step
+        return [*MemoryTimeline(step, every_operation=True).phases()]
+
+    laws = peak_laws(region, phases)
+    if laws is None:
+        return None
+    sent = {0 if recipe.mesh is None else sent_bytes(model, at(*step), recipe) for step in region.ends}
+    if len(sent) > 1:
+        return None
+    return {
+        "ranks": ranks,
+        "sent": sent.pop(),
+        "always": laws.always,
+        "phases": [[name, *law] for name, law in laws.phases],
+    }
+
+
+def packed(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data as a page embeds it."""
+    texts, runs = Pool(data["texts"]), Pool()
+    models = [_packed_words(model, texts) for model in data["models"]]
+    often = Counter(name for model in models for name in model)
+    columns = sorted(often, key=lambda name: -often[name])
+    always = sum(often[name] == len(models) for name in columns)
+    lines = [_packed_line(line, texts) for line in data["lines"]]
+    shapes = [{**shape, "ways": [_packed_way(way, runs) for way in shape["ways"]]} for shape in data["shapes"]]
+    return {
+        **data,
+        "lines": lines,
+        "runs": runs.values,
+        "shapes": shapes,
+        "columns": columns,
+        "always": always,
+        "models": [_packed_row(model, columns) for model in models],
+        "texts": texts.values,
+    }
+
+
+def _packed_words(model: Mapping[str, Any], texts: Pool) -> dict[str, Any]:
+    found = {name: 1 if fact is True else fact for name, fact in model.items()}
+    found |= {name: texts(model[name]) for name in WORDS if name in model}
+    return found | ({"defaulted": texts(json.dumps(model["defaulted"]))} if "defaulted" in model else {})
+
+
+def _packed_row(model: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
+    """Facts in the order of the columns, 0 for what a model has not; what it has not at the end is left out."""
+    row = [model.get(name, 0) for name in columns]
+    last = max(index for index, name in enumerate(columns) if name in model)
+    return row[: last + 1]
+
+
+def _packed_line(line: Mapping[str, Any], texts: Pool) -> list[Any]:
+    """Path, spec and kind of a line, and what of it is not as usual."""
+    rest = {name: fact for name, fact in line.items() if name not in ("line", "path", "spec")}
+    kind = KINDS.index(line.get("line", "product"))
+    return [line["path"], texts(line["spec"]), *([kind] if kind or rest else []), *([rest] if rest else [])]
+
+
+def _packed_way(way: Mapping[str, Any], runs: Pool) -> dict[str, Any]:
+    groups = [{**group, "lines": runs(spans(group["lines"]))} for group in way["groups"]]
+    return {"form": way["form"], "groups": groups}

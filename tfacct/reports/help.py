@@ -1,4 +1,4 @@
-"""The conventions as a page: what every number counts. docs/conventions.md says the same at length."""
+"""`help` topics: what every number counts. docs/conventions.md says the same at length."""
 
 from __future__ import annotations
 

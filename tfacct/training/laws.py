@@ -1,40 +1,23 @@
-"""The memory of a training step, on one device and on several, as the page shows it.
+"""Laws of a training step's memory: the bytes of each phase that can be the peak, as polynomials in batch and context.
 
-The bytes are counted here, not on the page. A page of few models has them as laws: of every phase that can be the peak,
-how its bytes grow with batch and context. They are fitted to the phases of a few steps, and checked with another one.
+They are fitted to the phases of a few steps, and checked with another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from tfacct.base.errors import TfacctError
-from tfacct.ledger.workload import Request
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import counting
-from tfacct.reports.train import train
-from tfacct.training.layouts import sent_bytes
-from tfacct.training.memory import training_memory
-from tfacct.training.phases import MemoryTimeline, Phase
-from tfacct.training.recipe import Recipe
-from tfacct.training.unsupported import refusal
+from tfacct.training.phases import Phase
 
-CONTEXT = 4096
-"""Tokens of a step whose bytes are numbers, or as many as the model was made for."""
-RANKS = (1, 2, 4, 8)
-PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
-"""Parts of what is alive in a phase."""
-DTYPES = ("bf16", "fp32")
 BATCHES = ((1, 1, 1), (2, 3, 5))
-"""Batches that a law is fitted to, and one that it is checked with. One sequence alone is laid out in another way."""
+"""Batches that a law is fitted to, and one that it is checked with. A single sequence is laid out differently."""
 FAR = 1021
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
 """Batches at which it is tried which phases decide."""
-
 ALWAYS, BY_PHASE = ("weights", "optimizer_state"), ("gradients", "saved", "temporary", "gathered")
 """Parts that are the same in every phase, and the others."""
 
@@ -42,40 +25,15 @@ Law: TypeAlias = list[int]
 """Bytes as coefficients of 1, B · T, T, B, B · T² and T²; those at the end that are 0 are left out."""
 
 
-def training(subject: LoadedModel, *, turns: bool) -> dict[str, Any]:
-    """Bytes at the peak of a training step by part, for each number of ranks that FSDP divides the weights among, or
-    `why` they are not counted. `turns`: as laws of batch and context, where the model reads no source."""
-    why = refusal(subject, Recipe("bf16").checked())
-    try:
-        if why is not None:
-            return {"why": why}
-        if turns and subject.source is None and (laws := list(_laws(subject))):
-            return {"laws": laws}
-        context = min(CONTEXT, subject.context)
-        counted = [ranks for ranks in RANKS if ranks == 1 or _shares(subject, ranks)]
-        source = {} if subject.source is None else {"source": subject.source}
-        return {"context": context, **source, "steps": [_peak(subject, context, ranks) for ranks in counted]}
-    except TfacctError as error:
-        return {"why": error.message.removeprefix(f"{subject.name}: ")}
+class PeakLaws(NamedTuple):
+    """Laws of the parts that are always the same, and of the others by phase, of the phases that can be the peak."""
 
-
-def _shares(subject: LoadedModel, ranks: int) -> bool:
-    """True if the step of one of so many ranks is counted."""
-    return refusal(subject, Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()) is None
-
-
-def _peak(subject: LoadedModel, context: int, ranks: int) -> list[Any]:
-    """Ranks, the phase of the peak, and the bytes of its parts."""
-    (facts,) = train([subject], Request(ctx=context), Recipe("bf16", mesh=mesh_of(fsdp=ranks))).models
-    peak = max(facts["phases"], key=lambda phase: phase["total_bytes"])
-    parts = [peak[f"{part}_bytes"] for part in PARTS]
-    if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
-        raise TfacctError("the parts of the peak do not add up to it")
-    return [ranks, peak["phase"], *parts]
+    always: list[Law]
+    phases: list[tuple[str, list[Law]]]
 
 
 class Region(NamedTuple):
-    """Steps that are laid out alike: of one sequence or of more, of contexts from one to another (0: any)."""
+    """Steps with one layout in memory: of one sequence or of more, of contexts from one to another (0: any)."""
 
     batches: tuple[int, int, int]
     first: int
@@ -88,67 +46,48 @@ class Region(NamedTuple):
         found = {least, least + 3, least + (most - least) // 3, most}
         return sorted(each for each in found if least <= each <= most)
 
-
-def _laws(subject: LoadedModel) -> Iterator[dict[str, Any]]:
-    for dtype in DTYPES:
-        if refusal(subject, Recipe(dtype).checked()) is not None:
-            continue
-        for region in _regions(subject):
-            found = [law for ranks in RANKS if (law := _law(subject, dtype, ranks, region)) is not None]
-            if found:
-                yield {"dtype": dtype, "of": [region.batches[0], region.first, region.last], "ranks": found}
+    @property
+    def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Batch and context of the smallest step, and of the step that a law is checked with."""
+        return (self.batches[0], self.contexts[0]), (self.batches[2], self.contexts[-1])
 
 
-def _regions(subject: LoadedModel) -> Iterator[Region]:
+def regions(model: LoadedModel) -> Iterator[Region]:
     """Where a window begins to reach across a sequence, a mask is made for it."""
-    windows = {stack.block.window for stack in subject.architecture.stacks if stack.block.window is not None}
+    windows = {stack.block.window for stack in model.architecture.stacks if stack.block.window is not None}
     starts = [1, *sorted(window for window in windows if window > 1)]
     for batches in BATCHES:
         for first, end in zip(starts, [*starts[1:], 1], strict=True):
             yield Region(batches, first, end - 1)
 
 
-def _law(subject: LoadedModel, dtype: str, ranks: int, region: Region) -> dict[str, Any] | None:
-    """The phases of one rank's step as laws; None where they are none."""
-    recipe = Recipe(dtype, mesh=mesh_of(fsdp=ranks)).checked()
-    if refusal(subject, recipe) is not None or len(region.contexts) < 4:
+def peak_laws(region: Region, phases: Callable[[int, int], Sequence[Phase]]) -> PeakLaws | None:
+    """The phases of a step as laws; None where they are none. `phases`: those at a batch and a context."""
+    *contexts, last = region.contexts
+    if len(contexts) < 3:
         return None
-
-    def at(batch: int, context: int) -> list[Phase]:
-        work = counting.workload(subject, Request(ctx=context, batch=batch))
-        return [*MemoryTimeline(training_memory(subject, work, recipe).step, every_operation=True).phases()]
-
-    *own, beyond = region.contexts
     one, other, further = region.batches
-    rows = [[at(batch, context) for context in own] for batch in dict.fromkeys((one, other))]
-    held = at(further, beyond)
-    names = [phase.name for phase in held]
+    rows = [[phases(batch, context) for context in contexts] for batch in dict.fromkeys((one, other))]
+    check = phases(further, last)
+    names = [phase.name for phase in check]
     if any([phase.name for phase in each] != names for row in rows for each in row):
         return None
 
-    def fitted(number: int, field: str) -> Law | None:
-        return _fitted(own, [[getattr(each[number], field) for each in row] for row in rows])
+    def fitted(number: int, part: str) -> Law | None:
+        return _fitted(contexts, [[getattr(each[number], part) for each in row] for row in rows])
 
-    totals = [fitted(number, "total") for number in range(len(held))]
-    if any(law is None or value(law, further, beyond) != one.total for law, one in zip(totals, held, strict=True)):
+    totals = [fitted(number, "total") for number in range(len(check))]
+    if any(law is None or value(law, further, last) != phase.total for law, phase in zip(totals, check, strict=True)):
         return None
     deciding = _deciding([law for law in totals if law is not None], region)
-    always = [fitted(0, field) for field in ALWAYS]
-    laws = [[fitted(number, field) for field in BY_PHASE] for number in deciding]
-    if any(law is None for each in (always, *laws) for law in each):
+    found = [
+        [fitted(0, part) for part in ALWAYS],
+        *([fitted(number, part) for part in BY_PHASE] for number in deciding),
+    ]
+    always, *laws = [[law for law in each if law is not None] for each in found]
+    if any(None in each for each in found):
         return None
-    sends = {_sent(subject, recipe, batch, context) for batch, context in ((one, own[0]), (further, beyond))}
-    if len(sends) > 1:
-        return None
-    phases = [[names[at], *each] for at, each in zip(deciding, laws, strict=True)]
-    return {"ranks": ranks, "sent": sends.pop(), "always": always, "phases": phases}
-
-
-def _sent(subject: LoadedModel, recipe: Recipe, batch: int, context: int) -> int:
-    """Bytes that one rank sends in a step; 0 where there is one."""
-    if recipe.mesh is None:
-        return 0
-    return sent_bytes(subject, counting.workload(subject, Request(ctx=context, batch=batch)), recipe)
+    return PeakLaws(always, [(names[number], each) for number, each in zip(deciding, laws, strict=True)])
 
 
 def value(law: Sequence[int], batch: int, context: int) -> int:
