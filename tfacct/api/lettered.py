@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from tfacct.api.answer import answered
 from tfacct.api.answers import _Common
-from tfacct.api.asked import Asked
 from tfacct.api.lines import Letter
 from tfacct.architecture.parts import MlaMode
 
@@ -54,13 +52,3 @@ class LedgerReport(_Common):
     sizes: dict[str, int]
     legend: dict[str, Letter]
     ways: list[WrittenWay]
-
-
-class Lettered(Asked):
-    """Questions about the lines themselves."""
-
-    def lettered(self) -> LedgerReport:
-        """Ledger as data, with derived sizes written in letters, as `show --ledger` prints it."""
-        from tfacct.reports.ledger import ledger
-
-        return answered(LedgerReport, ledger(self.loaded))

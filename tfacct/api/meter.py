@@ -113,8 +113,8 @@ def _counted(
     """FLOPs of a token, and those of it that are run again."""
     from tfacct.accounts.step_flops import recomputed_flops
     from tfacct.api.asked import loaded
-    from tfacct.api.keywords import request
     from tfacct.base.errors import nearest
+    from tfacct.options import request
     from tfacct.reports.counting import Counting, workload
     from tfacct.timing.utilization import flops_per_token
 

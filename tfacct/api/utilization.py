@@ -6,10 +6,10 @@ import warnings
 from typing import Any
 
 from tfacct.api.asked import Asked, Source, loaded
-from tfacct.api.keywords import request
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
+from tfacct.options import request
 from tfacct.timing.utilization import Convention
 
 

@@ -17,15 +17,24 @@ _SHELL_NAMES = {
     "gradient_accumulation": "accumulate",
     "weights_dtype": "weights",
     "adapter_dtype": "adapters",
+    "microbatches": "micro-batches",
+    "fields": "set",
+    "sets": "set",
+    "paths": "map",
 }
 """Options that a shell has under another name than Python."""
 
 FORMER_NAMES = {
+    "fit": "on",
+    "users": "requests",
+    "bound_only": "lower_bound",
+    "tokens_total": "total_tokens",
     "checkpoint": "recompute",
     "hold_logits": "keep_logits",
     "accumulate": "gradient_accumulation",
     "weights": "weights_dtype",
     "adapters": "adapter_dtype",
+    "dtype": "kv_dtype",
 }
 """Former names of keywords in Python, which methods that have the new name still take."""
 

@@ -140,3 +140,10 @@ def _named(ctx: typer.Context) -> list[str]:
     """Words on the line that are no options. Before an option that still lacks its value they are not sorted yet."""
     named = [value for key in ("models", "model", "name") if (value := ctx.params.get(key))]
     return [word for value in (*named, ctx.args) for word in ([value] if isinstance(value, str) else value)]
+
+
+def topic(incomplete: str) -> list[str]:
+    """Topics of `tfacct help`."""
+    from tfacct.commands.help import TOPICS
+
+    return _beginning(incomplete, TOPICS)

@@ -1,67 +1,53 @@
-"""The program itself, and the panels its help is laid out in."""
+"""The program: every command is built from the signature of the function that answers it, when it is asked for."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
-from inspect import Parameter, Signature, signature
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from tfacct import options as opt
+from tfacct.base.spelling import shell_option
 from tfacct.base.version import __version__
-from tfacct.cli import ask
+from tfacct.cli import complete, help_pages, run, spellings
 from tfacct.cli.errors import closed_pipe_ends
-
-Function = TypeVar("Function", bound=Callable[..., None])
-REGISTERED: dict[str, tuple[str, str, Callable[..., None]]] = {}
-"""Every command by its name, with the panel of the help that it stands in, and an example."""
-
-ALSO = {
-    **{"context": "ctx", "seq-len": "ctx", "seqlen": "ctx", "batch-size": "batch", "bs": "batch"},
-    **{"kept": "saved", "instant": "phase"},  # values
-    **{"checkpoint": "recompute", "to-checkpoint": "to-recompute", "hold-logits": "keep-logits"},
-    "gradient-accumulation-steps": "accumulate",
-}
-"""Other names of options and of their values, which the help does not show."""
+from tfacct.commands import NAMES
+from tfacct.commands.command import Command
 
 
-class Plain:
-    """A command whose help names no types of Python: `<bool>` behind a flag, `<list[str]>` behind MODEL."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Its options and arguments."""
-        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # of the command that it is mixed into
-        for param in params:
-            if getattr(param, "is_flag", False):
-                param.metavar = ""
-            elif param.param_type_name == "argument":
-                param.display_type_rich = lambda ctx: None  # noqa: ARG005
-        return params
+def command_of(name: str) -> Command:
+    """The command of a name, from its module."""
+    found: Command = import_module(f"tfacct.commands.{name}").COMMAND
+    return found
 
 
-class Command(Plain, TyperCommand):
-    """One command."""
+class Options(TyperCommand):
+    """One command, with its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write the help that fits a screen."""
+        formatter.write(help_pages.short(command_of(self.name or "")))
 
 
 class Commands(Mapping[str, Any]):
-    """The commands, each built when it is asked for: a run asks for one, and its options take a while."""
+    """The commands, each built when it is asked for: a run asks for one."""
 
     def __getitem__(self, name: str) -> Any:
-        panel, example, function = REGISTERED[name]
-        alone = typer.Typer(add_completion=False)
-        alone.command(cls=Command, rich_help_panel=panel, epilog=f"Example:  {example}")(_spread(function))
-        return get_command(alone)
+        if name not in NAMES:
+            raise KeyError(name)
+        return built(command_of(name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(REGISTERED)
+        return iter(NAMES)
 
     def __len__(self) -> int:
-        return len(REGISTERED)
+        return len(NAMES)
 
 
-class Group(Plain, TyperGroup):
+class Group(TyperGroup):
     """The program's commands."""
 
     def __init__(self, **settings: Any) -> None:
@@ -70,12 +56,16 @@ class Group(Plain, TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Their names, in the order of the help."""
-        return list(REGISTERED)
+        return list(NAMES)
 
-    def make_context(self, *given: Any, **settings: Any) -> Any:
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """Write every command with its first line."""
+        formatter.write(help_pages.overview({name: command_of(name) for name in NAMES}))
+
+    def make_context(self, info_name: Any, args: list[str], *given: Any, **settings: Any) -> Any:
         """Read the command line, and print the help where it asks for it."""
         with closed_pipe_ends():
-            return super().make_context(*given, **settings)
+            return super().make_context(info_name, spellings.read(args), *given, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -85,56 +75,69 @@ class Group(Plain, TyperGroup):
 
 app = typer.Typer(
     cls=Group,
-    help="Count the parameters, FLOPs and memory of a transformer from its config.json.",
-    epilog="Examples:  tfacct flops gpt2-xl --ctx 16k  ·  tfacct memory --dtype bf16  ·  tfacct flops - < config.json",
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        "token_normalize_func": lambda token: ALSO.get(token, token),
-    },
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": spellings.normalized},
     invoke_without_command=True,
     pretty_exceptions_enable=False,
 )
 
-ACCOUNT, ESTIMATE, EXPLORE, PRESETS, TRUST = "Account", "Estimate", "Explore", "Presets", "Trust"
+
+def built(command: Command) -> Any:
+    """The command as typer runs it."""
+
+    def answer(help_all: bool = False, **given: Any) -> None:  # noqa: ARG001
+        run.run(command, given)
+
+    def show_all(asked: bool) -> None:
+        if asked:
+            typer.echo(help_pages.full(command), nl=False)
+            raise typer.Exit
+
+    every = Annotated[bool, typer.Option("--help-all", help="Every option.", callback=show_all, is_eager=True)]
+    parameters = [_typed(one) for one in run.parameters_of(command).values()]
+    parameters.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=every))
+    parameters.sort(key=lambda one: not _is_argument(one))
+    answer.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    answer.__annotations__ = {one.name: one.annotation for one in parameters}
+    alone = typer.Typer(add_completion=False)
+    alone.command(command.name, cls=Options)(answer)
+    return get_command(alone)
 
 
-def command(panel: str, example: str) -> Callable[[Function], Function]:
-    """Registers a function as the command of its name, in a panel of the help, with an example of its use."""
-
-    def register(function: Function) -> Function:
-        REGISTERED[function.__name__] = panel, example, function
-        return function
-
-    return register
+def _is_argument(parameter: Parameter) -> bool:
+    return isinstance(parameter.annotation.__metadata__[0], typer.models.ArgumentInfo)
 
 
-def _spread(function: Callable[..., None]) -> Callable[..., None]:
-    """The function with every group of options spread out into its options, as typer reads them."""
-    groups: dict[str, Any] = {}
-    options: list[Parameter] = []
-    for parameter in signature(function).parameters.values():
-        if is_dataclass(group := parameter.annotation):
-            groups[parameter.name] = group
-            options += map(_option, fields(group))
-        else:
-            options.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-
-    @wraps(function)
-    def command(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        ask.check_files([given[name] for name in groups])
-        function(**given)
-
-    command.__signature__ = Signature(options)  # type: ignore[attr-defined]
-    command.__annotations__ = {option.name: option.annotation for option in options}
-    return command
-
-
-def _option(field: Any) -> Parameter:
-    """A field of a group, as a parameter."""
-    default = Parameter.empty if field.default is MISSING else field.default
-    return Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=field.type)
+def _typed(parameter: Parameter) -> Parameter:
+    """A parameter as typer reads it: a number is a text, which one function reads, and a flag has no opposite."""
+    about, kind, default = opt.of(parameter.annotation), opt.plain(parameter.annotation), parameter.default
+    kinds = (kind, *get_args(kind))
+    typed: Any = str
+    if choices := next((get_args(one) for one in kinds if get_origin(one) is Literal), ()):
+        typed = Literal[tuple(map(str, choices))]
+    elif any(get_origin(one) is list for one in kinds):
+        typed = list[str]
+    elif kind is bool or (float in kinds and str not in kinds):
+        typed = bool if kind is bool else float
+    if typed not in (bool, float) and default not in (None, Parameter.empty):
+        default = str(default)
+    completion = getattr(complete, about.complete) if about.complete else None
+    if about.argument:
+        declared: Any = typer.Argument(metavar=about.metavar, help=about.help, autocompletion=completion)
+    else:
+        declared = typer.Option(
+            *run.SHORT.get(parameter.name, ()),
+            shell_option(parameter.name),
+            metavar=about.metavar,
+            help=about.help,
+            rich_help_panel=about.group,
+            show_default=False,
+            autocompletion=completion,
+        )
+    return parameter.replace(
+        kind=Parameter.KEYWORD_ONLY,
+        annotation=Annotated[typed | None if default is None else typed, declared],
+        default=default,
+    )
 
 
 def _version(asked: bool) -> None:
@@ -150,6 +153,6 @@ def tfacct(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Count the parameters, FLOPs and memory of a transformer from its config.json."""
+    """Count the parameters, FLOPs and memory of a transformer from its config."""
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        typer.echo(ctx.get_help(), nl=False)

@@ -1,0 +1,65 @@
+"""From a command's function to a method of Model: the same keywords, and a report with its facts as attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
+
+from tfacct import options as opt
+from tfacct.api.answer import answered
+from tfacct.base.errors import nearest
+from tfacct.base.spelling import FORMER_NAMES
+from tfacct.commands import command as commands
+
+if TYPE_CHECKING:
+    from tfacct.api.answer import AnswerT
+    from tfacct.api.asked import Asked
+    from tfacct.commands.command import Found
+    from tfacct.loading.model import LoadedModel
+
+P = ParamSpec("P")
+
+
+@overload
+def method(
+    kind: type[AnswerT], function: Callable[Concatenate[Sequence[LoadedModel], P], Found]
+) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+@overload
+def method(
+    kind: type[AnswerT], function: Callable[Concatenate[LoadedModel, P], Found]
+) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+def method(kind: type[AnswerT], function: Any) -> Any:
+    """A method that asks a command's function about a model and answers with a report of this kind."""
+    several = commands.takes(function) == "models"
+
+    @wraps(function)
+    def asked(self: Asked, /, *args: Any, **given: Any) -> AnswerT:
+        found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
+        return answered(kind, found.report, found.chart)
+
+    return signed(asked, function)
+
+
+def signed(asked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method with the signature of a command's function, every option of a group spelled out, for `help` and
+    notebooks."""
+    _, *own = opt.spread(function).parameters.values()
+    named = [one.replace(annotation=opt.plain(one.annotation)) for one in own if one.name != "family"]
+    asked.__dict__.pop("__wrapped__", None)
+    me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
+    asked.__signature__ = Signature([me, *named])  # type: ignore[attr-defined]
+    asked.__qualname__ = f"Model.{asked.__name__}"
+    return asked
+
+
+def checked(asked: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords, by the names that they have now. Raises TypeError for one that the method does not take."""
+    known = signature(asked).parameters
+    found = {name if name in known else FORMER_NAMES.get(name, name): value for name, value in given.items()}
+    for name in found.keys() - known.keys():
+        close = nearest(name, list(known)[1:])
+        hint = f": {close}" if close else ""
+        raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
+    return found

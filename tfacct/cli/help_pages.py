@@ -1,0 +1,117 @@
+"""The help: of the program, of a command on one screen, and of every option."""
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from inspect import Parameter
+from shutil import get_terminal_size
+from typing import Literal, get_args, get_origin
+
+from tfacct.base.spelling import shell_option
+from tfacct.cli import run
+from tfacct.commands import PANELS
+from tfacct.commands.command import Command
+from tfacct.options import of, plain
+from tfacct.output import width
+
+SCREEN = 24
+"""Lines that a help has at most."""
+NARROW = 80
+"""Columns of a help, in a terminal that is no narrower."""
+
+
+def overview(commands: Mapping[str, Command]) -> str:
+    """Every command with the first line of its help."""
+    lines = [
+        "Count the parameters, FLOPs and memory of a transformer from its config.",
+        "Usage: tfacct COMMAND [MODEL]… [OPTIONS]   MODEL: preset, config.json, hub id",
+    ]
+    for panel, names in PANELS.items():
+        heads = (panel, *("" for _ in names[1:]))
+        lines += [
+            f"{head:9}{name:10}{commands[name].summary.rstrip('.')}" for head, name in zip(heads, names, strict=True)
+        ]
+    lines.append("tfacct flops gpt2-xl --ctx 16k  ·  tfacct memory llama-3.1-8b --on h100")
+    return _text(lines)
+
+
+def short(command: Command) -> str:
+    """The help of a command: its own options, the names of the shared ones, examples."""
+    parameters = run.parameters_of(command)
+    own = [name for name, one in parameters.items() if not of(one.annotation).group and not _hidden(one)]
+    metavars = {name: _typed(one) for name, one in parameters.items()}
+    arguments = " ".join(metavars[name] for name in own if of(parameters[name].annotation).argument)
+    lines = [command.summary, f"Usage: tfacct {command.name} {arguments}{' ' if arguments else ''}[OPTIONS]", ""]
+    rows = [(metavars[name], _first(of(parameters[name].annotation).help)) for name in own]
+    lines += _rows(rows, cut=True)
+    groups: dict[str, list[str]] = {}
+    for name, one in parameters.items():
+        if (group := of(one.annotation).group) and not _hidden(one):
+            groups.setdefault(group, []).append(metavars[name].split()[0] if name != "verbose" else "-v")
+    lines += ["", *(_names(group, names) for group, names in groups.items())]
+    lines += ["", *command.examples, f"tfacct {command.name} --help-all explains every option."]
+    return _text(lines)
+
+
+def full(command: Command) -> str:
+    """Every option of a command with its whole help, by group."""
+    parameters = run.parameters_of(command)
+    metavars = {name: _typed(one) for name, one in parameters.items()}
+    lines, before = [command.summary, ""], ""
+    for name, one in parameters.items():
+        about = of(one.annotation)
+        if about.group and about.group != before:
+            lines += ["", about.group]
+            before = about.group
+        lines += _rows([(metavars[name], about.help)], cut=False)
+    return _text([*lines, "", *command.examples])
+
+
+def _hidden(parameter: Parameter) -> bool:
+    return bool(of(parameter.annotation).advanced)
+
+
+def _typed(parameter: Parameter) -> str:
+    """A parameter as it is typed: `--ctx S`."""
+    about, kind = of(parameter.annotation), plain(parameter.annotation)
+    if about.argument:
+        return str(about.metavar)
+    choices = next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
+    values = "" if kind is bool else about.metavar or "|".join(map(str, choices))
+    return f"{shell_option(parameter.name)} {values}".strip()
+
+
+def _first(text: str) -> str:
+    """The first sentence."""
+    return text.partition(". ")[0].rstrip(".")
+
+
+def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
+    """Two columns; of a long text only what stands on its first line where `cut`."""
+    rows, found = list(rows), []
+    left = min(24, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
+    for name, text in rows:
+        room = _width() - 2 - left
+        wrapped = textwrap.wrap(text, room) or [""]
+        if cut and len(name) >= left:
+            wrapped = textwrap.wrap(text, _width() - 4 - len(name)) or [""]
+        if cut and len(wrapped) > 1:
+            wrapped = [f"{wrapped[0]} …"[: room + 2]]
+        first, *rest = wrapped
+        found += [f"  {name:{left}}{first}" if len(name) < left else f"  {name}  {first}" if cut else f"  {name}"]
+        rest = wrapped if len(name) >= left and not cut else rest
+        found += [" " * (left + 2) + line for line in rest]
+    return found
+
+
+def _names(group: str, names: list[str]) -> str:
+    return textwrap.fill(
+        " ".join(names), _width(), initial_indent=f"{group:9}", subsequent_indent=" " * 9, break_on_hyphens=False
+    )
+
+
+def _width() -> int:
+    return min(NARROW, width.columns() or get_terminal_size().columns)
+
+
+def _text(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"

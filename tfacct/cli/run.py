@@ -1,0 +1,388 @@
+"""From the typed options to the function that answers, and from its report to the screen."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+import typer
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.errors import TfacctError, UsageError, printable
+from tfacct.base.spelling import shell_option
+from tfacct.commands import command as commands
+from tfacct.commands.command import Command, Found
+from tfacct.loading.sets import read_sets
+from tfacct.options import Option
+from tfacct.output import signs
+
+if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+    from tfacct.loading.model import LoadedModel
+
+MODELS, OUTPUT = "Models", "Output"
+PICTURES = (".png", ".svg", ".pdf")
+INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT."""
+_MODEL = "Preset, config.json, TOML, hub id, or - for stdin."
+
+
+class Which(NamedTuple):
+    """The models that a command line names."""
+
+    models: Annotated[
+        list[str] | None, Option(f"{_MODEL} None: every preset.", "[MODEL]…", complete="model", argument=True)
+    ] = None
+    sets: Annotated[
+        list[str] | None,
+        Option(
+            "Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"
+        ),
+    ] = None
+    family: Annotated[
+        str | None, Option("Only presets of this family.", "NAME", MODELS, complete="family", advanced=True)
+    ] = None
+    max_params: Annotated[
+        str | None, Option("Only presets with at most this many parameters: 8B, 500M.", "N", MODELS, advanced=True)
+    ] = None
+    part: Annotated[
+        Literal["text", "vision", "audio", "both"] | None,
+        Option(
+            "Of a model of several: text (default), vision, audio, both and their sum.", None, MODELS, advanced=True
+        ),
+    ] = None
+    model: Annotated[str, Option(_MODEL, "MODEL", complete="model", argument=True)] = ""
+
+
+class Shown(NamedTuple):
+    """How a report is shown."""
+
+    json: Annotated[bool, Option("Exact integers, stable keys.", None, OUTPUT)] = False
+    csv: Annotated[bool, Option("The rows, raw numbers.", None, OUTPUT)] = False
+    markdown: Annotated[bool, Option("The table in Markdown.", None, OUTPUT)] = False
+    output: Annotated[
+        list[str] | None,
+        Option("Also write FILE.json, .csv, .md, .html, .tex, or a picture: .png, .svg, .pdf.", "FILE", OUTPUT),
+    ] = None
+    style: Annotated[
+        Literal["light", "dark", "print"],
+        Option("Colours of a picture.", None, OUTPUT, advanced=True),
+    ] = "light"
+    force: Annotated[bool, Option("Overwrite a file.", None, OUTPUT)] = False
+    digits: Annotated[bool, Option("Every digit in the table.", None, OUTPUT)] = False
+    verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
+    strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
+        False
+    )
+    explain: Annotated[bool, Option("Derive the total step by step, to check by hand.", None, OUTPUT)] = False
+    latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
+    open: Annotated[bool, Option("Show the page in your browser.", None, OUTPUT)] = False
+
+    def check(self, command: Command) -> None:
+        """Refuse two forms at once, and a file that cannot be written, before anything is counted."""
+        if self.json + self.csv + self.markdown > 1:
+            raise UsageError("choose one of --json, --csv and --markdown")
+        if self.force and not self.output and not command.writes:
+            raise UsageError("--force needs --output FILE")
+        if self.style != "light" and not any(_is_picture(file) for file in self.output or ()):
+            raise UsageError(f"--style {self.style} needs --output FILE{PICTURES[0]}")
+        if self.latex and not self.explain and command.explained is not None:
+            raise UsageError("--latex needs --explain")
+        others = {"--csv": self.csv} if self.explain else {}
+        others |= {"--json": self.json, "--markdown": self.markdown, "--csv": self.csv} if self.latex else {}
+        for other, given in others.items():
+            if given:
+                raise _apart("--latex" if self.latex else "--explain", other)
+        if command.page and self.output == ["-"]:
+            for other, given in {"--open": self.open, "--force": self.force}.items():
+                if given:
+                    raise _apart("--output -", other)
+        elif not command.writes:
+            for file in self.output or ():
+                self.path(file, command)
+
+    def path(self, file: str, command: Command) -> Path:
+        """Where a file of the output is written. Raises UsageError where it cannot, or must not, be."""
+        from tfacct.output import files, plot
+
+        if command.page:
+            return files.check("output", file, (".html",), "page", force=self.force)
+        if _is_picture(file) and command.drawn:
+            return plot.check(file, force=self.force)
+        endings = (".json", ".csv", ".md", ".html", *((".tex",) if command.latex else ()))
+        return files.check("output", file, endings, "report of this command", force=self.force)
+
+
+SHORT = {"verbose": ("-v",), "output": ("-o",)}
+"""Options with a letter."""
+
+
+def _is_picture(file: str) -> bool:
+    return file.lower().endswith(PICTURES)
+
+
+def _declared(group: type, *names: str) -> Iterator[Parameter]:
+    """Options that a NamedTuple declares."""
+    for name in names:
+        default = Parameter.empty if name == "model" else group._field_defaults[name]  # type: ignore[attr-defined]
+        annotation = group.__annotations__[name]
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def parameters_of(command: Command) -> dict[str, Parameter]:
+    """Every parameter of a command by its name in Python: arguments, its own options, shared groups, output."""
+    found: dict[str, Parameter] = {}
+    if command.takes == "models":
+        found |= {one.name: one for one in _declared(Which, "models", "sets", "family", "max_params", "part")}
+    elif command.takes == "model":
+        found |= {one.name: one for one in _declared(Which, "model", "sets")}
+    if "fields" in command.options:  # it sets fields itself
+        found.pop("sets", None)
+    found |= command.options
+    shown = ["output", "force", "open"] if command.page else [*Shown._fields[:-4]]
+    shown += ["strict"] * (command.fails == "strict")
+    shown += ["explain", "latex"] if command.explained is not None else ["latex"] * command.latex
+    if not command.drawn:
+        shown = [name for name in shown if name != "style"]
+    found = {one.name: one for one in _declared(Shown, *shown)} | found
+    order = (None, *opt.GROUPS, MODELS, OUTPUT)
+    return dict(sorted(found.items(), key=lambda one: order.index(opt.of(one[1].annotation).group)))
+
+
+def run(command: Command, given: Mapping[str, Any]) -> None:
+    """Answer a command line."""
+    parameters = parameters_of(command)
+    options = {name: _read(parameters[name], value) for name, value in given.items()}
+    show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in command.options})
+    which = Which(**{name: options[name] for name in Which._fields if name in options and name not in command.options})
+    show.check(command)
+    typed = {name for name in command.options if options[name] != parameters[name].default}
+    variant = next((name for name in command.variants if command.variants[name].chosen(name, options)), "")
+    function = command.variants[variant].function if variant else command.function
+    taken = commands.options_of(function)
+    for name in sorted(typed - taken.keys() - {variant}, key=list(options).index):
+        raise _misplaced(command, variant, name, options[name])
+    if show.explain:
+        if variant:
+            raise _apart("--explain", shell_option(variant))
+        for name in command.explained or ():
+            if name in typed:
+                raise _apart("--explain", typed_as(name, options[name]))
+    asked = {name: options[name] for name in taken}
+    with _progress():
+        try:
+            found = function(*_models(command, variant, which, typed), **asked)
+        except KeyboardInterrupt:
+            print("interrupted before there was anything to report", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+    if isinstance(found, commands.Page):
+        _save(found, show, command)
+    elif isinstance(found, str):
+        print(found, end="")
+    else:
+        _show(found, show, command)
+
+
+def _read(parameter: Parameter, value: Any) -> Any:
+    """A value as the function takes it: whole numbers are read from their text, as `16k` or `1e6`."""
+    kinds = {opt.plain(parameter.annotation), *get_args(opt.plain(parameter.annotation))}
+    if isinstance(value, str):
+        if any(get_origin(kind) is Literal and isinstance(get_args(kind)[0], int) for kind in kinds):
+            return int(value)
+        if int in kinds and str not in kinds:
+            return units.read_tokens(shell_option(parameter.name), value)
+        if parameter.default == 1 and value == "1":
+            return 1
+    return value
+
+
+def typed_as(name: str, value: Any) -> str:
+    """An option as it was typed, with its value where that is one of a few words."""
+    return f"{shell_option(name)} {value}" if name in ("by", "part", "recompute") else shell_option(name)
+
+
+def _apart(one: str, other: str) -> UsageError:
+    return UsageError(f"{one} does not go with {other}", "leave one of the two out")
+
+
+def _misplaced(command: Command, variant: str, name: str, value: Any) -> UsageError:
+    """The error about an option that the answer asked for does not take."""
+    if variant:
+        return _apart(shell_option(variant), typed_as(name, value))
+    needs = next(other for other, one in command.variants.items() if name in commands.options_of(one.function))
+    return UsageError(f"{typed_as(name, value)} needs {shell_option(needs)}")
+
+
+@contextmanager
+def _progress() -> Iterator[None]:
+    """Show the progress of long work, where somebody watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from tfacct.output.progress import progress
+
+    with progress() as tick:
+        commands.SHOWN.append(tick)
+        try:
+            yield
+        finally:
+            commands.SHOWN.remove(tick)
+
+
+# Models
+
+
+def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tuple[Any, ...]:
+    """What the function takes before its options: the models, the model, or nothing."""
+    if which.part == "both":
+        for name in command.not_both:
+            if name in typed:
+                raise _apart("--part both", shell_option(name))
+    takes = commands.takes(command.variants[variant].function if variant else command.function)
+    if takes == "model":
+        names = [which.model] if command.takes == "model" else list(which.models or ())
+        if len(names) != 1:
+            given = f"{len(names)} were given" if names else "none was given"
+            raise UsageError(f"{shell_option(variant)} takes one MODEL: {given}")
+        return (_one(command, names[0], which),)
+    if takes == "models":
+        few = command.variants[variant].few if variant else ()
+        if few and not (which.models or which.family or which.max_params or which.part):
+            return ([find(name, read_sets(which.sets or ())) for name in few],)
+        return (named(which, command.counts_projector),)
+    return ()
+
+
+def _one(command: Command, name: str, which: Which) -> "LoadedModel":
+    """The one model of a name; of a family, where a command takes one, its largest preset."""
+    changed = read_sets(which.sets or ())
+    if not command.of_family:
+        return find(name, changed)
+    from tfacct import families
+    from tfacct.loading import presets
+
+    if name in families.names() and name not in presets.names():
+        return commands.largest(name, changed)
+    return find(name, changed, families.names())
+
+
+def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]":
+    """The models that were named; none named: every preset that the filters leave."""
+    changed = read_sets(which.sets or ())
+    if which.models:
+        if which.family is not None or which.max_params is not None:
+            raise UsageError("--family and --max-params filter the presets: leave the MODEL out")
+        if which.part is None:
+            return [find(model, changed) for model in which.models]
+        if which.part != "both":
+            return [find(model).of_part(which.part, changed) for model in which.models]
+        if changed:
+            raise UsageError("--set changes one part, not --part both", "ask for --part text, vision or audio")
+        return [part for model in which.models for part in find(model).of_parts(counts_projector)]
+    if which.part is not None:
+        raise UsageError("--part applies to one MODEL: name it")
+    from tfacct.loading import presets
+
+    limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
+    try:
+        return presets.load_all(changed, family=which.family, max_params=limit)
+    except TfacctError as error:
+        if changed:
+            error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
+        raise
+
+
+def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> "LoadedModel":
+    """The model that is named, with a spinner where the hub takes its time."""
+    from tfacct.loading import find as sources
+    from tfacct.output.progress import spinner
+
+    with spinner() as waiting:
+        return sources.find(model, changed, also, waiting=waiting)
+
+
+# Showing
+
+
+def _show(found: Found, show: Shown, command: Command) -> None:
+    """Print a report in the form that was asked for. Files come first: where one cannot be written, nothing is
+    printed."""
+    report = found.report
+    if show.explain:
+        if found.derived is None:
+            raise UsageError("--explain derives the total of one MODEL")
+        report = found.derived()
+    wrote = [_write(file, found, show, command) for file in show.output or () if not command.writes]
+    if show.latex:
+        print(signs.marked_down(_latex(found), sys.stdout))
+    elif show.json:
+        print(signs.escaped(report.to_json(), sys.stdout))
+    elif show.csv:
+        print(report.to_csv(), end="")
+    elif show.markdown:
+        print(signs.marked_down(report.to_markdown(show.digits), sys.stdout), end="")
+    else:
+        from tfacct.output import terminal
+
+        terminal.show(report, digits=show.digits, verbose=show.verbose)
+    for line in (*report.hints, *wrote):
+        print(printable(line), file=sys.stderr)
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not report.agrees and (command.fails == "disagrees" or show.strict):
+        raise typer.Exit(1)
+
+
+def _latex(found: Found) -> str:
+    if found.latex is not None:
+        return found.latex()
+    assert found.derived is not None
+    return found.derived().to_latex()
+
+
+def _write(file: str, found: Found, show: Shown, command: Command) -> str:
+    """Write a file of the output. Returns what to say of it."""
+    from tfacct.output import files, html
+
+    path, report = show.path(file, command), found.report
+    if _is_picture(file):
+        from tfacct.output import plot
+        from tfacct.output.look import Look
+
+        if found.chart is None:
+            raise UsageError(f"--output {file}: there is no picture of this")
+        plot.save(found.chart(), path, Look(dark=show.style == "dark", printed=show.style == "print"))
+        return f"drew {file}"
+    views: dict[str, Callable[[], str]] = {
+        ".json": report.to_json,
+        ".csv": report.to_csv,
+        ".md": lambda: report.to_markdown(show.digits),
+        ".html": lambda: html.page(report, show.digits),
+        ".tex": lambda: _latex(found),
+    }
+    files.write_text("output", path, views[path.suffix.lower()]())
+    return f"wrote {file}"
+
+
+def _save(page: commands.Page, show: Shown, command: Command) -> None:
+    """Write a page, say what must be known of it, and show it if that was asked for."""
+    from tfacct.output import files
+
+    file = (show.output or [page.file_name])[-1]
+    if file == "-":
+        print(page.html, end="")
+        return
+    path = show.path(file, command)
+    files.write_text("output", path, page.html)
+    size = f"{len(page.html.encode()):,} bytes"
+    print(
+        printable(f"wrote {path.name}: {page.about}{size}; it opens in any browser and works offline"), file=sys.stderr
+    )
+    for line in page.hints:
+        print(printable(line), file=sys.stderr)
+    if show.open:
+        import webbrowser
+
+        webbrowser.open(path.as_uri())

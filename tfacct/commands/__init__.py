@@ -1,0 +1,24 @@
+"""One module per command: its options, and the report that answers. Python's methods are the same functions."""
+
+PANELS = {
+    "Count": ("flops", "params", "memory", "formula"),
+    "Train": ("train", "plan", "comms"),
+    "Serve": ("serve", "time"),
+    "Explore": ("diff", "sweep", "solve", "explore"),
+    "Data": ("models", "devices"),
+    "Trust": ("verify", "check", "measure"),
+    "": ("help",),
+}
+"""Commands by the panel of the help; each is a module of this package."""
+NAMES = tuple(name for names in PANELS.values() for name in names)
+"""Every command, in the order of the help."""
+
+FORMER: dict[str, tuple[str, ...]] = {
+    "kv": ("memory", "--kv"),
+    "fit": ("memory", "--on", "all"),
+    "show": ("models",),
+    "checkpoint": ("check",),
+    "conventions": ("help", "conventions"),
+    "metrics": ("help", "metrics"),
+}
+"""Commands of the last release, and what answers instead."""

@@ -1,0 +1,104 @@
+"""Somebody's own module, or the files of a checkpoint, against a config."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.errors import UsageError, cut
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+
+def check(
+    *,
+    target: Annotated[
+        str,
+        Option(
+            "A file or module and its function that builds a torch module; or a checkpoint.",
+            "MODULE:FACTORY|FILES",
+            argument=True,
+        ),
+    ],
+    config: Annotated[
+        str | None,
+        Option("Model to compare with. Default: the config.json next to the files.", "MODEL", complete="model"),
+    ] = None,
+    fields: opt.Sets = None,
+    input_shape: Annotated[
+        str | None, Option("Sequences and tokens it runs on. Default: 1, and the context, at most 128.", "B,T")
+    ] = None,
+    paths: Annotated[str | None, Option("TOML that says which tensor of the code is which.", "FILE")] = None,
+    propose_map: Annotated[str | None, Option("Write such a TOML, of the pairs that were found.", "FILE")] = None,
+    device: Annotated[Literal["meta", "cpu"], Option("Where it runs: meta computes nothing, cpu everything.")] = "meta",
+    train: Annotated[bool, Option("Also what a step in bf16 saves for backward, against transformers.")] = False,
+) -> Found:
+    """Check your own torch module, or a checkpoint's files, against a config."""
+    from tfacct.loading import beside, find
+    from tfacct.loading.sets import read_sets
+
+    if fields and config is None:
+        raise UsageError("--set needs --config")
+    model = None if config is None else find.find(config, read_sets(fields or ()))
+    if not _is_module(target):
+        from tfacct.output.progress import spinner
+        from tfacct.reports.checkpoint import checkpoint
+
+        for name, given in {"input_shape": input_shape, "paths": paths, "propose_map": propose_map}.items():
+            if given is not None:
+                raise UsageError(f"{option(name)} is for MODULE:FACTORY, not for the files of a checkpoint")
+        with spinner() as waiting:
+            files, found, why = beside.read(target, compared=model is None, waiting=waiting)
+        return Found(checkpoint(files, model or found, why))
+    if model is None:
+        raise UsageError("check MODULE:FACTORY needs --config MODEL")
+    return _check_module(model, target, input_shape, paths, propose_map, device, train)
+
+
+def _is_module(target: str) -> bool:
+    """True for MODULE:FACTORY."""
+    head, colon, name = target.rpartition(":")
+    return bool(colon and head) and name.isidentifier() and not Path(target).exists()
+
+
+def _check_module(
+    model: "LoadedModel",
+    target: str,
+    input_shape: str | None,
+    paths: str | None,
+    propose_map: str | None,
+    device: str,
+    train: bool,
+) -> Found:
+    from tfacct.loading import maps
+    from tfacct.output.progress import spinner
+    from tfacct.reports.check import Asked, check
+
+    batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
+    given: Any = None if paths is None else maps.read(paths)
+    asked = Asked(batch=batch, tokens=tokens, device=device, paths=given, propose=propose_map, train=train)
+    with spinner() as waiting:
+        waiting(target)
+        return Found(check(model, target, target, asked))
+
+
+def _shape(text: str) -> tuple[int, int]:
+    """Sequences and tokens."""
+    words = text.split(",")
+    if len(words) != 2:
+        raise UsageError(
+            f"--input-shape is two sizes, sequences and tokens, not {cut(text)!r}", "such as --input-shape 2,64"
+        )
+    batch, tokens = (units.read_tokens("--input-shape", word.strip()) for word in words)
+    return batch, tokens
+
+
+COMMAND = Command(
+    check,
+    examples=("tfacct check model.py:build --config gpt2", "tfacct check ./my-model"),
+    fails="disagrees",
+)

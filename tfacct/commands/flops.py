@@ -1,0 +1,121 @@
+"""FLOPs of a pass, a training step or a whole request; bytes that matrix products move."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from tfacct import options as opt
+from tfacct.base.errors import UsageError
+from tfacct.commands.command import Command, Found, Variant
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+    from tfacct.output.report import Report
+
+
+def flops(
+    models: "Sequence[LoadedModel]",
+    *,
+    train: opt.Train = False,
+    recompute: Annotated[
+        Literal["none", "full", "attention"],
+        Option("With --train: what the backward pass recomputes, every layer or its attention."),
+    ] = "none",
+    by: Annotated[Literal["line", "part", "layer"], Option("Rows: matrix products, parts or layers.")] = "line",
+    masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.")] = False,
+    logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
+    pointwise: Annotated[bool, Option("List norms, softmax and activations too, in elements.")] = False,
+    **step: Unpack[opt.StepOnRanks],
+) -> Found:
+    """FLOPs per matrix product of a pass, a training step or a request.
+
+    >>> from tfacct import load
+    >>> gpt2 = load("gpt2")
+    >>> gpt2.flops(ctx=1024).total
+    291648307200
+    >>> gpt2.flops(ctx=1024, decode=True).total, gpt2.flops(ctx=1024, train=True).total
+    (284812800, 874944921600)
+
+    Two FLOPs per multiply-add. `ctx`: the context at the end of the step (default the model's longest); `"8k"` is
+    8,192. `tokens`: how many of it are new (default all). `source`: tokens that an encoder reads (default the model's
+    longest). `masked`: only the query–key pairs that the mask keeps. `pointwise`: the elements of work that is no
+    matrix product are listed too. `recompute`: the backward pass of a training step recomputes every layer (`full`), or
+    its `attention`. `tp`, `sp`, `fsdp`, `ep`, `pp`, `cp`: ranks that shard the model; the FLOPs are those of the one
+    that computes most, and `whole` has the model's. Raises TfacctError.
+    """
+    from tfacct.reports.flops import flops
+
+    request, mesh = opt.request(step, logits=logits), opt.mesh_of_pass(step)
+    rows: Any = "block" if by == "layer" else by
+    how: Any = {"train": train, "masked": masked}
+    report = flops(models, request, by=rows, mesh=mesh, pointwise=pointwise, recompute=recompute, **how)
+
+    def chart() -> "Chart":
+        from tfacct.parallel.shard_model import shard_for_flops
+        from tfacct.reports.charts import flops_chart
+        from tfacct.reports.ranks import check_drawn, drawn
+
+        check_drawn(mesh, "FLOPs")
+        if recompute != "none":
+            raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
+        return drawn(flops_chart(shard_for_flops(models, mesh)[1], request, report, **how), mesh)
+
+    def derived() -> "Report":
+        from tfacct.reports.explain import explained
+
+        return explained(report, models, request, **how)
+
+    return Found(report, chart, derived)
+
+
+def generate(
+    models: "Sequence[LoadedModel]",
+    *,
+    new_tokens: Annotated[opt.Size | None, Option("A whole request: a prompt of --ctx tokens, then N new ones.", "N")],
+    masked: opt.Masked = False,
+    **whole: Unpack[opt.Whole],
+) -> Found:
+    """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
+
+    Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
+    Raises TfacctError.
+    """
+    from tfacct.reports.generate import generate
+
+    return Found(generate(models, opt.request(whole), opt.size("new_tokens", new_tokens), masked=masked))
+
+
+def traffic(
+    models: "Sequence[LoadedModel]",
+    *,
+    logits: opt.LogitsOf = "all",
+    dtype: opt.Dtype = None,
+    **step: Unpack[opt.StepOnRanks],
+) -> Found:
+    """Bytes that each matrix product reads and writes in unfused kernels, and its FLOPs per byte.
+
+    Weights are stored in `dtype` (default bf16). `tp`, `sp`, `fsdp`, `pp`, `cp`: ranks that shard the model; the bytes
+    are those of the one that moves most, and `whole` has the model's. Printed by `flops --traffic`. Raises TfacctError.
+    """
+    from tfacct.reports.flops import traffic
+
+    return Found(traffic(models, opt.request(step, logits=logits), dtype=dtype, mesh=opt.mesh_of_pass(step)))
+
+
+COMMAND = Command(
+    flops,
+    examples=(
+        "tfacct flops gpt2-xl --ctx 16k",
+        "tfacct flops llama-3.1-8b --ctx 8k --train --by part",
+        "tfacct flops qwen3-8b --ctx 4k --generate 256",
+    ),
+    variants={
+        "new_tokens": Variant(generate),
+        "traffic": Variant(traffic, Option("Bytes that each product reads and writes, and FLOPs per byte.")),
+    },
+    explained=("pointwise", "recompute", "by", *opt.Ranks.__annotations__),
+    drawn=True,
+    not_both=("ctx", "tokens", "decode", "new_tokens"),
+    counts_projector="work",
+)

@@ -1,0 +1,64 @@
+"""Formulas of a model's counts, in symbols."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from tfacct import options as opt
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+Ranks = opt.Size | None
+"""A number of ranks, or a letter that stands for it."""
+
+
+def formula(
+    model: "LoadedModel",
+    *,
+    family: bool = False,
+    of: Annotated[
+        Literal["flops", "params", "kv", "train", "saved"],
+        Option("What is counted. train: FLOPs of a step; saved: activations saved for backward."),
+    ] = "flops",
+    dtype: opt.StepDtype = None,
+    recompute: opt.Recompute = None,
+    attention: opt.Attention = None,
+    weights_dtype: opt.WeightsDtype = None,
+    tp: Annotated[Ranks, Option("Tensor-parallel ranks: t, or 8.", "N", opt.LAYOUT)] = None,
+    pp: Annotated[Ranks, Option("Pipeline stages of layers: p, or 4.", "N", opt.LAYOUT)] = None,
+    cp: Annotated[Ranks, Option("Context-parallel ranks: c, or 2.", "N", opt.LAYOUT)] = None,
+    ep: Annotated[Ranks, Option("Expert-parallel ranks: e, or 4.", "N", opt.LAYOUT)] = None,
+    sp: Annotated[bool, Option("Sequence parallelism among the ranks of tp.", None, opt.LAYOUT)] = False,
+    **step: Unpack[opt.Step],
+) -> Found:
+    """The formulas, in symbols or LaTeX.
+
+    FLOPs, stored parameters, cached elements, or the bytes that a training step in `dtype` saves for its backward pass,
+    line by line with their values. `.total_formula` is the formula as sympy parses it, its axes symbols (see
+    `reports.formula.formula`). `tp`, `pp`, `cp`, `ep`: ranks that shard it, a number or a letter; the count is that of
+    one. `sp`: those of `tp` shard the residual stream too. Raises TfacctError.
+    """
+    from tfacct.reports.formula import formula
+
+    given = {"tp": tp, "pp": pp, "cp": cp, "ep": ep}
+    axes = {axis: str(number) for axis, number in given.items() if number is not None}
+    terms = opt.counting(
+        {"dtype": dtype, "recompute": recompute, "attention": attention, "weights_dtype": weights_dtype}
+    )
+    report = formula(model, opt.request(step), of=of, family=family, terms=terms, axes=axes, sp=sp)
+
+    def latex() -> str:
+        from tfacct.algebra import latex
+
+        return latex.align(report)
+
+    return Found(report, latex=latex)
+
+
+COMMAND = Command(
+    formula,
+    examples=("tfacct formula llama", "tfacct formula gpt2-xl --of params --latex", "tfacct formula qwen3-8b --tp t"),
+    latex=True,
+    of_family=True,
+)

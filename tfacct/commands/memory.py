@@ -1,0 +1,156 @@
+"""Bytes of weights and KV cache, and what fits on which devices."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from tfacct import options as opt
+from tfacct.base.errors import UsageError
+from tfacct.commands.command import Command, Found, Variant
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+    from tfacct.output.report import Report
+
+
+def memory(
+    models: "Sequence[LoadedModel]",
+    *,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    kv_block: Annotated[int | None, Option("Tokens of a page of the KV cache: 16.", "N")] = None,
+    **options: Unpack[opt.WholeOnDevices],
+) -> Found:
+    """Weights and KV cache; what fits on a GPU.
+
+    >>> from tfacct import load
+    >>> llama = load("llama-3.1-8b")
+    >>> llama.memory(ctx=8192).total, llama.memory(ctx=8192, kv_dtype="fp8").total
+    (17134264320, 16597393408)
+    >>> llama.memory(ctx="8k", on="24GiB").fit["largest_context"]
+    74075
+
+    `on` (devices: `"2xh100"`, or bytes: `"24GiB"`) adds the largest context and batch that fit. Of each device
+    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; of bytes all. `kv_block`: tokens of a page of the
+    cache. `batch="1,8,64"`: a row for each, and the attribute `batches`; the other attributes are those of the largest.
+    `tp`: ranks that shard heads, widths and vocabulary, in each of `pp` stages, which shard the layers, and of `cp`
+    parts of the cached tokens; `ep`: ranks that shard the experts, `tp` of them to a batch; `fsdp`: ranks that shard
+    all weights. The bytes are those of the fullest, and `on` is its budget. Raises TfacctError.
+    """
+    from tfacct.reports.memory import by_batch, memory
+
+    batches, options = opt.several("batch", options)  # type: ignore[assignment]
+    request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
+    if budget is not None:
+        from tfacct.parallel.mesh import ranks_of
+        from tfacct.reports.budget import layout
+
+        mesh = layout(budget, mesh, ranks_of(mesh))
+    stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype}
+    how: Any = {**stored, "kv_block": kv_block, "mesh": mesh, "fit": budget}
+    report = memory(models, request, **how) if batches is None else by_batch(models, request, batches, **how)
+
+    def chart() -> "Chart":
+        from tfacct.parallel.shard_model import shard_models
+        from tfacct.reports.charts import memory_chart
+        from tfacct.reports.ranks import check_drawn, drawn
+
+        check_drawn(mesh, "memory")
+        return drawn(memory_chart(shard_models(models, mesh, dtype)[1], request, report), mesh)
+
+    def derived() -> "Report":
+        from tfacct.reports.explain import explained
+
+        if mesh is not None or batches is not None:
+            raise UsageError("--explain derives the memory of one device and one batch")
+        return explained(report, models, request, **stored)
+
+    return Found(report, chart, derived)
+
+
+def kv(models: "Sequence[LoadedModel]", *, kv_dtype: opt.KvDtype = None, **options: Unpack[opt.WholeOnRanks]) -> Found:
+    """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
+
+    `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `tp`: ranks that shard the heads, in each
+    of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest, and `whole` has the model's.
+    Printed by `memory --kv`. Raises TfacctError.
+    """
+    from tfacct.reports.kv import kv
+
+    contexts, options = opt.several("ctx", options)  # type: ignore[assignment]
+    request, mesh = opt.request(options), opt.mesh_of_pass(options)
+    report = kv(models, request, dtype=kv_dtype, contexts=contexts, mesh=mesh)
+
+    def chart() -> "Chart":
+        from tfacct.parallel.shard_model import shard_for_flops
+        from tfacct.reports.charts import kv_chart
+        from tfacct.reports.ranks import check_drawn, drawn
+
+        check_drawn(mesh, "the cache")
+        return drawn(kv_chart(shard_for_flops(models, mesh)[1], request, report), mesh)
+
+    def derived() -> "Report":
+        from tfacct.reports.explain import explained
+
+        return explained(report, models, request, dtype=kv_dtype)
+
+    return Found(report, chart, derived)
+
+
+class Fitted(opt.Whole, opt.Where, total=False):
+    """Whole sequences on devices."""
+
+
+def fit(
+    model: "LoadedModel",
+    *,
+    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    **options: Unpack[Fitted],
+) -> Found:
+    """How many of each device hold the weights and the cache: a count.
+
+    >>> from tfacct import load
+    >>> fitting = load("llama-3.1-405b").fit(on="h100,mi300x", dtype="fp8", ctx="32k", batch=16)
+    >>> [(line["device"], line["count"]) for line in fitting.lines]
+    [('h100-sxm', 16), ('mi300x', 4)]
+
+    `on`: devices; all without it. Of each `use` times its memory less `reserve` is usable: 0.9 and 2 GB. Printed by
+    `memory --on all`. Raises TfacctError.
+    """
+    from tfacct.loading import devices
+    from tfacct.reports.fit import fit
+
+    on: Any = options.get("on")
+    names = devices.for_sale() if on in (None, "all") else on.split(",") if isinstance(on, str) else on
+    report = fit(
+        model,
+        opt.request(options),
+        [devices.load(name) for name in names],
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        ep=ep,
+        use=options.get("use"),
+        reserve=options.get("reserve"),
+    )
+    return Found(report)
+
+
+COMMAND = Command(
+    memory,
+    examples=(
+        "tfacct memory --dtype bf16",
+        "tfacct memory llama-3.3-70b --dtype fp8 --ctx 32k --on 2xh100",
+        "tfacct memory qwen3-8b --kv --ctx 1k..128k",
+    ),
+    variants={
+        "kv": Variant(kv, Option("The KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA.")),
+        "on": Variant(fit, value="all"),
+    },
+    explained=("kv_block", *opt.Ranks.__annotations__),
+    drawn=True,
+    not_both=("on",),
+    counts_projector="parameters",
+)

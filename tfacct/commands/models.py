@@ -1,0 +1,75 @@
+"""The presets, and one model's config."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found, Variant
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+Words = Annotated[
+    list[str] | None,
+    Option(
+        "Words of a preset's name or family; or one model: preset, config.json, hub id.",
+        "[NAME]…",
+        complete="family_or_model",
+        argument=True,
+    ),
+]
+
+
+def models(
+    *,
+    words: Words = None,
+    fields: opt.Sets = None,
+    family: Annotated[str | None, Option("Only presets of this family.", "NAME", complete="family")] = None,
+    max_params: Annotated[str | None, Option("Only presets with at most this many parameters: 8B.", "N")] = None,
+) -> Found:
+    """The presets, or one model: its config, its source, its defaulted fields."""
+    from tfacct.loading import presets
+    from tfacct.reports.models import models, show
+
+    if words and len(words) == 1 and _is_one(words[0]):
+        return Found(show(_one(words[0], fields)))
+    limit = None if max_params is None else units.read_count(option("max_params"), max_params)
+    chosen: dict[str, Any] = {"family": family, "max_params": limit, "words": words or ()}
+    if fields:
+        from tfacct.loading.sets import read_sets
+
+        return Found(models(presets.load_all(read_sets(fields), **chosen)))
+    return Found(models(presets.list_all(**chosen)))
+
+
+def ledger(*, words: Words = None, fields: opt.Sets = None) -> Found:
+    """The ledger of one model as data, its sizes in letters."""
+    from tfacct.base.errors import UsageError
+    from tfacct.reports.ledger import ledger
+
+    if not words or len(words) != 1:
+        raise UsageError("--ledger takes one MODEL")
+    return Found(ledger(_one(words[0], fields)))
+
+
+def _is_one(word: str) -> bool:
+    """True for the exact name of a preset, a file or a hub id."""
+    from tfacct.loading import presets
+
+    return word == "-" or "/" in word or word.endswith((".json", ".toml")) or word in presets.names()
+
+
+def _one(word: str, fields: list[str] | None) -> "LoadedModel":
+    from tfacct.loading import find
+    from tfacct.loading.sets import read_sets
+
+    return find.find(word, read_sets(fields or ()))
+
+
+COMMAND = Command(
+    models,
+    examples=("tfacct models llama 8b", "tfacct models llama-3.1-8b"),
+    variants={"ledger": Variant(ledger, Option("Every line of one model, in letters.", advanced=True))},
+)

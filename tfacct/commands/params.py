@@ -1,0 +1,52 @@
+"""Parameters, tensor by tensor."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
+
+from tfacct import options as opt
+from tfacct.commands.command import Command, Found
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+    from tfacct.output.report import Report
+
+
+def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> Found:
+    """Parameters, tensor by tensor.
+
+    Every stored tensor once. `tp` and `fsdp`: ranks that shard them, of which `ep` shard the experts, in each of `pp`
+    stages, for each of `cp` parts of a sequence; `rank_params` is then what the fullest one stores. Raises TfacctError
+    for a model that such ranks do not divide.
+    """
+    from tfacct.reports.params import params
+
+    mesh = opt.mesh(ranks)
+    if mesh is not None:
+        from tfacct.parallel.mesh import checked
+
+        mesh = checked(mesh)
+    report = params(models, mesh)
+
+    def chart() -> "Chart":
+        from tfacct.reports.charts import params_chart
+
+        return params_chart(models, report)
+
+    def derived() -> "Report":
+        from tfacct.ledger.workload import Request
+        from tfacct.reports.explain import explained
+
+        return explained(report, models, Request())
+
+    return Found(report, chart, derived)
+
+
+COMMAND = Command(
+    params,
+    examples=("tfacct params gpt2-xl", "tfacct params mixtral-8x7b --tp 8 --json"),
+    explained=tuple(opt.Ranks.__annotations__),
+    drawn=True,
+    fails="strict",
+    counts_projector="parameters",
+)

@@ -1,0 +1,84 @@
+"""Parallel layouts for a number of devices."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from tfacct import options as opt
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+
+class PlanOptions(opt.Whole, opt.Where, opt.MetricRecipe, opt.ModelStates, total=False):
+    """Whole sequences on devices, and the recipe of a training step."""
+
+
+def plan(
+    model: "LoadedModel",
+    *,
+    gpus: Annotated[int | None, Option("Devices, all alike. Default: the N of --on NxDEVICE.", "N")] = None,
+    train: Annotated[bool, Option("A training step, in place of serving.")] = False,
+    by: Annotated[
+        Literal["sent", "time"], Option("Order: bytes sent, or the estimated time on the devices of --on.")
+    ] = "sent",
+    global_batch_size: Annotated[opt.Size | None, Option("Sequences of all devices in a step: --batch.", "N")] = None,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    **options: Unpack[PlanOptions],
+) -> Found:
+    """Parallel layouts (TP, PP, FSDP, …) that fit on N GPUs.
+
+    >>> from tfacct import load
+    >>> plan = load("llama-3.1-8b").plan(gpus=8, on="80GB", train=True, ctx="4k", batch=64)
+    >>> plan.divisions[0]["command"]
+    'tfacct train llama-3.1-8b --ctx 4096 --pp 8 --batch 64'
+    >>> load("llama-3.1-70b").plan(gpus=8, on="80GB", ctx="8k", batch=64).answer
+    '7 layouts of 8 devices fit in 80 GB; --pp 4 sends least.'
+
+    `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch is that of all devices. Of each device
+    `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of bytes all.
+    `global_batch_size`: the same as `batch`. `by="time"`: those first that are estimated to take least. Raises
+    TfacctError where no layout is counted, or none has an estimate.
+    """
+    from tfacct.reports.plan import plan
+
+    recipe = {name: value for name, value in opt.among(opt.TrainingRecipe, options).items() if value is not None}
+    if recipe and not train:
+        raise UsageError(f"{option(next(iter(recipe)))} goes with {option('train', True)}")
+    if train and kv_dtype is not None:
+        raise UsageError(f"{option('train', True)} does not go with {option('kv_dtype')}", "leave one of the two out")
+    request = opt.request(options)
+    if global_batch_size is not None:
+        if options.get("batch", 1) != 1:
+            raise UsageError(f"{option('global_batch_size')} and {option('batch')} are the same size: give one")
+        request = replace(request, batch=opt.size("global_batch_size", global_batch_size))
+    budget = opt.budget(options, training=train)
+    if budget is None:
+        raise UsageError(f"plan needs {option('on')}", f"such as {option('on', '64xh100')}")
+    count = gpus or budget.count
+    report = plan(
+        model,
+        request,
+        gpus=count,
+        fit=budget.checked_for(count),
+        recipe=opt.recipe(options, dtype).checked() if train else None,
+        given=recipe,
+        dtype=dtype,
+        kv_dtype=kv_dtype,
+        called=model.name,
+        by=by,
+    )
+    return Found(report)
+
+
+COMMAND = Command(
+    plan,
+    examples=(
+        "tfacct plan llama-3.1-70b --train --ctx 8k --batch 512 --recompute full --on 64xh100",
+        "tfacct plan llama-3.1-405b --dtype fp8 --ctx 32k --batch 16 --on 16xh100",
+    ),
+)

@@ -1,0 +1,87 @@
+"""Throughput, latency and cost of serving: an estimate, with its error."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.commands.time import On
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+
+
+def serve(
+    model: "LoadedModel",
+    *,
+    on: On,
+    prompt: Annotated[opt.Size, Option("Tokens of a prompt; 2k is 2,048.", "T")],
+    new: Annotated[opt.Size, Option("New tokens of a request.", "N")],
+    requests: Annotated[
+        int | Sequence[int] | str | None,
+        Option("Concurrent requests. Default: some up to what fits.", "N[,N…]"),
+    ] = None,
+    within: Annotated[
+        float | str | None, Option("Add how many requests get a token within this time: 50ms.", "TIME")
+    ] = None,
+    price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
+    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    **usable: Unpack[opt.Usable],
+) -> Found:
+    """Throughput, latency and cost by number of requests.
+
+    >>> from tfacct import load
+    >>> served = load("llama-3.1-8b").serve(on="h100", prompt="2k", new=256, requests=[1, 16], within="50ms")
+    >>> served.largest_users, [line["users"] for line in served.lines]
+    (193, [1, 16])
+
+    `prompt`, `new`: tokens of a request. `requests`: in flight at all times. `within`: seconds (or `"50ms"`) for each
+    output token; `price`: of one device for an hour. Of each device `use` times its memory less `reserve` is usable:
+    0.9 and 2 GB. Raises TfacctError.
+    """
+    from tfacct.reports.serve import Load, serve
+    from tfacct.timing.placement import Deployment
+
+    load = Load(
+        opt.size("prompt", prompt),
+        opt.size("new", new),
+        _some(requests),
+        price,
+        units.read_seconds(option("within"), within) if isinstance(within, str) else within,
+    )
+    where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
+    report = serve(model, where, load)
+
+    def chart() -> "Chart":
+        from tfacct.reports.charts import serve_chart
+
+        return serve_chart(report)
+
+    return Found(report, chart)
+
+
+def _some(requests: int | Sequence[int] | str | None) -> tuple[int, ...] | None:
+    """The numbers of concurrent requests."""
+    from tfacct.base import ranges
+
+    if requests is None:
+        return None
+    if isinstance(requests, str):
+        return tuple(ranges.read_some(option("requests"), requests, grouped=False))
+    return (requests,) if isinstance(requests, int) else tuple(opt.sizes("requests", requests))
+
+
+COMMAND = Command(
+    serve,
+    examples=(
+        "tfacct serve llama-3.1-8b --on h100 --prompt 2k --new 256",
+        "tfacct serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2.50",
+    ),
+    drawn=True,
+)

@@ -1,0 +1,101 @@
+"""Any metric against context, batch or fields of the config."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+from tfacct import options as opt
+from tfacct.commands.command import Command, Found, tick
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+
+Values = Collection[int] | str | None
+
+
+def _ranks(about: str) -> Any:
+    return Option(about, "N", opt.LAYOUT)
+
+
+class SweepOptions(opt.MetricTerms, total=False):
+    """The rest of the workload, and how metrics are counted."""
+
+    source: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["source"])]
+    tokens: Annotated[opt.Size | None, opt.of(opt.Step.__annotations__["tokens"])]
+    decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])]
+    tp: Annotated[Values, _ranks("Tensor-parallel ranks: 1,2,4,8.")]
+    fsdp: Annotated[Values, _ranks("FSDP ranks: 1,8,64.")]
+    ep: Annotated[Values, _ranks("Expert-parallel ranks: 1,8.")]
+    pp: Annotated[Values, _ranks("Pipeline stages of layers: 1,2,4.")]
+    cp: Annotated[Values, _ranks("Context-parallel ranks: 1,2,4.")]
+    sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])]
+
+
+def sweep(
+    models: "Sequence[LoadedModel]",
+    *,
+    metric: Annotated[
+        list[str] | None,
+        Option("Metrics, comma-separated or repeated; `tfacct help metrics` lists them.", "NAME", complete="metrics"),
+    ] = None,
+    ctx: Annotated[
+        Collection[opt.Size] | str | None,
+        Option("Contexts: 1k..128k doubles, 1k..8k:1k counts up, 1k,4k lists.", "S", opt.STEP),
+    ] = None,
+    batch: Annotated[Collection[opt.Size] | str, Option("Batches, written the same way: 1,8,64.", "B", opt.STEP)] = "1",
+    fields: Annotated[
+        list[str] | Mapping[str, Any] | None,
+        Option("Fields: num_key_value_heads=1,2,4,8. Repeatable.", "FIELD=VALUES", complete="assignment"),
+    ] = None,
+    zip: Annotated[  # noqa: A002
+        list[str] | Mapping[str, Any] | None,
+        Option("Fields that vary together. Repeatable.", "FIELD=VALUES", complete="assignment"),
+    ] = None,
+    **options: Unpack[SweepOptions],
+) -> Found:
+    """Any metric against context, batch or a config field."""
+    from tfacct.loading.sets import read_lists
+    from tfacct.reports.sweep import DEFAULT, Grid, sweep
+
+    read = {each.name: each for each in models}
+    sets, zipped = (
+        read_lists(given or (), name) if not isinstance(given, Mapping) else given
+        for name, given in {"--set": fields, "--zip": zip}.items()
+    )
+    given: Any = options.get
+    ranks = {axis: given(axis) for axis in ("tp", "fsdp", "ep", "pp", "cp") if given(axis) is not None}
+    grid = Grid(
+        opt.sizes("ctx", ctx),
+        opt.sizes("batch", batch),
+        sets,
+        zipped,
+        {axis: opt.sizes(axis, numbers) for axis, numbers in ranks.items() if numbers != ""},
+        given("sp") or False,
+    )
+    report = sweep(
+        lambda name, changed: read[name].with_fields({**read[name].changed, **changed}),
+        list(read),
+        grid,
+        metrics=[name.strip() for text in metric or () for name in text.split(",")] or DEFAULT,
+        request=opt.request(opt.among(opt.Step, options), logits=given("logits") or "all"),
+        terms=opt.counting(options),
+        progress=tick,
+    )
+
+    def chart() -> "Chart":
+        from tfacct.reports.charts import sweep_chart
+
+        return sweep_chart(report)
+
+    return Found(report, chart)
+
+
+COMMAND = Command(
+    sweep,
+    examples=(
+        "tfacct sweep gpt2-xl --ctx 1k..32k",
+        "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --metric kv_cache_bytes --ctx 8k",
+    ),
+    drawn=True,
+)

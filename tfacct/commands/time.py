@@ -1,0 +1,140 @@
+"""Time of one step on devices: an estimate, with its interval."""
+
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found, Variant
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+On = Annotated[
+    str,
+    Option(
+        "Devices that share the model: h100, 4xh100.",
+        "[N]xDEVICE",
+        opt.WHERE,
+        complete="device",
+    ),
+]
+
+
+class Timed(opt.Step, opt.Usable, total=False):
+    """A step, and the memory that it may use."""
+
+
+def time(
+    model: "LoadedModel",
+    *,
+    on: On,
+    prefill: Annotated[bool, Option("Whole prompts: all tokens of the context are new.")] = False,
+    lower_bound: Annotated[bool, Option("Only the bound that follows from the peaks; no estimate.")] = False,
+    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    dtype: opt.Dtype = None,
+    kv_dtype: opt.KvDtype = None,
+    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
+    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
+    cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
+    **step: Unpack[Timed],
+) -> Found:
+    """Time of one step, kernel by kernel.
+
+    >>> from tfacct import load
+    >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=64)
+    >>> step.estimate, step.seconds > step.bound_seconds
+    (True, True)
+
+    An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: parts
+    that experts are divided into. `lower_bound`: only the bound that follows from the peaks. Of each device `use`
+    times its memory less `reserve` is usable: 0.9 and 2 GB. Raises TfacctError.
+    """
+    from tfacct.reports.time import time
+    from tfacct.timing.placement import Deployment
+
+    _check_layout(tp, pp, cp, train=False)
+    where = Deployment(on, dtype, kv_dtype, ep, step.get("use"), step.get("reserve"))
+    return Found(time(model, opt.request(step), where, prefill=prefill, bound_only=lower_bound))
+
+
+class TimedTraining(opt.Whole, opt.Usable, total=False):
+    """Whole sequences, and the memory that they may use."""
+
+
+def train_time(
+    model: "LoadedModel",
+    *,
+    on: On,
+    gradient_accumulation: Annotated[int, Option("Micro-batches of an optimizer step.", "N", opt.RECIPE)] = 1,
+    recompute: Annotated[
+        Literal["none", "full", "attention"], Option("Activation checkpointing of a training step.", None, opt.RECIPE)
+    ] = "none",
+    total_tokens: Annotated[opt.Size | None, Option("Add the days for so many tokens: 1.5T, 300B.", "N")] = None,
+    dtype: opt.Dtype = None,
+    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
+    sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])] = False,
+    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
+    cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
+    pp_chunks: Annotated[int, opt.of(opt.Layout.__annotations__["pp_chunks"])] = 1,
+    **whole: Unpack[TimedTraining],
+) -> Found:
+    """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
+
+    >>> from tfacct import load
+    >>> step = load("mpt-7b").train_time(on="8xa100-sxm-40gb", ctx="2k", batch=6, recompute="full")
+    >>> step.validation["points"], sorted(step.parts_seconds)[:3]
+    (49, ['attention', 'gathers', 'head'])
+
+    `gradient_accumulation`: micro-batches before an update. `recompute`: every layer (`full`), or attention, from
+    scores to values, under `tp`. `tp`, `pp`: devices that shard widths, and stages that shard layers, each in
+    `pp_chunks` parts, instead of FSDP; then `tp` · `pp` devices have `batch` sequences together. `sp`: those of `tp`
+    shard the residual stream too. `total_tokens`: adds the days that so many take. Of each device `use` times its
+    memory less `reserve` is usable: 1 and 2 GB. `dtype`: bf16, or, under FSDP, fp8 for the matrix products of the
+    layers. Printed by `time --train`. Raises TfacctError, also for a model with experts: no step of one was measured.
+    """
+    from tfacct.reports.time import time_train
+    from tfacct.timing.megatron_time import MegatronLayout
+    from tfacct.timing.placement import Deployment
+    from tfacct.timing.step_estimate import StepOptions
+
+    _check_layout(tp, pp, cp, train=True)
+    total = total_tokens
+    if isinstance(total, str):
+        total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
+    full = recompute == "full"
+    mesh = MegatronLayout(tp, sp, pp, pp_chunks)
+    how = StepOptions(gradient_accumulation, full, total, recompute == "attention", mesh)
+    where = Deployment(on, dtype, use=whole.get("use"), reserve=whole.get("reserve"))
+    return Found(time_train(model, opt.request(whole), where, how))
+
+
+def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
+    """Refuse ranks whose time was not measured, with what is counted of them."""
+    if cp != 1:
+        raise UsageError(
+            f"{option('cp', cp)} is not timed: no run whose ranks shard a sequence was measured",
+            f"`tfacct flops --cp {cp}` and `tfacct comms --cp {cp}` count what a rank computes and sends",
+        )
+    if pp != 1 and not train:
+        raise UsageError(
+            f"{option('pp', pp)} needs {option('train', True)}: no run that serves in stages was measured",
+            f"`tfacct flops --pp {pp}` and `tfacct memory --pp {pp}` count a stage",
+        )
+    if tp != 1 and not train:
+        raise UsageError(
+            f"{option('tp')} needs {option('train', True)}: the devices of {option('on')} shard a model that is served",
+            option("on", f"{tp}xDEVICE"),
+        )
+
+
+COMMAND = Command(
+    time,
+    examples=(
+        "tfacct time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k --batch 32",
+        "tfacct time llama-3.1-8b --train --on 8xh100 --ctx 8k --recompute full",
+    ),
+    variants={"train": Variant(train_time, Option("A training step; devices share it by FSDP, or by --tp and --pp."))},
+)

@@ -1,0 +1,125 @@
+"""Memory of a training step."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from tfacct import options as opt
+from tfacct.commands.command import Command, Found, tick
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.output.chart import Chart
+
+
+class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
+    """Options of `train`: workload, devices, layout and recipe."""
+
+    dtype: opt.StepDtype
+    by: Annotated[
+        Literal["phase", "tensor", "part"],
+        Option("Rows: phases, saved tensors, or parts of the model.", default="phase"),
+    ]
+    packing: Annotated[bool, Option("One row of --batch × --ctx tokens, with a mask between sequences.", default=False)]
+    keep_logits: Annotated[bool, Option("The caller keeps the logits through the step.", default=False)]
+    micro_batch_size: Annotated[
+        int | None, Option("Sequences of a forward pass on each data-parallel rank: --batch.", "N")
+    ]
+    global_batch_size: Annotated[
+        int | None, Option("Sequences of an optimizer step: micro-batch × --accumulate × data-parallel ranks.", "N")
+    ]
+
+
+def train(
+    models: "Sequence[LoadedModel]",
+    *,
+    exact: Annotated[
+        bool, Option("Run the model's class on the meta device: the byte, in seconds. Needs torch.")
+    ] = False,
+    **options: Unpack[TrainOptions],
+) -> Found:
+    """Memory of a training step: full, LoRA or QLoRA, on N GPUs.
+
+    >>> from tfacct import load
+    >>> llama = load("llama-3.1-8b")
+    >>> step = llama.train(ctx=4096)
+    >>> step.saved_bytes, step.peak_bytes, step.peak_phase
+    (28562244364, 80946473364, 'loss, backward')
+    >>> llama.train(ctx="8k", on="80GiB").fit["largest_context"]
+    4715
+
+    `dtype`: of the pass; of weights, gradients and optimizer state too, unless `weights_dtype` is set: `"fp32"`
+    runs the pass under torch.autocast, `"nf4"` stores frozen weights in 4 bits (QLoRA). `master_weights="fp32"`:
+    the optimizer updates a copy of 16-bit weights; `gradient_dtype="fp32"`: gradients are accumulated in fp32.
+    `offload`: what is on the host, `"optimizer"` (state and master weights), `"activations"` (inputs of recomputed
+    layers), or `"optimizer,activations"`. `packing`: one row of `batch` · `ctx` tokens, which a mask separates.
+    `recompute`: activation checkpointing of every layer (`full`), of its `attention`, or of modules (`selective`;
+    `selective:mlp,layernorm` as in Megatron, `selective:op` as in torchtitan). `gradient_accumulation`:
+    micro-batches of an optimizer step, each of `batch` sequences (`micro_batch_size`) on each data-parallel rank;
+    `global_batch_size`: sequences of all of them, from which one of the others follows. `keep_logits`: the caller
+    keeps the logits. `loss`: of all tokens at once, or of an eighth at a time. `lora`: the rank of adapters, which
+    alone are trained, or a rank and modules (`"16:q_proj,v_proj"`); `qlora`: rank 16 on weights in nf4;
+    `adapter_dtype`: their dtype; `lora_dropout`: dropout on their inputs. `on` (devices: `"8xh100"`, or bytes:
+    `"80GiB"`) adds the largest context and batch, and what would make more fit; several devices share the step by
+    FSDP unless a layout is given. Of each device `use` times its memory less `reserve` is usable: 1 and 2 GB; of bytes
+    all. `tp`, `sp`, `fsdp`, `tp_plan`, `ep`, `imbalance`, `dp`, `zero`, `pp` and what goes with it, `cp`, `cp_method`,
+    `ulysses`: a parallel layout, as in `comms`; all bytes are of one rank then.
+
+    >>> rank = load("llama-3.1-70b").train(ctx="8k", recompute="full", weights_dtype="fp32", tp=8, sp=True, fsdp=8)
+    >>> rank.mesh["ranks"], rank.weights_bytes, rank.peak_phase
+    (64, 4410183680, 'layer 1, backward')
+
+    `exact` runs the model's class on the meta device: the byte, in seconds, on one device. Needs torch and
+    transformers, peft for adapters.
+
+    >>> load("gpt2").train(ctx=64, exact=True).peak_bytes  # doctest: +SKIP
+    1149909080
+
+    Raises TfacctError for a model whose step has not been measured.
+    """
+    from tfacct.training.batch_sizes import batch_sizes
+
+    mesh, budget = opt.mesh(options), opt.budget(options, training=True)
+    if budget is not None:
+        from tfacct.reports.budget import layout
+
+        mesh = layout(budget, mesh, 1 if mesh is None else mesh.ranks, training=True)
+    request = opt.request(options)
+    batch = None if options.get("batch", 1) == 1 else request.batch
+    micro, whole = options.get("micro_batch_size"), options.get("global_batch_size")
+    sizes = batch_sizes(batch, micro, options.get("gradient_accumulation"), whole, mesh)
+    recipe = opt.recipe(
+        options,
+        options.get("dtype"),
+        gradient_accumulation=sizes.gradient_accumulation,
+        keep_logits=options.get("keep_logits", False),
+        packing=options.get("packing", False),
+        mesh=sizes.mesh,
+    )
+    request, by = replace(request, batch=sizes.batch), options.get("by", "phase")
+    if exact:
+        from tfacct.reports.train import train_exact
+
+        return Found(train_exact(models, request, recipe, fit=budget, by=by, progress=tick))
+    from tfacct.reports.train import train
+
+    report = train(models, request, recipe, fit=budget, by=by)
+
+    def chart() -> "Chart":
+        from tfacct.reports.charts import train_chart
+
+        return train_chart(models, report)
+
+    return Found(report, chart)
+
+
+COMMAND = Command(
+    train,
+    examples=(
+        "tfacct train llama-3.1-8b --ctx 8k --on 8xh100",
+        "tfacct train llama-3.1-8b --ctx 4k --qlora --on 4090",
+        "tfacct train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8 --recompute full",
+    ),
+    drawn=True,
+)

@@ -1,0 +1,451 @@
+"""Every option, once: its type, its metavar, its help. The command line, Python's methods and the schema share them.
+
+A group of options is a TypedDict that a command takes as `**options: Unpack[Group]`. (Annotations are not postponed:
+signatures are read as the program runs.)
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args, get_origin
+
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Logits, Request
+
+if TYPE_CHECKING:
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.reports.budget import Budget
+    from tfacct.reports.counting import Counting
+    from tfacct.training.recipe import Recipe
+
+
+class Option(NamedTuple):
+    """What the help says of an option. The first sentence of `help` is all that the short help shows.
+
+    `complete`: the function of cli/complete.py that offers its values. `default`: of an option of a group. `argument`:
+    it has no dashes. `advanced`:
+    the short help leaves it out.
+    """
+
+    help: str
+    metavar: str | None = None
+    group: str | None = None
+    default: Any = None
+    complete: str = ""
+    argument: bool = False
+    advanced: bool = False
+
+
+STEP, DTYPES, WHERE, LAYOUT, RECIPE = "Step", "Dtypes", "Where", "Layout", "Recipe"
+GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE)
+"""Groups of options that several commands share, in the order of the help."""
+_RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
+_OWN_RECIPE: dict[str, Any] = {"group": RECIPE, "default": None}
+
+Size = int | str
+"""A whole number, or a text such as "8k"."""
+Train = Annotated[bool, Option("A training step: forward and backward.")]
+Masked = Annotated[bool, Option("Count only the pairs that the causal mask keeps.", advanced=True)]
+LogitsOf = Annotated[Logits, Option("Positions whose logits are computed.", advanced=True)]
+Dtype = Annotated[
+    str | None,
+    Option(
+        f"How weights are stored. One of {', '.join(units.DTYPES)}. Default: as published if quantized, else bf16.",
+        "DTYPE",
+        DTYPES,
+        complete="dtype",
+    ),
+]
+KvDtype = Annotated[
+    str | None,
+    Option(
+        "How the KV cache is stored. Default: as --dtype; bf16 below 16 bits.", "DTYPE", DTYPES, complete="kv_dtype"
+    ),
+]
+StepDtype = Annotated[
+    str | None,
+    Option("Dtype of the training step. Default: bf16.", "DTYPE", DTYPES, complete="kv_dtype"),
+]
+Recompute = Annotated[
+    str | None,
+    Option(
+        "Activation checkpointing: none, full, attention, selective. full: every layer. selective: Megatron's"
+        " core_attn, from scores to values; selective:mlp,layernorm: its modules; selective:op (torchtitan): sdpa and"
+        " every second matmul save their result. Default: none.",
+        "PARTS",
+        RECIPE,
+        complete="recompute",
+    ),
+]
+Attention = Annotated[
+    Literal["sdpa", "eager"] | None,
+    Option("How transformers runs attention. Default: sdpa, or eager where the class has no other.", None, RECIPE),
+]
+WeightsDtype = Annotated[
+    str | None,
+    Option("fp32: autocast; nf4: 4-bit frozen weights (QLoRA). Default: --dtype.", "FORMAT", RECIPE),
+]
+Sets = Annotated[
+    list[str] | None,
+    Option("Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", complete="assignment"),
+]
+Limit = Annotated[int | None, Option("Rows of the table at most; 0: all.", "N")]
+
+
+class Whole(TypedDict, total=False):
+    """Whole sequences: the context is what counts, not how many of its tokens are new. Sizes: numbers, or `"8k"`."""
+
+    ctx: Annotated[
+        Size | None,
+        Option("Context in tokens, new ones included. Default: the model's longest. 16k is 16,384.", "S", STEP),
+    ]
+    batch: Annotated[Size, Option("Sequences.", "B", STEP, default=1)]
+    source: Annotated[
+        Size | None,
+        Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True),
+    ]
+
+
+class Step(Whole, total=False):
+    """A step: how many tokens of the context are new, too."""
+
+    tokens: Annotated[Size | None, Option("New tokens, out of the context. Default: all.", "T", STEP)]
+    decode: Annotated[bool, Option("One new token: --tokens 1.", None, STEP, default=False)]
+
+
+class Usable(TypedDict, total=False):
+    """The memory of a device that may be used: use × memory − reserve."""
+
+    use: Annotated[
+        float | None,
+        Option("Share of each device's memory that may be used. Default: 0.9 to serve, 1 to train.", "SHARE", WHERE),
+    ]
+    reserve: Annotated[
+        Size | None,
+        Option("Memory of each device for CUDA and NCCL. Default: 2GB; 0 of a bare size.", "SIZE", WHERE),
+    ]
+
+
+class Where(Usable, total=False):
+    """The devices."""
+
+    on: Annotated[
+        Size | None,
+        Option("Devices: h100, 8xh100, a bare 24GB, or a TOML file.", "[N]xDEVICE", WHERE, complete="device"),
+    ]
+
+
+class Ranks(TypedDict, total=False):
+    """Ranks that shard a model."""
+
+    tp: Annotated[int, Option("Tensor parallelism: ranks that shard heads, widths and the vocabulary.", **_RANKS)]
+    sp: Annotated[
+        bool, Option("Sequence parallelism: these ranks shard the residual stream too.", None, LAYOUT, default=False)
+    ]
+    fsdp: Annotated[int, Option("FSDP: groups of tp ranks, each with a batch, that shard weights.", **_RANKS)]
+    ep: Annotated[int, Option("Expert parallelism: of these ranks, how many shard the experts.", **_RANKS)]
+    pp: Annotated[int, Option("Pipeline parallelism: stages of layers.", **_RANKS)]
+    cp: Annotated[int, Option("Context parallelism: ranks that shard the tokens of a sequence.", **_RANKS)]
+
+
+class Layout(Ranks, total=False):
+    """A parallel layout: the ranks, and how they share the work."""
+
+    dp: Annotated[
+        int, Option("Data parallelism: copies of these ranks (DDP; with --fsdp HSDP), each with a batch.", **_RANKS)
+    ]
+    zero: Annotated[
+        Literal[0, 1, 2, 3],
+        Option(
+            "What --dp shards, as ZeRO: optimizer state (1), gradients too (2), weights too (3: --fsdp).",
+            "STAGE",
+            LAYOUT,
+            default=0,
+        ),
+    ]
+    ulysses: Annotated[int, Option("Ulysses: ranks that shard tokens, and heads inside attention.", **_RANKS)]
+    schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved", "zero-bubble"],
+        Option("Order in which stages run micro-batches.", None, LAYOUT, default="1f1b"),
+    ]
+    microbatches: Annotated[
+        int | None,
+        Option(
+            "Micro-batches of a batch with --pp. Default: one for each sequence in a training step.",
+            "M",
+            LAYOUT,
+        ),
+    ]
+    pp_chunks: Annotated[int, Option("Stages of each rank, with --schedule interleaved.", **_RANKS)]
+    cp_method: Annotated[
+        Literal["ring", "gather"],
+        Option("How keys and values reach the ranks of --cp.", None, LAYOUT, default="ring", advanced=True),
+    ]
+    tp_plan: Annotated[
+        Literal["torch", "megatron"],
+        Option(
+            "Gradients of one tensor: reduced matmul by matmul, or together.",
+            None,
+            LAYOUT,
+            default="torch",
+            advanced=True,
+        ),
+    ]
+    imbalance: Annotated[
+        float,
+        Option("Most tokens that a rank of --ep receives, over the mean.", "X", LAYOUT, default=1, advanced=True),
+    ]
+
+
+class MetricRecipe(TypedDict, total=False):
+    """The recipe of a training step, as far as it changes the bytes of a metric. What is not given is as in `train`."""
+
+    recompute: Recompute
+    optimizer: Annotated[
+        str | None,
+        Option(
+            "adamw (default), sgd, adafactor, muon, adamw-8bit and others. adamw-foreach, adamw-for-loop,"
+            " adamw-amsgrad, rmsprop, adagrad, adamax, nadam, sgd-foreach, sgd-momentum, sgd-momentum-foreach, none; of"
+            " transformers, adafactor-transformers, adafactor-transformers-beta1; of bitsandbytes, adamw-8bit-trainer"
+            " (embeddings in 32 bits, as Trainer asks for), adamw-32bit, lion-8bit, lion-8bit-trainer, lion-32bit,"
+            " ademamix-8bit, paged-adamw-8bit, paged-adamw-32bit, paged-lion-8bit, paged-lion-32bit.",
+            "NAME",
+            RECIPE,
+            complete="optimizer",
+        ),
+    ]
+    lora: Annotated[
+        Size | None,
+        Option("Adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE),
+    ]
+    adapter_dtype: Annotated[
+        str | None,
+        Option(
+            "Dtype of adapters: fp32 (peft's default) or that of the weights.",
+            "DTYPE",
+            RECIPE,
+            advanced=True,
+        ),
+    ]
+    lora_dropout: Annotated[
+        float | None, Option("Dropout on the adapters' inputs. Default: 0.", "SHARE", RECIPE, advanced=True)
+    ]
+    weights_dtype: WeightsDtype
+    loss: Annotated[
+        Literal["whole", "chunked"] | None,
+        Option("chunked: logits and loss of an eighth of the tokens at a time. Default: whole.", None, RECIPE),
+    ]
+    attention: Attention
+
+
+class ModelStates(TypedDict, total=False):
+    """Copies of weights and gradients, and what is on the host."""
+
+    master_weights: Annotated[
+        str | None,
+        Option(
+            "fp32: the optimizer updates a copy of 16-bit weights.",
+            "DTYPE",
+            RECIPE,
+            advanced=True,
+        ),
+    ]
+    gradient_dtype: Annotated[
+        str | None,
+        Option("fp32: gradients are accumulated in fp32 (Megatron).", "DTYPE", RECIPE, advanced=True),
+    ]
+    offload: Annotated[
+        str | None,
+        Option("On the host: optimizer (state and master weights), activations.", "WHAT", RECIPE),
+    ]
+
+
+class TrainingRecipe(MetricRecipe, ModelStates, total=False):
+    """The recipe of a training step."""
+
+    qlora: Annotated[
+        bool,
+        Option("QLoRA: --lora 16 --weights nf4.", None, RECIPE, default=False),
+    ]
+    gradient_accumulation: Annotated[
+        int | None,
+        Option("Gradient accumulation: micro-batches of a step. Default: 1.", "N", RECIPE),
+    ]
+
+
+class Counted(TypedDict, total=False):
+    """Ways to count a metric."""
+
+    logits: Annotated[Logits, Option("Positions whose logits are computed.", default="all", advanced=True)]
+    train: Annotated[bool, Option("A training step: forward and backward.", default=False)]
+    masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.", default=False, advanced=True)]
+    dtype: Dtype
+    kv_dtype: KvDtype
+
+
+class MetricTerms(Counted, MetricRecipe, total=False):
+    """Ways to count a metric, of a training step too."""
+
+
+class StepOnRanks(Step, Ranks, total=False):
+    """A step, and the ranks that shard it."""
+
+
+class WholeOnRanks(Whole, Ranks, total=False):
+    """Whole sequences, and the ranks that shard the model."""
+
+
+class WholeOnDevices(Whole, Where, Ranks, total=False):
+    """Whole sequences, the devices and their ranks."""
+
+
+class StepOnLayout(Step, Layout, total=False):
+    """A step in a parallel layout."""
+
+
+ORDER = tuple(
+    name for group in (Step, Where, Layout, TrainingRecipe, MetricTerms) for name in (*group.__annotations__,)
+)
+"""Options of groups, in the order of the help."""
+
+
+# Reading a signature
+
+
+def spread(function: Callable[..., Any]) -> Signature:
+    """The function's signature, with each option of its group spelled out."""
+    found = []
+    for parameter in signature(function).parameters.values():
+        if parameter.kind is not Parameter.VAR_KEYWORD or parameter.name == "sets":
+            found.append(parameter)
+            continue
+        (group,) = get_args(parameter.annotation)
+        for name in sorted(group.__annotations__, key=lambda name: ORDER.index(name) if name in ORDER else -1):
+            kind = group.__annotations__[name]
+            found.append(Parameter(name, Parameter.KEYWORD_ONLY, default=of(kind).default, annotation=kind))
+    return Signature(sorted(found, key=lambda one: one.kind))
+
+
+def of(annotation: Any) -> Option:
+    """What is said of an option whose annotation this is."""
+    if get_origin(annotation) is Annotated:
+        return next(one for one in annotation.__metadata__ if isinstance(one, Option))
+    raise TypeError(f"no option: {annotation}")
+
+
+def plain(annotation: Any) -> Any:
+    """The type alone."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+# From options to what reports take
+
+
+def among(group: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given options that belong to a group."""
+    return {name: value for name, value in given.items() if name in group.__annotations__}
+
+
+def request(given: Mapping[str, Any], **more: Any) -> Request:
+    """The workload among other options. Raises UsageError."""
+    read = {
+        name: value if name == "decode" else size(name, value) for name, value in among(Step, {**given, **more}).items()
+    }
+    return Request(**read, **{name: value for name, value in more.items() if name == "logits"})
+
+
+def mesh(given: Mapping[str, Any]) -> "Mesh | None":
+    """The mesh among other options; None where its ranks shard nothing. Raises UsageError."""
+    mine = among(Layout, given)
+    if all(value == of(Layout.__annotations__[name]).default for name, value in mine.items()):
+        return None
+    from tfacct.parallel.mesh import mesh_of
+
+    return mesh_of(**mine)
+
+
+def mesh_of_pass(given: Mapping[str, Any]) -> "Mesh | None":
+    """The same for one rank's share of a forward pass. Raises UsageError."""
+    found = mesh(given)
+    if found is None:
+        return None
+    from tfacct.parallel.mesh import checked_pass
+
+    return checked_pass(found)
+
+
+def budget(given: Mapping[str, Any], *, training: bool = False) -> "Budget | None":
+    """The usable memory of the devices among other options; None where none is named. Raises TfacctError."""
+    on, use, reserve = (given.get(name) for name in ("on", "use", "reserve"))
+    if on is None:  # without the files of devices
+        for name, value in {"use": use, "reserve": reserve}.items():
+            if value is not None:
+                raise UsageError(f"{option(name)} needs {option('on')}")
+        return None
+    from tfacct.reports.budget import budget
+
+    return budget(on, use, reserve, training=training)
+
+
+def recipe(given: Mapping[str, Any], dtype: str | None = None, **more: Any) -> "Recipe":
+    """The recipe among other options, as it was typed: `Recipe.checked` checks it. Raises UsageError."""
+    from tfacct.training.recipe import Recipe
+
+    named = {name: value for name, value in among(TrainingRecipe, given).items() if value is not None}
+    if named.get("lora") is not None:
+        named["lora"] = str(named["lora"])
+    qlora = named.pop("qlora", False)
+    made = Recipe(dtype or "bf16", **{**named, **more})
+    return made.with_qlora() if qlora else made
+
+
+def counting(given: Mapping[str, Any]) -> "Counting":
+    """How a metric is counted, among other options. Raises UsageError."""
+    from tfacct.reports.counting import Counting, named_of
+
+    recipe = named_of({name: given.get(name) for name in MetricRecipe.__annotations__})
+    masked, train = bool(given.get("masked")), bool(given.get("train"))
+    return Counting(given.get("dtype"), given.get("kv_dtype"), masked, train, recipe)
+
+
+def size(name: str, given: Any) -> Any:
+    """Whole number that `given` stands for: `"8k"`, and numpy's integers too. What is none is left to be refused."""
+    if isinstance(given, str):
+        return units.read_tokens(option(name), given)
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        return given
+    try:
+        return given.__index__()
+    except TypeError:  # an array that holds something else than one whole number
+        return given
+
+
+def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:
+    """Sizes that an option holds, None where it holds one or none; and the options with the largest of them."""
+    from tfacct.base import ranges
+
+    given = step.get(name)
+    if isinstance(given, str):
+        found = ranges.read_some(option(name), given, grouped=name == "ctx")
+    elif isinstance(given, Collection):
+        ranges.limited(option(name), given)
+        found = list(sizes(name, given))
+    else:
+        return None, dict(step)
+    if not found:
+        raise UsageError(f"{option(name)} has no values")
+    return (found if len(found) > 1 else None), {**step, name: max(found)}
+
+
+def sizes(name: str, given: Any) -> Any:
+    """Whole numbers that a range such as `"1k..128k"` stands for; a collection of sizes as it is."""
+    from tfacct.base import ranges
+
+    if isinstance(given, str):
+        return ranges.read_values(option(name), given)
+    if isinstance(given, range):  # whole numbers already, and perhaps very many
+        return given
+    if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
+        return [size(name, value) for value in given]
+    return given
