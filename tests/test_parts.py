@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tfacct.cli.options import Which
 
 from tests.families import TINY
 from tests.test_wrappers import COMPOSITES, text_of
@@ -17,7 +18,6 @@ from tests.test_wrappers import built as of_class
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.cli.app import app as app
-from tfacct.cli.options import Which
 from tfacct.cli.root import REGISTERED
 from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
