@@ -19,8 +19,6 @@ from tfacct.ledger.storage import Width, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
-from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
-from tfacct.parallel.shard_model import shard_for_flops, stages_of
 from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports import latent_attention as latent
 
@@ -49,7 +47,7 @@ def kv(
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    undivided, subjects, unfit = shard_for_flops(subjects, mesh)
+    undivided, subjects, unfit = ranks.sharded(subjects, mesh, weights=False)
     fullest = [_fullest(subject, mesh, request, cached, contexts) for subject in subjects]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
     if mesh is not None:
@@ -128,11 +126,11 @@ def _facts(
 
     def here(context: int) -> dict[str, Any]:
         at = replace(work, context=context)
-        return {**_at(sides, cached_tokens(subject, mesh, at), cached), "keys": context}
+        return {**_at(sides, ranks.cached_tokens(subject, mesh, at), cached), "keys": context}
 
     by_context = [here(context) for context in shown]
     kept = width(cached)
-    own = cache_bytes(subject.ledger, rank_tokens(mesh, replace(work, source=0)).axes(), kept)
+    own = cache_bytes(subject.ledger, ranks.cached_tokens(None, mesh, replace(work, source=0)).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": counting.workload_facts(work, dtype=cached),
@@ -142,7 +140,7 @@ def _facts(
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
         "kv_cache_bytes_without_windows": unwindowed_cache_bytes(
-            subject.ledger, cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
+            subject.ledger, ranks.cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
         ),
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
@@ -156,7 +154,7 @@ def _fullest(
     """The stage of a model that keeps most at the last context, and its facts."""
     found = [
         (own, _facts(own, request, cached, contexts, mesh) | ranks.stage_facts(mesh, number))
-        for number, own in stages_of(subject, 1 if mesh is None else mesh.pp)
+        for number, own in ranks.stages(subject, mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
@@ -238,7 +236,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
-    at, kept = rank_tokens(mesh, counting.workload(subject, request)).axes(), width(cached)
+    at, kept = ranks.cached_tokens(None, mesh, counting.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}

@@ -26,9 +26,6 @@ from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.parallel.mesh import mesh_of, ranks_of
-from tfacct.parallel.rank_flops import cached_tokens, rank_tokens
-from tfacct.parallel.shard_model import shard_models, stages_of
 from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
 
@@ -69,11 +66,13 @@ def memory(
     left_out += unpaged
     stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
-    if len(subjects) == 1 and fit is not None and fit.count > 1 and mesh == mesh_of(tp=fit.count):
+    if len(subjects) == 1 and fit is not None and fit.count > 1:
+        from tfacct.reports.budget import layout
         from tfacct.timing.placement import check_heads
 
-        check_heads(subjects[0], fit.count)
-    undivided, subjects, unfit = shard_models(subjects, mesh, dtype)
+        if mesh == layout(fit, None, 1):
+            check_heads(subjects[0], fit.count)
+    undivided, subjects, unfit = ranks.sharded(subjects, mesh, dtype)
     left_out += unfit
     pairs = zip(undivided, subjects, strict=True)
     fullest = [_fullest(whole, one, mesh, request, dtype, cached, fit) for whole, one in pairs]
@@ -89,13 +88,12 @@ def memory(
     instead = ""
     if fit is not None and len(facts) == 1 and nothing_fits(facts[0]):
         instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
-    count = ranks_of(mesh)
     if len(subjects) == 1:
         table = _one(facts[0], _row(subjects[0]))
-        title = f"{compose.name_of(subjects[0])}: memory{f' of one of {count:,} ranks' if mesh else ''}"
+        title = f"{compose.name_of(subjects[0])}: memory{ranks.of_one(mesh)}"
     else:
         table = _several(subjects, facts, fit)
-        title = f"Memory to serve{f' on one of {count:,} ranks' if mesh else ''}"
+        title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
     kept = sentences.kept_in(subjects, cached.name)
     kv = "" if kept.endswith(f" in {counting.stored_name(subjects, dtype)}") else f", {kept}"
     return compose.report(
@@ -321,7 +319,7 @@ def _facts(
     """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
     them. `whole`: the model that the rank's stage is a part of."""
     work = counting.workload(subject, request)
-    own = cached_tokens(subject, mesh, work)
+    own = ranks.cached_tokens(subject, mesh, work)
     lines = _lines(subject, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
@@ -356,9 +354,8 @@ def _fullest(
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
     found = []
-    pp = 1 if mesh is None else mesh.pp
-    whole = stages_of(undivided, pp)
-    for (number, own), (_, all_of_it) in zip(stages_of(subject, pp), whole, strict=True):
+    whole = ranks.stages(undivided, mesh)
+    for (number, own), (_, all_of_it) in zip(ranks.stages(subject, mesh), whole, strict=True):
         shards = None if mesh is None or mesh.fsdp == 1 else _shards(all_of_it, mesh, dtype)
         facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards, undivided)
         found.append((own, facts | ranks.stage_facts(mesh, number)))
@@ -404,7 +401,7 @@ def _fit(
     room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
 
     def cache(context: int, batch: int) -> int:
-        at = rank_tokens(mesh, replace(work, context=context, batch=batch)).axes()
+        at = ranks.cached_tokens(None, mesh, replace(work, context=context, batch=batch)).axes()
         return int(cache_bytes(subject.ledger, at, cached))
 
     def most(context: int) -> int:
@@ -457,19 +454,21 @@ def _instead(
 ) -> str:
     """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
     a narrower dtype. Empty where neither does."""
+    from tfacct.reports.budget import layout
     from tfacct.timing.placement import head_divisors
 
     def fits(stored: str | None, budget: Budget, on: Mesh | None) -> bool:
         try:
-            (whole,), (one,), _ = shard_models([subject], on, stored)
+            (whole,), (one,), _ = ranks.sharded([subject], on, stored)
             return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
         except TfacctError:
             return False
 
     ways = []
-    if fit.device is not None and mesh == mesh_of(tp=fit.count):
+    if fit.device is not None and mesh == layout(fit, None, 1):
         counts = (n for n in head_divisors(subject) if n > fit.count and fit.device.links.known(n))
-        count = next((n for n in counts if fits(dtype, replace(fit, count=n), mesh_of(tp=n))), None)
+        more = (replace(fit, count=n) for n in counts)
+        count = next((one.count for one in more if fits(dtype, one, layout(one, None, 1))), None)
         ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
     narrow = next((name for name in NARROWER if fits(name, fit, mesh)), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]

@@ -11,9 +11,11 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
+    from tfacct.loading.left_out import LeftOut
     from tfacct.output.chart import Chart
     from tfacct.parallel.mesh import Mesh
     from tfacct.reports.budget import Budget
@@ -68,6 +70,37 @@ def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
     """The picture of one rank, whose title says so."""
     return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
+
+
+def sharded(
+    models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None = None, *, weights: bool = True
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+    """The models that a mesh fits, the same as one rank of all stages together has them, and the others; with
+    `weights`, stored in `dtype`. Raises TfacctError where there is none."""
+    if mesh is None:
+        return models, models, []
+    from tfacct.parallel.shard_model import shard_for_flops, shard_models
+
+    return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh)
+
+
+def stages(model: LoadedModel, mesh: Mesh | None) -> list[tuple[int, LoadedModel]]:
+    """The model as the ranks of each pipeline stage have it, with the stage's number."""
+    if mesh is None or mesh.pp == 1:
+        return [(1, model)]
+    from tfacct.parallel.shard_model import stages_of
+
+    return stages_of(model, mesh.pp)
+
+
+def cached_tokens(model: LoadedModel | None, mesh: Mesh | None, work: Workload) -> Workload:
+    """The part of a workload whose tokens one rank caches. Raises TfacctError for a `model` that ranks cannot share
+    so."""
+    if mesh is None or mesh.cp == 1:
+        return work
+    from tfacct.parallel import rank_flops
+
+    return rank_flops.rank_tokens(mesh, work) if model is None else rank_flops.cached_tokens(model, mesh, work)
 
 
 def of_one(mesh: Mesh | None, word: str = "of") -> str:
