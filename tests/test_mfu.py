@@ -150,6 +150,13 @@ def reported(
     return mfu.mfu(presets.load(model), Request(ctx, batch=batch), on, **asked)
 
 
+def test_report_of_a_step_that_cannot_fit() -> None:
+    """70.55 B parameters in bf16 with AdamW's state are 6 · 70.55e9 / 8 bytes of each device, 49.3 GiB, and more."""
+    said = reported("llama-3.1-70b", tokens_per_second=4_000).said
+    assert said[0].startswith("A full step under FSDP needs 152 GiB of 77.3 GiB on each device")
+    assert not any("A full step" in note for note in reported(tokens_per_second=60_000).said)
+
+
 def test_report_of_what_cannot_be() -> None:
     fast = reported(tokens_per_second=600_000)
     assert fast.answer.endswith(
@@ -161,6 +168,7 @@ def test_report_of_what_cannot_be() -> None:
     refused = {
         "give tokens_per_second or step_time": {},
         "step_time must be a number above 0": {"step_time": 0},
+        "on 24GB is memory alone": {"on": "24GB", "tokens_per_second": 1},
         "v100-sxm-32gb has no bf16 units": {"on": "v100-sxm-32gb", "tokens_per_second": 1},
         "gpt2: context 8,192 is past the 1,024 positions": {"model": "gpt2", "tokens_per_second": 1},
     }

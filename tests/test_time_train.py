@@ -288,3 +288,37 @@ def test_tokens_of_a_run_are_read_as_cards_say_them(run, asked: str, days: float
 def test_tokens_of_a_run_that_are_no_number_are_refused(run) -> None:
     said = run("time", "llama-3.1-8b", "--on", "h100-sxm", "--train", "--tokens-total", "manyT")
     assert said.err == "error: --tokens-total must be a number of tokens, not 'manyT'\nhint: for example 15T or 300B\n"
+
+
+def test_a_step_at_a_stated_utilization_by_hand() -> None:
+    """8,192 tokens of 57,912,852,480 FLOPs each (test_mfu.py) at half of 989.4 TFLOP/s take 0.95901 s."""
+    report = at_mfu("llama-3.1-8b", 0.5, tokens_total=10**12, accumulate=3)
+    (facts,) = report.models
+    seconds = 3 * 8_192 * 57_912_852_480 / (0.5 * 989.4e12)
+    assert facts["value_seconds"] == pytest.approx(seconds, rel=1e-12)
+    assert facts["mfu"] == pytest.approx(0.5, rel=1e-12)
+    assert facts["days"] == pytest.approx(1e12 * 57_912_852_480 / (8 * 0.5 * 989.4e12) / 86_400, rel=1e-12)
+    assert facts["assumptions"] == {"mfu": 0.5}
+    assert facts["interval_80_seconds"] is facts["validation"] is facts["constant_utilization_seconds"] is None
+    assert "50.0% MFU is your assumption, not an estimate." in report.said
+
+
+def test_a_stated_utilization_needs_no_measured_step() -> None:
+    """Experts, and devices that no step was measured on; but the step must fit."""
+    assert at_mfu("mixtral-8x7b", 0.4, "32xh100").models[0]["value_seconds"] > 0
+    assert at_mfu("llama-3.2-1b", 0.4, "mi300x").models[0]["value_seconds"] > 0
+    too_large = at_mfu("llama-3.1-70b", 0.4)
+    assert too_large.answer.startswith("Does not fit: needs at least 152 GiB of 77.3 GiB on each device")
+    assert too_large.models[0]["value_seconds"] is None
+    for share in (0, 1.5, 40):
+        with pytest.raises(TfacctError, match=r"^mfu must be a number above 0 and at most 1"):
+            at_mfu("llama-3.1-8b", share)
+
+
+def at_mfu(model: str, mfu: float, on: str = "8xh100", **how: Any) -> Any:
+    from tfacct.ledger.workload import Request
+    from tfacct.loading import presets
+    from tfacct.reports.time import time_train
+    from tfacct.timing.placement import Deployment
+
+    return time_train(presets.load(model), Request(ctx=8192), Deployment(on), StepOptions(mfu=mfu, **how))

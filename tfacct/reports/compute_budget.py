@@ -171,8 +171,7 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     check_positive("mfu", share, most=1)
     if price is not None:
         check_positive("price", price)
-    words = device.name if count == 1 else f"{count:,} × {device.name}"
-    return Trainer(words, count, count * peak_of(device, dtype)[1] * share, share, price)
+    return Trainer(device.several(count), count, count * peak_of(device, dtype)[1] * share, share, price)
 
 
 def _family(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -10,14 +11,22 @@ from tfacct.accounts.metrics import Point
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
+from tfacct.timing.step_estimate import StepOptions, memory
 from tfacct.timing.utilization import CONVENTIONS, above_peak, check_positive, flops_per_token, peak_of, utilization
 
 NOTES = (
+    NoteRow(
+        "memory",
+        1,
+        lambda run: run["memory"],
+        "A full step under FSDP needs {least} of {usable} on each device: adapters and offload need less.",
+    ),
     NoteRow(
         "convention",
         2,
@@ -55,7 +64,6 @@ def mfu(
     full = lines[0]
     each = " on each device" if count > 1 else ""
     said = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
-    where = device.name if count == 1 else f"{count:,} × {device.name}"
     step = "training" if train else "forward passes"
     return compose.report(
         "mfu",
@@ -74,11 +82,14 @@ def mfu(
                 "lines": lines,
             }
         ],
-        title=f"{compose.name_of(model)}: {step} on {where} at {units.three(speed)} tokens/s, {units_of},"
-        f" context {work.context:,}",
+        title=f"{compose.name_of(model)}: {step} on {device.several(count)} at {units.three(speed)} tokens/s,"
+        f" {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
-        notes=lambda _: notes(NOTES, {"missing": missing}),
+        notes=lambda _: notes(
+            NOTES,
+            {"missing": missing, "memory": train and _short(model, work, of_device(count, device, training=True))},
+        ),
         requests=[request],
     )
 
@@ -93,6 +104,13 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
         return float(tokens_per_second)
     check_positive("step_time", step_time)
     return tokens / (step_time or 1)
+
+
+def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, str]:
+    """Memory of a step with one sequence on each device, in words; nothing where it may fit."""
+    found = memory(model, replace(work, batch=1), limit.count, limit.usable, StepOptions())
+    words = {"least": units.binary(found.least), "usable": units.binary(found.usable)}
+    return words if found.fits is False else {}
 
 
 def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterator[dict[str, Any]]:

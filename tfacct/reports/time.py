@@ -16,7 +16,7 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
-from tfacct.output.report import PLAIN, Cell, Column, Report, Row, Table
+from tfacct.output.report import PLAIN, Amount, Cell, Column, Report, Row, Table
 from tfacct.reports import compose, counting
 from tfacct.reports.estimates import (
     CONVENTION,
@@ -64,6 +64,7 @@ LEAST = (
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
 MEGATRON_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
+STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
 SWEPT_CONVENTION = "an estimate: seconds read off a sweep of this machine, for the reference model, line by line"
 
 
@@ -265,7 +266,11 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         [_train_facts(one)],
         title=f"{compose.name_of(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
-        convention=MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION,
+        convention=STATED_CONVENTION
+        if how.mfu is not None
+        else MEGATRON_CONVENTION
+        if one.megatron
+        else TRAIN_CONVENTION,
         answer=_train_answer(one),
         notes=lambda _: _train_notes(one),
         requests=[request],
@@ -307,14 +312,16 @@ def _train_facts(one: StepEstimate) -> dict[str, Any]:
         "usable_bytes": one.memory.usable,
         "value_seconds": one.parts.seconds if fits else None,
         "interval_80_seconds": None if ends is None else list(ends),
-        "constant_utilization_seconds": one.usual if fits else None,
+        "constant_utilization_seconds": one.usual if fits and one.how.mfu is None else None,
         "parts_seconds": one.parts._asdict() if fits else None,
         "tokens_per_second_each": one.rate if fits else None,
         "mfu": one.mfu("full") if fits else None,
         "mfu_palm": one.mfu("palm") if fits else None,
         "days": one.days if fits else None,
         "validation": measured,
-        "assumptions": assumptions(TRAINING, *([MEGATRON] if one.megatron else [])),
+        "assumptions": assumptions(TRAINING, *([MEGATRON] if one.megatron else []))
+        if one.how.mfu is None
+        else {"mfu": one.how.mfu},
         "calibration": None,
     }
 
@@ -323,6 +330,8 @@ def _train_table(one: StepEstimate) -> Table:
     """Seconds by what they go to, or the memory that is missing."""
     if one.memory.fits is False:
         return _missing_memory(one)
+    if one.how.mfu is not None:
+        return _stated_table(one, one.how.mfu)
     whole = one.parts.seconds
     rows: list[Row] = [
         {"what": NAMES[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
@@ -341,6 +350,20 @@ def _train_table(one: StepEstimate) -> Table:
         Column("share", "share", "share"),
     )
     return columns, (tuple(rows),), tuple(totals)
+
+
+def _stated_table(one: StepEstimate, mfu: float) -> Table:
+    """The FLOPs of a step on each device, at a stated share of its peak."""
+    speed = Fraction(one.device.peak["bf16"]) * Fraction(mfu)
+    flops = Fraction(one.parts.seconds) * speed
+    tokens = Fraction(one.trained.tokens, one.how.mesh.ranks)
+    rows: list[Row] = [
+        {"what": "FLOPs per token", "value": Amount(flops / tokens, "flops")},
+        {"what": "tokens of a step", "value": Amount(tokens, "count")},
+        {"what": f"FLOP/s at {units.percent(mfu)} of the bf16 peak", "value": Amount(speed, "flops")},
+    ]
+    totals: list[Row] = [{"what": "step", "value": f"≈ {units.seconds(one.parts.seconds)}"}]
+    return (Column("what", "on each device"), Column("value", "", "amount")), (tuple(rows),), tuple(totals)
 
 
 def _missing_memory(one: StepEstimate) -> Table:
@@ -384,6 +407,9 @@ def _train_notes(one: StepEstimate) -> list[str]:
     """What it was measured against, and what is not included."""
     if one.memory.fits is False:
         return [LEAST[one.how.accumulate > 1]]
+    if one.how.mfu is not None:
+        again = " It counts no recomputation." if one.how.again else ""
+        return [_room_note(one), f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{again}"]
     steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
     palm = one.mfu("palm")
     both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"

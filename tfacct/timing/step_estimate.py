@@ -23,7 +23,7 @@ from tfacct.timing.fsdp_time import Parts, Trained
 from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import Again, MegatronLayout, MegatronParts
 from tfacct.timing.placement import check_heads
-from tfacct.timing.utilization import Convention, flops_per_token, utilization
+from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, unmeasured
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
@@ -41,13 +41,14 @@ MOST_DOUBLINGS = 8
 @record
 class StepOptions:
     """How a step is run: micro-batches before an update, recomputation, and the layout. `tokens_total`: tokens of the
-    whole training."""
+    whole training. `mfu`: the utilization that the user states, in place of an estimate."""
 
     accumulate: int = 1
     recompute: bool = False
     tokens_total: int | None = None
     recompute_attention: bool = False
     mesh: MegatronLayout = MegatronLayout()
+    mfu: float | None = None
 
     @property
     def again(self) -> Again:
@@ -71,6 +72,32 @@ def estimated(
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
+
+
+class Stated(NamedTuple):
+    """Seconds of a step at a stated utilization."""
+
+    step: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return self.step
+
+
+def at_mfu(
+    model: LoadedModel, work: Workload, count: int, device: devices.Device, name: str, how: StepOptions
+) -> tuple[Trained, Stated]:
+    """A step on `count` devices at the share `how.mfu` of the bf16 peak, by all its FLOPs without recomputation. Raises
+    TfacctError."""
+    check_positive("mfu", how.mfu, most=1)
+    check_size(option("accumulate"), how.accumulate)
+    _check_how(how)
+    if how.mesh.ranks > 1:
+        _check_mesh(model, count, device, name, how)
+    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
+    each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
+    return trained, Stated(float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
 
 
 class Memory(NamedTuple):
@@ -156,7 +183,7 @@ class StepEstimate:
     device: devices.Device
     trained: Trained
     dtype: str
-    parts: Parts | MegatronParts
+    parts: Parts | MegatronParts | Stated
     how: StepOptions
     memory: Memory
 
@@ -189,7 +216,9 @@ class StepEstimate:
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80 % of such steps lie; None where nothing alike was measured."""
         error = self.validation
-        if unmeasured_step(self.device, self.link) or (self.megatron and self.device.id not in error.on):
+        if self.how.mfu is not None or unmeasured_step(self.device, self.link):
+            return None
+        if self.megatron and self.device.id not in error.on:
             return None
         alike = measured_alike(self.model, self.megatron)
         low, high = (error.low, error.high) if alike else (NEWER_LOW, NEWER_HIGH)
@@ -237,7 +266,8 @@ def measured_alike(model: LoadedModel, megatron: bool) -> bool:
 def step_estimate(model: LoadedModel, work: Workload, where: MemoryLimit, name: str, how: StepOptions) -> StepEstimate:
     """A step on devices with matrix products in the dtype `name`. Raises TfacctError."""
     assert where.device is not None
-    trained, parts = estimated(model, work, where.count, where.device, name, how)
+    timed = estimated if how.mfu is None else at_mfu
+    trained, parts = timed(model, work, where.count, where.device, name, how)
     room = memory(model, work, where.count, where.usable, how, fp8=trained.fp8)
     return StepEstimate(model, work, where.device, trained, name, parts, how, room)
 
