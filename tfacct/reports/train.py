@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.metrics import Point
 from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
@@ -20,12 +21,14 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
-from tfacct.parallel.mesh import facts
-from tfacct.parallel.pipeline import waits_facts
+from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick, notes, unwatched
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import facts as mesh_facts
+from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import cells, compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
+from tfacct.timing.utilization import flops_per_token, utilization
 from tfacct.training import offload, states
 from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
@@ -36,18 +39,36 @@ from tfacct.training.loss import CHUNKS
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.optimizers import optimizer
 from tfacct.training.parameters import stored
+from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import optimizer_memory
 from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
 
 if TYPE_CHECKING:
-    from tfacct.reports.budget import Budget
+    from tfacct.loading.devices import Device
+    from tfacct.loading.where import MemoryLimit
 
 By = Literal["phase", "tensor", "part"]
-MOST_NOTES = 3
-"""Notes under the table; `--verbose` prints the others."""
-RESERVED = "An allocator reserves more: torchtitan's published peaks are 17–24 % higher (4 runs)."
+
+
+@record
+class Step:
+    """One model's training step. `facts`: as in the JSON. `limit`: the memory of a device, if one was named."""
+
+    memory: TrainingMemory
+    facts: dict[str, Any]
+    limit: MemoryLimit | None
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the model is trained."""
+        return self.memory.recipe
+
+    @property
+    def fits(self) -> dict[str, Any] | None:
+        """What fits the limit, as in the JSON."""
+        return self.facts["fit"]  # type: ignore[no-any-return]
 
 
 @in_devices
@@ -56,7 +77,7 @@ def train(
     request: Request,
     recipe: Recipe,
     *,
-    fit: Budget | None = None,
+    fit: MemoryLimit | None = None,
     by: By = "phase",
 ) -> Report:
     """Memory of a training step, as the transformers class runs it. `fit`: the memory of a device. Raises
@@ -73,41 +94,38 @@ def train(
     one = every[0] if len(every) == 1 else None
     if one is None and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
-    fits = None if one is None or fit is None else budgeted(one, fit)
-    if one is None:
-        table = several(every, fit)
-    else:
-        table = levers(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](one)
-    facts = [_facts(each, fits) for each in every]
-    notes = [_notes(each, found) for each, found in zip(every, facts, strict=True)]
+    fits = None if one is None or fit is None else what_fits(one, fit)
+    steps = [Step(each, _facts(each, fits), fit) for each in every]
     what = "Training steps" if one is None else f"{compose.name_of(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
 
-    def shown(at: slice) -> tuple[list[str], list[str]]:
-        """Notes of some models, and those that only `--verbose` prints."""
-        if len(every[at]) > 1:
-            estimated = not all(each.exact for each in every[at])
-            return [*([ESTIMATED] if estimated else []), *(fit.notes if fit else ())], [NOT_INCLUDED]
-        (own,), (one,) = notes[at], every[at]
-        ranked = [text for _, text in sorted(own, key=lambda note: note[0])]
-        brief, others = ranked[: MOST_NOTES - 1], ranked[MOST_NOTES - 1 :]
-        last = accuracy(one.model, one.recipe, one.bound)
-        return [*brief, *((*fit.notes, RESERVED) if fit else ()), last], [*others, NOT_INCLUDED]
+    def notes_of(at: slice) -> list[Note]:
+        if len(steps[at]) > 1:
+            return notes(NOTES_OF_SEVERAL, steps)
+        return notes(NOTES, steps[at][0])
 
-    return compose.report(
+    if one is None:
+        table = table_of_models(steps)
+    else:
+        table = change_table(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](steps[0])
+    report = compose.report(
         "train",
         models,
         table,
-        facts,
+        [each.facts for each in steps],
         title=f"{what} in {states.precision(recipe)}, {compose.workload_words(models, request)}, {recipe.description}",
-        answer=f"{_answer(every, fits, fit)}{_check(one, fit)}",
+        answer=_answer(steps[0]) if one is not None else _answer_for_several(steps),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
-        notes=lambda at: shown(at)[0],
-        details=lambda at: [*shown(at)[1], f"Counted: {recipe.counted}."],
+        notes=notes_of,
+        counted=recipe.counted,
         requests=[request],
         left_out=[*left_out, *of_other_sizes],
         headline="peak_bytes",
     )
+    if one is None or table != phase_table(steps[0]):
+        return report
+    columns, rows, totals = whole_phase_table(one)
+    return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
 
 
 def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
@@ -140,71 +158,83 @@ def _of_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedMo
 
 # The answer.
 
-
-def _answer(every: Sequence[TrainingMemory], fits: dict[str, Any] | None, fit: Budget | None) -> str:
-    if len(every) > 1:
-        if fit is not None:
-            fitting = sum(fits_in(each, fit) for each in every)
-            where = fitting_words(fit, every[0].recipe.mesh)
-            return f"{fitting:,} of {len(every):,} models fit {where} at the context shown."
-        ends = (side(every, key=lambda each: each.peak.total) for side in (min, max))
-        small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
-        return f"Needs from {small} to {large} at the peak."
-    (one,) = every
-    needs = f"needs {_bytes(one)} at its peak ({one.peak.name})"
-    if fits is None or fit is None:
-        return f"N{needs[1:]}."
-    where, at_most, past = fitting_words(fit, one.recipe.mesh), _at_most(one, fits), fits["past_positions"]
-    if past is not None:
-        return f"Cannot run: {past}. {where[0].upper()}{where[1:]}, {at_most}."
-    if one.peak.total <= fit.usable:
-        return f"Fits {where}: {needs}; {at_most}{_or_sequences(one, fits)}."
-    weights = int(one.peak.weights)
-    alone = f": the weights alone are {units.binary(weights)}" if weights > fit.usable else ""
-    return f"{'Does' if one.least > fit.usable else 'May'} not fit {where}: {needs}; {at_most}{alone}."
+LABELS = {FORWARD_END: "end of forward", LOSS: "loss"}
+"""Names of phases in tables, where they differ from those in the JSON."""
 
 
-def _check(one: TrainingMemory | None, fit: Budget | None) -> str:
-    """What to do if the error bound decides whether a step fits."""
-    if one is None or fit is None or not decides(one.bound, int(one.peak.total), fit.usable):
-        return ""
+def _answer_for_several(steps: Sequence[Step]) -> str:
+    limit = steps[0].limit
+    if limit is not None:
+        fitting = sum(fits_in(each.memory, limit) for each in steps)
+        return f"{fitting:,} of {len(steps):,} models fit {_where(steps[0])} at the context shown."
+    ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
+    small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
+    return f"Needs from {small} to {large} at the peak."
+
+
+def _answer(step: Step) -> str:
+    """Whether the step fits, its peak, and the phase of the peak."""
+    one, limit, fits = step.memory, step.limit, step.fits
+    phase = f"in {'' if one.peak.layer is not None else 'the '}{LABELS.get(one.peak.name, one.peak.name)}"
+    phase = f"at the {LABELS[FORWARD_END]}" if one.peak.name == FORWARD_END else phase
+    if limit is None or fits is None:
+        return f"Needs {_peak(one)} at its peak, {phase}."
+    where = _where(step)
+    if fits["past_positions"] is not None:
+        return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
+    of = _peak(one) if limit.device is None else _peak(one, limit.usable)
+    if one.peak.total <= limit.usable:
+        said = f"Fits {where}: peak {of}, {phase}."
+    else:
+        weights = int(one.peak.weights)
+        alone = f"; the weights alone are {units.binary(weights)}" if weights > limit.usable else ""
+        said = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: the peak is {of}{alone}."
+    if not decides(one.bound, int(one.peak.total), limit.usable):
+        return said
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
-    return f" The budget is within the error bound{how}."
+    return f"{said} The limit is within the error bound{how}."
 
 
-def _bytes(one: TrainingMemory) -> str:
-    """The peak: a range where the optimizer's order decides, `≈` where it is not equal to the class to the byte."""
-    if one.least != one.peak.total:
-        return f"from {units.binary(one.least)} to {units.binary(one.peak.total)}"
-    return f"{_estimate(one)}{units.binary(one.peak.total)}"
+def _where(step: Step) -> str:
+    """The devices with their full name, and the layout: `on 8 × H100 SXM5 80GB (fsdp=8)`."""
+    assert step.limit is not None
+    words, device = fitting_words(step.limit, step.recipe.mesh), step.limit.device
+    return words if device is None else words.replace(device.id, device.name, 1)
+
+
+def _peak(one: TrainingMemory, usable: int | None = None) -> str:
+    """The peak, of so many usable bytes: a range where the optimizer's order decides, `≈` where it can be off."""
+    ends = dict.fromkeys((int(one.least), int(one.peak.total)))
+    sign = "" if len(ends) > 1 else _estimate(one)
+    if usable is None:
+        return f"{sign}{' to '.join(map(units.binary, ends))}"
+    unit = units.binary_unit(usable)
+    shown = " to ".join(units.in_binary_unit(end, unit) for end in ends)
+    return f"{sign}{shown} of {units.in_binary_unit(usable, unit)} {unit}"
 
 
 def _estimate(one: TrainingMemory) -> str:
     return "" if one.exact else "≈ "
 
 
-def _at_most(one: TrainingMemory, fits: dict[str, Any]) -> str:
-    """The longest context that fits, or the most images."""
+def _most(step: Step) -> str:
+    """The longest context and the most sequences that fit, or the most images."""
+    one, fits = step.memory, step.fits
+    assert fits is not None
+    longest, batch = fits["largest_context"], fits["largest_batch"]
     if reads_images(one.model):
-        most = fits["largest_batch"]
-        if most in (None, 1):
-            return "not even one image fits" if most is None else "one image fits"
-        return f"{most:,} images fit at a time"
-    longest = fits["largest_context"]
-    most = "not even one token fits" if longest is None else f"{longest:,} tokens fit"
-    if longest is not None and longest == one.model.position_limit:
-        most = f"{longest:,} tokens, the end of its position embedding, fit"
-    return f"{most} at batch {one.work.batch:,}"
-
-
-def _or_sequences(one: TrainingMemory, fits: dict[str, Any]) -> str:
-    """The most sequences of the context that fit."""
-    if reads_images(one.model):
-        return ""
-    largest = fits["largest_batch"]
-    if largest is None:  # a pipeline has as many in flight in any batch
-        return ", or any number of sequences"
-    return f", or {largest:,} sequence{'' if largest == 1 else 's'}"
+        if batch in (None, 1):
+            return "not even one image fits" if batch is None else "one image fits"
+        return f"{batch:,} images fit at a time"
+    if longest is None:
+        return f"not even one token fits at batch {one.work.batch:,}"
+    limit = ", the end of its position embedding," if longest == one.model.position_limit else ""
+    most = f"{longest:,} tokens{limit} fit at batch {one.work.batch:,}"
+    if fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]:
+        return most
+    if batch is None:  # a pipeline has as many in flight in any batch
+        return f"{most}, or any number of sequences"
+    return f"{most}, or {batch:,} sequence{'' if batch == 1 else 's'}"
 
 
 # Facts, as in the JSON.
@@ -256,8 +286,6 @@ def _stage_facts(one: TrainingMemory) -> dict[str, Any]:
     mesh, stage = one.recipe.mesh, one.step.stage
     if mesh is None or stage is None:
         return {}
-    from tfacct.parallel.pipeline import microbatches
-
     times = microbatches(mesh, one.work.axes(), train=True)
     return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
 
@@ -276,7 +304,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
         state = optimizer_memory(recipe, tensors, each.bits // 8).state
     return {
-        "mesh": facts(mesh),
+        "mesh": mesh_facts(mesh),
         "sent_bytes": sent_bytes(one.model, one.work, recipe),
         **_stage_facts(one),
         "whole": {
@@ -382,34 +410,51 @@ def by_part(saved: Sequence[dict[str, Any]]) -> dict[str, int]:
 
 # Tables.
 
-DROPPED = {"weights": 3, "optimizer_state": 2, "gradients": 1, "saved": 1, "temporary": 1, "total": 0}
-"""Columns of phases, and when they leave a narrow table: first those that are the same in nearly all phases."""
 
-
-def phase_table(one: TrainingMemory) -> Table:
-    """The phases of one step, the peak marked."""
-    unit = units.binary_unit(int(one.peak.total))
-    columns = (
-        Column("phase", f"{unit} in each phase"),
+def _phase_columns(first: str, labels: Mapping[str, str], unit: str) -> tuple[Column, ...]:
+    return (
+        Column("phase", first),
         *(
-            Column(key, key.removesuffix("_state"), "bytes", drop, empty="–", unit=unit)
-            for key, drop in DROPPED.items()
+            Column(key, labels.get(key, key), "bytes", drop, empty="–", unit=unit)
+            for key, drop in {"weights": 0, "optimizer_state": 2, "gradients": 1}.items()
         ),
-        Column("peak", "", drop=6),
+        *(Column(key, labels.get(key, key), "bytes", empty="–", unit=unit) for key in ("saved", "temporary", "total")),
     )
-    rows: tuple[Row, ...] = tuple(
-        {
-            "phase": each.name,
-            **{key: getattr(each, key) or None for key in DROPPED},
-            "temporary": each.temporary + each.gathered or None,
-            "peak": "peak" if each is one.peak else None,
-        }
+
+
+def _phase_row(phase: Phase) -> dict[str, Any]:
+    parts = ("weights", "optimizer_state", "gradients", "saved", "total")
+    temporary = phase.temporary + phase.gathered or None
+    return {"phase": phase.name, **{key: getattr(phase, key) or None for key in parts}, "temporary": temporary}
+
+
+def whole_phase_table(one: TrainingMemory) -> Table:
+    """All phases that can be the peak, for programs."""
+    columns = (*_phase_columns("phase", {}, ""), Column("peak", ""))
+    rows = tuple({**_phase_row(each), "peak": "peak" if each is one.peak else None} for each in one.phases)
+    return columns, (rows,), ()
+
+
+def phase_table(step: Step) -> Table:
+    """The peak, the ends of the forward pass, of the layers and of the step."""
+    one = step.memory
+    unit, layers = units.binary_unit(int(one.peak.total)), [each for each in one.phases if each.layer is not None]
+    shown = [one.peak, *layers[:1], *layers[-1:], *(each for each in one.phases if each.name in (FORWARD_END, LOSS))]
+    rows = tuple(
+        {**_phase_row(each), "phase": LABELS.get(each.name, each.name)}
         for each in one.phases
+        if each in shown or each is one.phases[-1]
     )
-    return columns, (rows,), ({"phase": "peak", **dict.fromkeys(DROPPED, ""), "total": one.peak.total},)
+    each = "in each phase" if one.recipe.mesh is None else f"on each {'rank' if _device(step) is None else 'GPU'}"
+    short = {"optimizer_state": "optimizer", "saved": "activations", "temporary": "temp."}
+    return _phase_columns(f"{unit} {each}", short, unit), (rows,), ()
 
 
-def tensor_table(one: TrainingMemory) -> Table:
+def _device(step: Step) -> Device | None:
+    return None if step.limit is None else step.limit.device
+
+
+def tensor_table(step: Step) -> Table:
     """Every saved tensor."""
     columns = (
         Column("path", "tensor"),
@@ -420,7 +465,7 @@ def tensor_table(one: TrainingMemory) -> Table:
         Column("share", "share", "share"),
         Column("saved_for", "saved for", drop=4),
     )
-    saved = saved_tensors(one)
+    saved = step.facts["saved"]
     whole = sum(line["bytes"] for line in saved)
     rows: list[Row] = [
         {
@@ -435,7 +480,7 @@ def tensor_table(one: TrainingMemory) -> Table:
     return columns, (tuple(rows),), ({"path": "saved", "bytes": whole, "share": Fraction(1)},)
 
 
-def part_table(one: TrainingMemory) -> Table:
+def part_table(step: Step) -> Table:
     """Saved bytes by part of the model."""
     columns = (
         Column("part", "part"),
@@ -443,7 +488,7 @@ def part_table(one: TrainingMemory) -> Table:
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    parts = by_part(saved_tensors(one))
+    parts = by_part(step.facts["saved"])
     whole = sum(parts.values())
     rows = tuple(cells.with_share({"part": part, "bytes": size}, size, whole) for part, size in parts.items())
     return columns, (rows,), ({"part": "saved", "bytes": whole, "share": Fraction(1)},)
@@ -452,44 +497,41 @@ def part_table(one: TrainingMemory) -> Table:
 TABLES = {"phase": phase_table, "tensor": tensor_table, "part": part_table}
 
 
-def several(every: Sequence[TrainingMemory], fit: Budget | None) -> Table:
+def table_of_models(steps: Sequence[Step]) -> Table:
     """One row for each model: its peak, and the phase."""
-    estimated = not all(each.exact for each in every)
+    estimated = not all(each.memory.exact for each in steps)
     columns = (
         Column("model", "model"),
         Column("context", "context", "count", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=2),
         Column("optimizer_bytes", "optimizer state", "bytes", drop=4),
-        Column("saved_bytes", "saved", "bytes", drop=1),
+        Column("saved_bytes", "activations", "bytes", drop=1),
         *((Column("estimated", ""),) if estimated else ()),
         Column("peak_bytes", "peak", "bytes"),
         Column("peak_phase", "peak phase", drop=5),
-        *((Column("fits", ""),) if fit is not None else ()),
+        *((Column("fits", ""),) if steps[0].limit is not None else ()),
     )
     rows: list[Row] = [
         {
-            "model": compose.name_of(each.model),
-            "context": each.work.context,
-            "weights_bytes": each.peak.weights,
-            "optimizer_bytes": each.step.optimizer_state,
-            "saved_bytes": _saved_bytes(each),
-            "estimated": None if each.exact else "≈",
-            "peak_bytes": each.peak.total,
-            "peak_phase": each.peak.name,
-            "fits": "fits" if fit is not None and fits_in(each, fit) else None,
+            **{key: step.facts[key] for key in ("optimizer_bytes", "saved_bytes", "peak_bytes", "peak_phase")},
+            "model": compose.name_of(step.memory.model),
+            "context": step.memory.work.context,
+            "weights_bytes": step.memory.peak.weights,
+            "estimated": None if step.memory.exact else "≈",
+            "fits": "fits" if step.limit is not None and fits_in(step.memory, step.limit) else None,
         }
-        for each in every
+        for step in steps
     ]
     return columns, (tuple(rows),), ()
 
 
-# A budget: what fits, and the levers that make more of it fit.
+# What fits, and changes that lower the peak.
 
 HEAD = "lm_head"
 LONGEST = 2**30
 """Tokens or sequences beyond which nobody asks what fits."""
 LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
-LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
+CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
     ({"loss": "chunked"}, ""),
     ({"recompute": "attention"}, ""),
@@ -506,14 +548,16 @@ LEVERS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 """Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
 dtype of the step."""
+FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
+"""Single options that cost FLOPs and change nothing that is computed."""
 
 
-def fits_in(one: TrainingMemory, budget: Budget) -> bool:
+def fits_in(one: TrainingMemory, budget: MemoryLimit) -> bool:
     """True if the step can run, and its peak fits."""
     return one.model.past_positions(one.work) is None and bool(one.peak.total <= budget.usable)
 
 
-def budgeted(one: TrainingMemory, given: Budget) -> dict[str, Any]:
+def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
     least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
@@ -536,8 +580,8 @@ def budgeted(one: TrainingMemory, given: Budget) -> dict[str, Any]:
     batch: int | None = 0 if past is not None else most_sequences(one.recipe)
     if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
         batch = None  # as many are in flight in any larger batch
-    changes = [] if one.peak.total <= budget else list(_changes(one, budget))
-    for change in changes:
+    lower = [] if one.peak.total <= budget else list(changes(one, budget))
+    for change in lower:
         recipe = change.pop("recipe")
         change["largest_context"] = longest(recipe)
         if reads_images(one.model):
@@ -549,12 +593,14 @@ def budgeted(one: TrainingMemory, given: Budget) -> dict[str, Any]:
         "context_limit": one.model.position_limit,
         "largest_context": longest(one.recipe),
         "largest_batch": batch or None,
-        "changes": changes,
+        "changes": lower,
     }
 
 
-def _changes(one: TrainingMemory, budget: int) -> Iterator[dict[str, Any]]:
-    """Levers that lower the peak: the new peak, the bytes freed, and what they cost."""
+def changes(
+    one: TrainingMemory, budget: int | None, tried: Sequence[tuple[dict[str, Any], str]] = CHANGES
+) -> Iterator[dict[str, Any]]:
+    """Changes that lower the peak: the new peak, the bytes freed, and what they cost."""
     ledger, at = one.model.ledger, one.work.axes()
     step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
 
@@ -564,8 +610,9 @@ def _changes(one: TrainingMemory, budget: int) -> Iterator[dict[str, Any]]:
         attention = recipe.recompute == ATTENTION
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
 
-    seen, counted = [one.recipe], one.recipe.recompute in ("none", "full", ATTENTION)
-    for fields, cost in LEVERS:
+    # Of LoRA's step these FLOPs are not the whole: it makes no gradients of frozen weights.
+    seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
+    for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
         changed, adapts = replace(one.recipe, **fields), "lora" in fields
         if changed.weights_dtype == NF4 and changed.in_fp32:
@@ -585,12 +632,12 @@ def _changes(one: TrainingMemory, budget: int) -> Iterator[dict[str, Any]]:
             "freed_bytes": int(one.peak.total) - peak,
             "flops_ratio": 1 + more if counted and not adapts else None,
             "costs": ", ".join([*costs, *([cost] if cost else [])]),
-            "fits": peak <= budget,
+            "fits": budget is not None and peak <= budget,
             "recipe": changed,
         }
 
 
-def levers(fits: dict[str, Any]) -> Table:
+def change_table(fits: dict[str, Any]) -> Table:
     """What would make a step fit."""
     images = any("largest_batch" in change for change in fits["changes"])
     most = ("largest_batch", "most images") if images else ("largest_context", "longest context")
@@ -615,187 +662,304 @@ def levers(fits: dict[str, Any]) -> Table:
 
 # Notes.
 
-
-class Note(NamedTuple):
-    """A line under the table, printed if `when` is true of the step, or None. Rank 1 changes a decision, 2 is an
-    assumption, 3 is background. `text` is formatted with the facts."""
-
-    rank: int
-    when: Callable[[TrainingMemory], object] | None
-    text: str | Callable[[TrainingMemory, dict[str, Any]], str]
+RESERVED = "An allocator reserves more: torchtitan's published peaks are 17–24 % higher (4 runs)."
+RESERVES = Fraction(124, 100)
+"""What is reserved at most, over the peak, in those runs."""
+LEAST_GAIN = Fraction(1, 20)
+"""Share of the peak from which on a change is named that lowers it."""
 
 
-NOT_INCLUDED = "Not included: rounding in the allocator, workspaces of kernels, CUDA context, NCCL, torch.compile."
-ESTIMATED = "≈: within an error bound, which the answer for one model prints."
-
-
-def _notes(one: TrainingMemory, facts: dict[str, Any]) -> list[tuple[int, str]]:
-    """Notes that apply, with their ranks."""
-    found = []
-    for note in NOTES:
-        if note.when is None or note.when(one):
-            text = note.text if isinstance(note.text, str) else note.text(one, facts)
-            found += [(note.rank, text.format(**facts, chunks=CHUNKS))] if text else []
-    return found
-
-
-def _saved(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    """Saved bytes, and the three parts with most."""
-    parts = sorted(by_part(facts["saved"]).items(), key=lambda part: -part[1])
-    named = _sizes(dict(parts[:3]), int(facts["saved_bytes"]))
-    return f"Saved activations: {units.binary(facts['saved_bytes'])} ({named}{', …' if len(parts) > 3 else ''})."
-
-
-def _sizes(named: dict[str, int], largest: int) -> str:
+def _sizes(named: Mapping[str, int], largest: int) -> str:
     """Sizes with their names, in the unit of the largest."""
     unit = units.binary_unit(largest)
     return ", ".join(f"{name} {units.in_binary_unit(int(size), unit)}" for name, size in named.items())
 
 
-def _adapters(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    """How large the adapters are."""
-    own = facts["lora_adapters"]
-    words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
-    return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
+def _does_not_fit(step: Step) -> bool:
+    return step.limit is not None and step.memory.peak.total > step.limit.usable
 
 
-def _adapted(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    """Which layers have adapters, by their own names."""
-    modules = one.model.config.hf_module_paths()
-    layers = adapted_layers(one.model, lora_targets(one.recipe.lora or ""))
-    named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
-    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(one.model) else ""
-    return f"Adapters are on {named}{experts}."
+def _typed(change: Mapping[str, Any]) -> str:
+    """A change as it is typed: `--qlora --recompute full`."""
+    fields = dict(change["set"])
+    qlora = fields.get("weights_dtype") == NF4 and fields.pop("weights_dtype") and fields.pop("lora")
+    first = [option("qlora", True)] if qlora else []
+    return " ".join([*first, *(option(name, value) for name, value in fields.items())])
 
 
-def _lora_saves_more(one: TrainingMemory, facts: dict[str, Any]) -> str:
+def _change_that_fits(step: Step) -> str | None:
+    """The cheapest change with which the step fits, or else the one with the lowest peak."""
+    found = step.fits["changes"] if step.fits is not None and _does_not_fit(step) else []
+    if not found:
+        return None
+    cheapest = next((change for change in found if change["fits"]), None)
+    if cheapest is not None:
+        return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
+    lowest = min(found, key=lambda change: int(change["peak_bytes"]))
+    return f"No change listed fits; {_typed(lowest)} has the lowest peak, {units.binary(lowest['peak_bytes'])}."
+
+
+def _lever(step: Step) -> str | None:
+    """The change that lowers the peak most and costs FLOPs alone."""
+    one = step.memory
+    if _does_not_fit(step):
+        return None
+    found = min(changes(one, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
+    if found is None or found["freed_bytes"] < LEAST_GAIN * int(one.peak.total):
+        return None
+    price = f" for {found['costs']}" if found["costs"] else ""
+    return f"{_typed(found)} lowers the peak to {units.binary(found['peak_bytes'])}{price}."
+
+
+def _time(step: Step) -> str | None:
+    """The estimated time of a step that fits a device, under FSDP as the law was fitted."""
+    recipe, model, device = step.recipe, step.memory.model, _device(step)
+    plain = Recipe(
+        recompute="full" if recipe.recompute == "full" else "none",
+        attention="sdpa",
+        gradient_accumulation=recipe.gradient_accumulation,
+        loss=recipe.loss,
+        mesh=recipe.mesh,
+    )
+    mesh = recipe.mesh or Mesh()
+    if device is None or recipe != plain or mesh.ranks != mesh.fsdp or step.fits is None or not step.fits["fits"]:
+        return None
+    from tfacct.reports.step_time import Trains, estimated
+
+    work, how = step.memory.work, Trains(recipe.gradient_accumulation, recipe.recompute == "full")
+    try:
+        trained, parts = estimated(model, work, mesh.fsdp, device, "bf16", how)
+    except TfacctError:
+        return None
+    rate = trained.tokens / parts.seconds
+    each = flops_per_token(Point(model.ledger, work, train=True))
+    share = units.percent(utilization(float(each), rate, device.peak["bf16"]))
+    return f"≈ {units.seconds(parts.seconds)} a step: {rate:,.0f} tokens/s per GPU, {share} MFU."
+
+
+def _lora_saves_more(step: Step) -> str | None:
     """LoRA next to full fine-tuning, if it saves more."""
-    weights = one.recipe.weights_dtype if one.recipe.autocast else None
-    full = replace(one.recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
+    one, recipe = step.memory, step.recipe
+    weights = recipe.weights_dtype if recipe.autocast else None
+    full = replace(recipe, lora=None, adapter_dtype=FP32, lora_dropout=0.0, weights_dtype=weights)
     try:
         saved = training_memory(one.model, one.work, full).step.saved_bytes()
     except TfacctError:
-        return ""
-    if facts["saved_bytes"] <= saved:
-        return ""
-    own, other = units.binary(facts["saved_bytes"]), units.binary(saved)
-    in_fp32 = one.recipe.adapter_dtype != one.recipe.dtype and not one.recipe.autocast
-    lever = f": try {option('adapter_dtype', one.recipe.dtype)}" if in_fp32 else ""
+        return None
+    if step.facts["saved_bytes"] <= saved:
+        return None
+    own, other = units.binary(step.facts["saved_bytes"]), units.binary(saved)
+    in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
+    lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
     return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
 
 
-def _prepared(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    """What peft's preparation of 4-bit weights adds."""
-    more = units.binary(2 * unpacked_elements(one.model))
-    also = "" if one.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
-    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
-
-
-def _packed(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    row = one.recipe.runs(one.work)
+def _packed(step: Step) -> str:
+    row = step.recipe.runs(step.memory.work)
     flash = f"flash attention needs no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
     return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
 
 
-def _precision(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+def _precision(step: Step) -> str:
     """Which dtypes weights, gradients and optimizer state have."""
-    recipe = one.recipe
+    recipe = step.recipe
     if recipe.autocast:
-        return "Weights, gradients and optimizer state are in fp32; autocast makes {dtype} copies."
+        return f"Weights, gradients and optimizer state are in fp32; autocast makes {recipe.dtype} copies."
     if recipe.weights_dtype == FP32 and recipe.shards_weights:
-        return "Weights, gradients and optimizer state are in fp32; gathered weights in {dtype}."
+        return f"Weights, gradients and optimizer state are in fp32; gathered weights in {recipe.dtype}."
     if recipe.master_weights is not None:
         return states.MASTER_WEIGHTS[recipe.fp32_gradients]
-    master = "" if recipe.in_fp32 else ": no fp32 master weights"
-    return f"Weights, gradients and optimizer state are in {{dtype}}{master}."
+    if recipe.in_fp32:
+        return "All in fp32."
+    master = option("master_weights", FP32)
+    return f"All in {recipe.dtype}; {master} adds an fp32 copy of the weights, with fp32 optimizer state."
 
 
-def _labels(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    model = one.model.architecture
-    if model.encoder is not None:
+def _saved(step: Step) -> str:
+    """Saved bytes, and the three parts with most."""
+    parts, saved = sorted(by_part(step.facts["saved"]).items(), key=lambda part: -part[1]), step.facts["saved_bytes"]
+    more = ", …" if len(parts) > 3 else ""
+    return f"Saved activations: {units.binary(saved)} ({_sizes(dict(parts[:3]), int(saved))}{more})."
+
+
+def _adapters(step: Step) -> str:
+    """How large the adapters are."""
+    own = step.facts["lora_adapters"]
+    words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
+    return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
+
+
+def _adapted(step: Step) -> str:
+    """Which layers have adapters, by their own names."""
+    model = step.memory.model
+    modules, layers = model.config.hf_module_paths(), adapted_layers(model, lora_targets(step.recipe.lora or ""))
+    named = ", ".join(dict.fromkeys(layer.name(modules) for layer in layers))
+    experts = "; not on routers and routed experts (peft: target_parameters)" if routed(model) else ""
+    return f"Adapters are on {named}{experts}."
+
+
+def _prepared(step: Step) -> str:
+    """What peft's preparation of 4-bit weights adds."""
+    more = units.binary(2 * unpacked_elements(step.memory.model))
+    also = "" if step.recipe.recompute == "full" else f", and sets {option('recompute', 'full')}"
+    return f"peft's prepare_model_for_kbit_training casts 16-bit weights to fp32 (+{more}, not included){also}."
+
+
+def _labels(step: Step) -> str:
+    model = step.memory.model
+    if model.architecture.encoder is not None:
         return "Labels are the decoder's tokens, shifted by one."
-    if reads_images(one.model):
+    if reads_images(model):
         return "Each image has one label."
-    pooled = model.classes is not None and model.classes.pooled
-    return "Each sequence has one label." if pooled else "Labels are the tokens."
+    classes = model.architecture.classes
+    return "Each sequence has one label." if classes is not None and classes.pooled else "Labels are the tokens."
 
 
-def _sent(one: TrainingMemory, facts: dict[str, Any]) -> str:
-    whose = "The rank that sends most sends" if facts["mesh"]["pp"] > 1 else "Each rank sends"
-    recomputed = one.recipe.recompute != "none" and facts["mesh"]["tp"] * facts["mesh"]["ep"] > 1
-    return f"{whose} {units.binary(facts['sent_bytes'])} in a step{', without recomputation' if recomputed else ''}."
+def _sent(step: Step) -> str:
+    mesh, sent = step.facts["mesh"], units.binary(step.facts["sent_bytes"])
+    whose = "The rank that sends most sends" if mesh["pp"] > 1 else "Each rank sends"
+    recomputed = step.recipe.recompute != "none" and mesh["tp"] * mesh["ep"] > 1
+    return f"{whose} {sent} in a step{', without recomputation' if recomputed else ''}."
 
 
-def _whole(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
+def _whole(step: Step) -> str:
     keys = {"weights": "weights", "optimizer state": "optimizer", "gradients": "gradients", "saved": "saved"}
-    sizes = {name: int(facts["whole"][f"{key}_bytes"]) for name, key in keys.items()}
+    sizes = {name: int(step.facts["whole"][f"{key}_bytes"]) for name, key in keys.items()}
     return f"On one device, in {units.binary_unit(max(sizes.values()))}: {_sizes(sizes, max(sizes.values()))}."
 
 
-def _tensor_parallel(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    from tfacct.reports import ranks
+def _tensor_parallel(step: Step) -> str:
+    from tfacct.reports.ranks import uneven
 
-    assert one.recipe.mesh is not None
-    whole = "is sharded too" if one.recipe.mesh.sp else "is whole on each rank"
+    assert step.recipe.mesh is not None
+    whole = "is sharded too" if step.recipe.mesh.sp else "is whole on each rank"
     shards = f"Tensor parallelism shards heads, MLP and vocabulary; the residual stream {whole}."
-    return " ".join([shards, *ranks.uneven([one.model], one.recipe.mesh)])
+    return " ".join([shards, *uneven([step.memory.model], step.recipe.mesh)])
 
 
-def _experts(one: TrainingMemory, facts: dict[str, Any]) -> str:
-    ep, most = facts["mesh"]["ep"], facts["mesh"]["imbalance"]
-    banks = sorted({group.axes[EXPERTS] for group in one.model.ledger.groups if EXPERTS in group.axes})
-    shares = " or ".join(f"{bank // ep:,} of {bank:,}" for bank in banks)
-    even = "routing is even" if most == 1 else f"it receives {most:g} × the mean"
-    return f"A rank has {shares} experts; {even}."
+def _experts(step: Step) -> str:
+    ep, most = step.facts["mesh"]["ep"], step.facts["mesh"]["imbalance"]
+    groups = (group for group in step.memory.model.ledger.groups if EXPERTS in group.axes)
+    shares = " or ".join(f"{count // ep:,} of {count:,}" for count in sorted({group.axes[EXPERTS] for group in groups}))
+    return f"A rank has {shares} experts; {'routing is even' if most == 1 else f'it receives {most:g} × the mean'}."
 
 
-def _stage(one: TrainingMemory, facts: dict[str, Any]) -> str:  # noqa: ARG001
-    flying = facts["in_flight"]
+def _largest(step: Step) -> str | None:
+    if step.limit is None or _does_not_fit(step):
+        return None
+    most = _most(step)
+    return f"{most[0].upper()}{most[1:]}."
+
+
+def _stage(step: Step) -> str:
+    flying = step.facts["in_flight"]
     many = f"{flying:,} micro-batch{'' if flying == 1 else 'es'}"
-    return f"Pipeline rank {facts['stage']:,} of {facts['mesh']['pp']:,} has the highest peak: {many} in flight."
+    pp = step.facts["mesh"]["pp"]
+    return f"Pipeline rank {step.facts['stage']:,} of {pp:,} has the highest peak: {many} in flight."
 
 
-def _mesh(**least: int) -> Callable[[TrainingMemory], object]:
-    """True of a layout with more than this many ranks along an axis."""
+def _close(step: Step) -> bool:
+    """True if what an allocator reserves decides whether the step fits."""
+    return step.limit is not None and step.memory.peak.total <= step.limit.usable < RESERVES * step.memory.peak.total
 
-    def of(one: TrainingMemory) -> bool:
-        mesh = one.recipe.mesh
-        return mesh is not None and all(getattr(mesh, axis) > size for axis, size in least.items())
+
+def _on_mesh(show: Callable[[Step], object] = lambda _: True, **least: int) -> Callable[[Step], object]:
+    """What to show of a layout with more than so many ranks along an axis; nothing of another."""
+
+    def of(step: Step) -> object:
+        mesh = step.recipe.mesh
+        return mesh is not None and all(getattr(mesh, axis) > size for axis, size in least.items()) and show(step)
 
     return of
 
 
+def _accuracy(step: Step) -> str:
+    return accuracy(step.memory.model, step.recipe, step.memory.bound)
+
+
+NOT_INCLUDED = "Not included: rounding in the allocator, workspaces of kernels, CUDA context, NCCL, torch.compile."
 NOTES = (
-    Note(1, lambda one: one.least < one.peak.total, "The order of the parameters decides the optimizer's temporaries."),
-    Note(1, lambda one: one.recipe.lora, _lora_saves_more),
-    Note(1, _mesh(), _sent),
-    Note(1, lambda one: one.recipe.offload, lambda one, _: offload.words(one.host)),
-    Note(1, lambda one: one.recipe.packing, _packed),
-    Note(2, _mesh(pp=1), _stage),
-    Note(2, _mesh(ep=1), _experts),
-    Note(2, _mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
-    Note(2, lambda one: one.recipe.lora, _adapters),
-    Note(2, lambda one: one.recipe.lora is None, _precision),
-    Note(2, None, _saved),
-    Note(2, lambda one: optimizer(one.recipe.optimizer).paged, "Optimizer state is paged: it can move to the host."),
-    Note(2, lambda one: one.model.quantized, "The published weights are quantized; these are in {weights_dtype}."),
-    Note(3, lambda one: one.recipe.loss == "chunked", "Head and loss run in {chunks} chunks of the tokens."),
-    Note(2, lambda one: one.recipe.weights_dtype == NF4, _prepared),
-    Note(3, lambda one: one.recipe.weights_dtype == NF4, "One 4-bit weight at a time is unpacked for its gradient."),
-    Note(3, lambda one: one.recipe.lora, _adapted),
-    Note(
+    NoteRow("change_that_fits", 1, _change_that_fits),
+    NoteRow("lever", 1, _lever),
+    NoteRow("time", 1, _time),
+    NoteRow("lora_saves_more", 1, lambda step: step.recipe.lora and _lora_saves_more(step)),
+    NoteRow("host", 1, lambda step: step.recipe.offload and offload.words(step.memory.host)),
+    NoteRow("packing", 1, lambda step: step.recipe.packing and _packed(step)),
+    NoteRow(
+        "optimizer_order",
+        1,
+        lambda step: step.memory.least < step.memory.peak.total,
+        "The order of the parameters decides the optimizer's temporaries.",
+    ),
+    NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
+    NoteRow("precision", 2, lambda step: step.recipe.lora is None and _precision(step)),
+    NoteRow("adapters", 2, lambda step: step.recipe.lora and _adapters(step)),
+    NoteRow("allocator", 2, _close, RESERVED),
+    NoteRow("sent", 2, _on_mesh(_sent)),
+    NoteRow("most", 2, _largest),
+    NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
+    NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
+    NoteRow("cp_buffers", 2, _on_mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
+    NoteRow("saved", 2, _saved),
+    NoteRow(
+        "paged",
+        2,
+        lambda step: optimizer(step.recipe.optimizer).paged,
+        "Optimizer state is paged: it can move to the host.",
+    ),
+    NoteRow(
+        "quantized",
+        2,
+        lambda step: step.memory.model.quantized and step.facts["weights_dtype"],
+        "The published weights are quantized; these are in {}.",
+    ),
+    NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
+    NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
+    NoteRow("usable", 3, lambda step: step.limit is not None and step.limit.notes),
+    NoteRow("allocator", 3, lambda step: step.limit is not None and not _close(step), RESERVED),
+    NoteRow(
+        "chunks",
         3,
-        lambda one: one.recipe.lora and one.model.architecture.classes,
+        lambda step: step.recipe.loss == "chunked" and CHUNKS,
+        "Head and loss run in {} chunks of the tokens.",
+    ),
+    NoteRow(
+        "unpacked",
+        3,
+        lambda step: step.recipe.weights_dtype == NF4,
+        "One 4-bit weight at a time is unpacked for its gradient.",
+    ),
+    NoteRow("adapted", 3, lambda step: step.recipe.lora and _adapted(step)),
+    NoteRow(
+        "frozen_head",
+        3,
+        lambda step: bool(step.recipe.lora and step.memory.model.architecture.classes),
         "The classes' head is frozen, as in peft without a task type.",
     ),
-    Note(3, lambda one: reads_images(one.model) and not one.recipe.in_fp32, "The batch of images is in fp32."),
-    Note(3, _mesh(), _whole),
-    Note(3, _mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
-    Note(3, _mesh(fsdp=1), "Temporary memory includes gathered weights."),
-    Note(3, _mesh(zero=0), "Gradient buckets of the engine are not included."),
-    Note(3, _mesh(tp=1), _tensor_parallel),
-    Note(3, None, _labels),
-    Note(3, None, "This is the second step, when the optimizer state exists."),
+    NoteRow(
+        "images",
+        3,
+        lambda step: reads_images(step.memory.model) and not step.recipe.in_fp32,
+        "The batch of images is in fp32.",
+    ),
+    NoteRow("whole", 3, _on_mesh(_whole)),
+    NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
+    NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered weights."),
+    NoteRow("buckets", 3, _on_mesh(zero=0), "Gradient buckets of the engine are not included."),
+    NoteRow("tensor_parallel", 3, _on_mesh(_tensor_parallel, tp=1)),
+    NoteRow("labels", 3, _labels),
+    NoteRow("second_step", 3, lambda _: True, "This is the second step, when the optimizer state exists."),
+    NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
+)
+NOTES_OF_SEVERAL = (
+    NoteRow(
+        "estimate",
+        2,
+        lambda steps: not all(step.memory.exact for step in steps),
+        "≈: within an error bound, which the answer for one model prints.",
+    ),
+    NoteRow("usable", 2, lambda steps: steps[0].limit is not None and steps[0].limit.notes),
+    NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )
 
 
@@ -845,7 +1009,7 @@ def train_exact(
     request: Request,
     recipe: Recipe,
     *,
-    fit: Budget | None = None,
+    fit: MemoryLimit | None = None,
     by: str = "phase",
     progress: Tick = unwatched,
 ) -> Report:
@@ -879,7 +1043,7 @@ def train_exact(
     )
 
 
-def _exact_answer(one: Measured, fit: Budget | None) -> str:
+def _exact_answer(one: Measured, fit: MemoryLimit | None) -> str:
     step = one.step
     versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
     needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
@@ -931,7 +1095,7 @@ def _exact_table(step: ExactStep) -> Table:
     return columns, (rows,), ({"module": "saved for backward", "bytes": step.saved_bytes, "share": Fraction(1)},)
 
 
-def _exact_facts(one: Measured, fit: Budget | None) -> dict[str, Any]:
+def _exact_facts(one: Measured, fit: MemoryLimit | None) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
     fits = None
     if fit is not None:

@@ -31,11 +31,13 @@ from tfacct.training.step import INPUTS_ON_DEVICE, TrainingStep
 
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
 """Saved tensors that are the batch itself: they stay until the step ends."""
+FORWARD_END, LOSS = "forward ends", "loss, backward"
+"""Names of phases that every step has."""
 
 
 class Phase(NamedTuple):
     """What is alive in one phase of a step, in bytes. `operation`: what runs there. `gathered`: weights of other
-    ranks."""
+    ranks. `layer`: number of the layer that runs backwards."""
 
     name: str
     operation: str
@@ -45,6 +47,7 @@ class Phase(NamedTuple):
     saved: Size
     temporary: Size
     gathered: Size = 0
+    layer: int | None = None
 
     @property
     def total(self) -> Size:
@@ -302,7 +305,7 @@ class MemoryTimeline:
             gathered = 2 * (self.gathered(None) + self.unit(first))
             yield self.phase("first layer, forward", "all-gather", 0, self.saved_before[1], temporary, gathered)
         everything = self.saved_before[-1]
-        yield self.phase("forward ends", "", 0, everything, self.arguments + self.loss)
+        yield self.phase(FORWARD_END, "", 0, everything, self.arguments + self.loss)
         in_loss = self.step.graph.loss_forward
         if in_loss:
             casts = sum(place.inside.casts for place in self.places)
@@ -315,7 +318,7 @@ class MemoryTimeline:
         last = max((nth for nth, each in enumerate(found) if each.at.startswith("loss")), default=None)
         if last is None:
             return  # another pipeline stage has them
-        for name, each in (("loss, backward", found[last : last + 1]), ("head, backward", found[:last])):
+        for name, each in ((LOSS, found[last : last + 1]), ("head, backward", found[:last])):
             yield from self._fullest(name, len(self.places) - 1, each)
 
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
@@ -331,7 +334,8 @@ class MemoryTimeline:
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
-        yield from self._fullest(f"{place.name}, backward", nth, found, self._stream(place))
+        for phase in self._fullest(f"{place.name}, backward", nth, found, self._stream(place)):
+            yield phase._replace(layer=place.number)
 
     def end(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of the norm after an encoder's layers."""
