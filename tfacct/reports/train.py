@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfacct.accounts.memory import largest_that_fits
@@ -436,10 +437,12 @@ def whole_phase_table(one: TrainingMemory) -> Table:
 
 
 def phase_table(step: Step) -> Table:
-    """The peak, the ends of the forward pass, of the layers and of the step."""
+    """The peak, the ends of the forward pass and of the step, and the first and the last layer of each stack."""
     one = step.memory
-    unit, layers = units.binary_unit(int(one.peak.total)), [each for each in one.phases if each.layer is not None]
-    shown = [one.peak, *layers[:1], *layers[-1:], *(each for each in one.phases if each.name in (FORWARD_END, LOSS))]
+    unit = units.binary_unit(int(one.peak.total))
+    stacks = (list(own) for layers, own in groupby(one.phases, lambda each: each.layer is not None) if layers)
+    ends = [end for own in stacks for end in (own[0], own[-1])]
+    shown = [one.peak, *ends, *(each for each in one.phases if each.name in (FORWARD_END, LOSS))]
     rows = tuple(
         {**_phase_row(each), "phase": LABELS.get(each.name, each.name)}
         for each in one.phases
@@ -772,7 +775,7 @@ def _precision(step: Step) -> str:
     if recipe.in_fp32:
         return "All in fp32."
     master = option("master_weights", FP32)
-    return f"All in {recipe.dtype}; {master} adds an fp32 copy of the weights, with fp32 optimizer state."
+    return f"All in {recipe.dtype}; {master} adds fp32 weights and fp32 optimizer state."
 
 
 def _saved(step: Step) -> str:
@@ -845,7 +848,7 @@ def _experts(step: Step) -> str:
 
 
 def _largest(step: Step) -> str | None:
-    if step.limit is None or _does_not_fit(step):
+    if step.fits is None:
         return None
     most = _most(step)
     return f"{most[0].upper()}{most[1:]}."
@@ -894,9 +897,9 @@ NOTES = (
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("precision", 2, lambda step: step.recipe.lora is None and _precision(step)),
     NoteRow("adapters", 2, lambda step: step.recipe.lora and _adapters(step)),
+    NoteRow("largest", 2, _largest),
     NoteRow("allocator", 2, _close, RESERVED),
     NoteRow("sent", 2, _on_mesh(_sent)),
-    NoteRow("most", 2, _largest),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
     NoteRow("cp_buffers", 2, _on_mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
