@@ -727,9 +727,9 @@ def _time(step: Step) -> str | None:
     mesh = recipe.mesh or Mesh()
     if device is None or recipe != plain or mesh.ranks != mesh.fsdp or step.fits is None or not step.fits["fits"]:
         return None
-    from tfacct.reports.step_time import Trains, estimated
+    from tfacct.timing.step_estimate import StepOptions, estimated
 
-    work, how = step.memory.work, Trains(recipe.gradient_accumulation, recipe.recompute == "full")
+    work, how = step.memory.work, StepOptions(recipe.gradient_accumulation, recipe.recompute == "full")
     try:
         trained, parts = estimated(model, work, mesh.fsdp, device, "bf16", how)
     except TfacctError:
