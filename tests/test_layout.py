@@ -13,6 +13,7 @@ from rich.console import Console
 
 from tfacct.cli import main
 from tfacct.output import signs, terminal
+from tfacct.output.report import Column, Report
 
 WIDTHS = (60, 80, 120)
 UNBOUND = 1000
@@ -124,7 +125,24 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
     out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
-    assert "Columns left out for width: m × k × n." in out and "m × k × n times" not in out
+    assert out.endswith("Hidden at this width: m × k × n.") and "m × k × n times" not in out
+
+
+def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """After 20 rows, with the number of the others; a pipe gets all, and one row too many is shown."""
+
+    def shown(rows: int, limit: int | None, tty: bool) -> list[str]:
+        monkeypatch.setattr("sys.stdout.isatty", lambda: tty)
+        columns = (Column("name", "name"), Column("size", "size", "count"))
+        sections = tuple(tuple({"name": f"row {n}", "size": n} for n in part) for part in (range(15), range(15, rows)))
+        report = Report("x", "x", columns, sections, ({},), totals=({"name": "total", "size": 7},))
+        terminal.show(report, limit=limit)
+        return [line for line in capsys.readouterr().out.splitlines() if "row" in line]
+
+    assert len(shown(50, None, tty=True)) == 21 and "… 30 more rows" in shown(50, None, tty=True)[-1]
+    assert len(shown(50, None, tty=False)) == len(shown(50, 0, tty=True)) == 50
+    assert len(shown(21, None, tty=True)) == 21 and len(shown(10, None, tty=True)) == 15
+    assert [line.split()[1] for line in shown(50, 3, tty=False)] == ["0", "1", "2", "47"]
 
 
 def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> None:

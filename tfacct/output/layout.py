@@ -1,8 +1,8 @@
 """A report as lines of text that fit a width. Digits are never wrapped, and no column that was asked for is lost.
 
-A table that is too wide gives up, in this order: columns by their `drop`, bars and specs first; headers of one line;
-columns that leave last; cells of text in one line. What is still too wide is printed in several parts, one under the
-other, each with the columns that name its rows.
+A table that is too wide gives up, in this order: columns by their `drop`, from 4 (bars) to 2 (ratios); headers of one
+line; details, whose `drop` is 1; cells of text in one line. What is still too wide is printed in several parts, one
+under the other, each with the columns that name its rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tfacct.base.errors import printable
 from tfacct.base.record import record
+from tfacct.base.spelling import option
 from tfacct.base.spelling import spelled as option_name
 from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Report, Row
 
@@ -24,7 +25,7 @@ BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
 DECORATION = ("bar", "spec", "gigabytes")
 """Kinds of columns that say nothing new: they leave first, and unmentioned."""
-LAST = 1
+DETAIL = 1
 """The `drop` of columns that leave only where broken headers do not help."""
 TEXT = re.compile(r"(?<=[^÷×] )|(?<=\.)(?=[A-Za-z])|(?<=[a-z_]{8}_)(?=[a-z])")
 FORMULA = re.compile(r"(?<=[^÷×] )|(?<=[·*])(?![*])")
@@ -70,10 +71,16 @@ class Part:
 class Table:
     """A report's cells as text, and the columns that are left of it."""
 
-    def __init__(self, report: Report, digits: bool, spelled: Callable[[str], str]) -> None:
-        self.report, self.spelled = report, spelled
+    def __init__(self, report: Report, digits: bool, spelled: Callable[[str], str], limit: int = 0) -> None:
+        self.spelled = spelled
         self.columns = tuple(column._replace(label=printable(spelled(column.label))) for column in report.columns)
-        self.rows: tuple[Row, ...] = (*report.cells, *report.totals)
+        every = report.cells
+        shown = every if not limit or len(every) <= limit + 1 else every[:limit]
+        self.more = len(every) - len(shown)
+        """Rows past the limit. One alone is shown: the line that names it would take as much room."""
+        self.lengths = list(map(len, report.sections))
+        self.shown = len(shown)
+        self.rows: tuple[Row, ...] = (*shown, *report.totals)
         shares = [share for row in report.cells if isinstance(share := row.get("share"), Fraction)]
         self.largest = max(shares) if len(set(shares)) > 1 else None
         self.longest = {
@@ -89,7 +96,7 @@ class Table:
 
     def parts(self, width: int) -> tuple[list[Part], list[Column]]:
         """The table in one part or several, none wider than `width`; and the columns that had to leave."""
-        part = self._fewer(self._part(self.columns), width, above=LAST)
+        part = self._fewer(self._part(self.columns), width, above=DETAIL)
         if part.width > width:
             part = self._fewer(self._header_broken(part.columns), width, above=0)
         left = [column for column in self.columns if column not in part.columns and column.kind not in DECORATION]
@@ -103,8 +110,8 @@ class Table:
     def _fewer(part: Part, width: int, above: int) -> Part:
         """The part without its least wanted columns, those whose `drop` is above a number, until it fits."""
         while part.width > width and (droppable := [column for column in part.columns if column.drop > above]):
-            # Those that leave last do so from the right: what a table begins with matters most.
-            least = max(droppable if above else reversed(droppable), key=lambda column: column.drop)
+            # Of one rank the last leaves first: what a table begins with matters most.
+            least = max(reversed(droppable), key=lambda column: column.drop)
             part = replace(part, columns=tuple(column for column in part.columns if column is not least))
         return part
 
@@ -174,7 +181,8 @@ class Table:
         yield from _side_by_side(part, {key: [""] * (height - len(text)) + text for key, text in header.items()}, ASIDE)
         yield Line(" " + self.spelled("─") * (part.width - 1), ASIDE)
         rows = zip(self.rows, self.texts, strict=True)
-        sections = [(list(islice(rows, len(section))), self._style) for section in self.report.sections]
+        of_sections = islice(rows, self.shown)
+        sections = [(list(islice(of_sections, length)), self._style) for length in self.lengths]
         shown = 0
         for section, style in (*sections, (list(rows), _of_total)):
             lines = [
@@ -210,14 +218,22 @@ class Table:
 
 
 def lines(
-    report: Report, width: int, *, digits: bool, spelled: Callable[[str], str], verbose: bool = False
+    report: Report, width: int, *, digits: bool, spelled: Callable[[str], str], verbose: bool = False, limit: int = 0
 ) -> Iterator[Line]:
-    """A report's title, answer, table, notes. `spelled` is a text as the screen can show it, before it is measured."""
+    """A report's title, answer, table, notes, and last the columns that had to leave. `spelled` is a text as the screen
+    can show it, before it is measured; `limit`: the most rows of the table, 0 for all."""
     yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
     yield Line()
+    hidden: list[Column] = []
     if report.derivation is None:
-        yield from _table(Table(report, digits, spelled), width)
+        table = Table(report, digits, spelled, limit)
+        parts, hidden = table.parts(width)
+        for part in parts:
+            yield from table.lines(part)
+            if table.more:
+                yield Line(spelled(f" … {table.more:,} more rows ({option('limit', 0)})"), ASIDE)
+            yield Line()
     else:
         from tfacct.output import derivation
 
@@ -229,17 +245,8 @@ def lines(
         if others and note is notes[-1]:
             text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")
-
-
-def _table(table: Table, width: int) -> Iterator[Line]:
-    """A table, in one part or several, and the names of the columns that had to leave."""
-    parts, left = table.parts(width)
-    for part in parts:
-        yield from table.lines(part)
-        yield Line()
-    named = [column.label for column in left if column.label]
-    for text in _broken(f"Columns left out for width: {', '.join(named)}.", width, TEXT) if named else []:
-        yield Line(text, ASIDE)
+    if named := [column.label for column in hidden if column.label]:
+        yield from (Line(text, ASIDE) for text in _broken(f"Hidden at this width: {', '.join(named)}.", width, TEXT))
 
 
 def _sentence(text: str, width: int, style: str = "") -> Iterator[Line]:

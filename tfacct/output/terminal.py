@@ -36,12 +36,26 @@ def console(stream: TextIO) -> Console:
     )
 
 
-def show(report: Report, *, digits: bool = False, verbose: bool = False) -> None:
-    """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`."""
+LIMIT = 20
+"""Rows of a table on a terminal. A pipe gets all."""
+
+
+def show(report: Report, *, digits: bool = False, verbose: bool = False, limit: int | None = 0) -> None:
+    """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`.
+
+    `limit`: the most rows of the table, 0 for all; None for 20 on a terminal, and all into a pipe or a file.
+    """
+    if limit is None:
+        limit = LIMIT if sys.stdout.isatty() else 0
     out = console(sys.stdout)
     width = max(out.width, NARROWEST)
     lines = layout.lines(
-        report, width, digits=digits, spelled=lambda text: signs.written(text, sys.stdout), verbose=verbose
+        report,
+        width,
+        digits=digits,
+        spelled=lambda text: signs.written(text, sys.stdout),
+        verbose=verbose,
+        limit=limit,
     )
     # What cannot be broken, an address, is left to the terminal.
     out.print(Text("\n").join(map(_styled, lines)), soft_wrap=True)

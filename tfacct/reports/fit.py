@@ -199,10 +199,10 @@ def _table(needed: Sequence[Needed], whole: Share) -> Table:
     columns = (
         Column("device", "device"),
         Column("usable_bytes", "usable each", "bytes"),
-        Column("needs", "needed", "ratio", empty="–"),
+        Column("needs", "needed", "ratio", drop=2, empty="–"),
         Column("count", "in use", "count", empty="none"),
-        Column("each_bytes", "on each", "bytes", drop=3, empty="–"),
-        Column("left_bytes", "left on each", "bytes", drop=2, empty="–"),
+        Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
+        Column("left_bytes", "left on each", "bytes", drop=1, empty="–"),
         *((Column("reason", "why none"),) if any(one.reason for one in needed) else ()),
     )
     return columns, (tuple(rows),), ()

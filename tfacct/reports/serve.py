@@ -161,7 +161,7 @@ def _table(loops: Sequence[Loaded], load: Load) -> Table:
         Column("users", "users", "count"),
         Column("token_seconds", "≈ from token to token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
         Column("request_seconds", "≈ request", "seconds"),
-        Column("tokens_per_second_each", "≈ tok/s each", "rate", drop=2),
+        Column("tokens_per_second_each", "≈ tok/s each", "rate", drop=3),
         Column("tokens_per_second", "≈ tok/s all", "rate"),
         *cost,
     )

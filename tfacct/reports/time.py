@@ -68,8 +68,8 @@ STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated sh
 SWEPT_CONVENTION = "an estimate: seconds read off a sweep of this machine, for the reference model, line by line"
 
 
-TIMES_AND_FLOPS = (Column("times", "times", "count", drop=3), Column("flops", "FLOPs", "flops", drop=2))
-ESTIMATED = (Column("seconds", "≈ time", "seconds"), Column("share", "share", "share", drop=4))
+TIMES_AND_FLOPS = (Column("times", "times", "count", drop=1), Column("flops", "FLOPs", "flops", drop=1))
+ESTIMATED = (Column("seconds", "≈ time", "seconds"), Column("share", "share", "share", drop=3))
 
 
 class Alike(NamedTuple):
@@ -177,8 +177,8 @@ def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Tab
     columns = (
         Column("kernel", "kernel"),
         *TIMES_AND_FLOPS,
-        Column("bytes", "bytes", "bytes", drop=2),
-        Column("limit", "limit", drop=5),
+        Column("bytes", "bytes", "bytes", drop=1),
+        Column("limit", "limit", drop=1),
         *ESTIMATED,
     )
     return columns, (tuple(shown),), tuple(totals)
@@ -204,7 +204,7 @@ def _bound_table(rows: list[Alike], step: Step) -> Table:
     shown = [_row(row.kernel, row.times, row.flops, bytes=row.bytes or None) for row in rows if row.flops or row.bytes]
     columns = (
         Column("kernel", "kernel"),
-        Column("times", "times", "count", drop=3),
+        Column("times", "times", "count", drop=1),
         Column("flops", "FLOPs", "flops"),
         Column("bytes", "bytes", "bytes"),
         Column("seconds", "", "seconds"),
@@ -347,7 +347,7 @@ def _train_table(one: StepEstimate) -> Table:
     columns = (
         Column("what", "what"),
         Column("seconds", "≈ time", "seconds"),
-        Column("share", "share", "share"),
+        Column("share", "share", "share", drop=3),
     )
     return columns, (tuple(rows),), tuple(totals)
 
