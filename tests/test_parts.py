@@ -747,7 +747,7 @@ def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]
     one = subject("mine", whole_of(whole, **more)).of_parts("work")[-1]
     tokens = rounded(one, one.context)
     found = checks(one, Workload(context=tokens, tokens=tokens, batch=2), all_layers=True, against=False)
-    assert {check.witness: check.pairs() for check in found if not check.agrees} == {}
+    assert {check.name: check.pairs() for check in found if not check.agrees} == {}
     assert any(path.startswith("projector.") for check in found for path in check.formula)
 
 

@@ -61,7 +61,7 @@ def verify_train(
     **step: Unpack[VerifiedStep],
 ) -> Found:
     """Check the bytes of a training step against the transformers class and torch; `.agrees` is the verdict."""
-    from tfacct.reports.verify_train import verify_train
+    from tfacct.reports.verify import verify_train
 
     terms = opt.counting({**step, "dtype": dtype})
     return Found(verify_train(models, opt.request(step), terms, against=against, progress=tick))
@@ -75,7 +75,7 @@ def verify_ranks(
     **step: Unpack[opt.StepOnLayout],
 ) -> Found:
     """Check what one rank stores and sends against the class that torch shards among ranks of a parallel layout."""
-    from tfacct.reports.verify_ranks import verify_ranks
+    from tfacct.reports.verify import verify_ranks
 
     request, mesh = opt.request(step), opt.mesh(step)
     return Found(verify_ranks(models, request, mesh, dtype=dtype, all_layers=all_layers, progress=tick))
@@ -100,7 +100,7 @@ def prove(
 
     given = {"recompute": recompute, "attention": attention, "dtype": dtype}
     if train:
-        from tfacct.reports.prove_saved import prove_saved
+        from tfacct.reports.prove import prove_saved
 
         return Found(prove_saved(model, opt.counting(given), by=by, progress=tick))
     for name, value in given.items():

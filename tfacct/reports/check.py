@@ -20,11 +20,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
-from tfacct.reports.verify_train import bound_of
 from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.memory import training_memory
 from tfacct.verify.own_code import Compared, Parting, compare, together
 from tfacct.verify.own_names import WRAPPED
+from tfacct.verify.training import bound_of
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Built

@@ -27,7 +27,7 @@ from tfacct.reports import compose, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.timing.calibrated import DOUBT, Sweep, sweep
 from tfacct.timing.utilization import above_peak
-from tfacct.verify.checks import reference_rooms
+from tfacct.verify.checks import reference_modules
 
 CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
 MOST_STEPS = 1_000_000
@@ -48,7 +48,7 @@ class Plan:
 
 def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
-    counter, model = reference_rooms("measure")
+    counter, model = reference_modules("measure")
     from tfacct.reference import running
 
     if plan.train and (request.decode or request.tokens is not None):
@@ -301,7 +301,7 @@ def calibrate(
 ) -> Report:
     """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
     path = _path(device, output, force)
-    reference_rooms("measure --calibrate")
+    reference_modules("measure --calibrate")
     swept = sweep(device, dtype, progress)
     files.write_text("output", path, swept.as_toml())
     devices.paths.cache_clear()

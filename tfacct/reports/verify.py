@@ -1,205 +1,162 @@
-"""The formulas against models that run: path by path, block by block, exactly."""
+"""`verify`: the formulas against implementations that run: counters, transformers classes, ranks, training steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
-from tfacct.base.errors import UsageError
+from tfacct.architecture.parts import LatentAttention
+from tfacct.base import units
+from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger import paths
 from tfacct.ledger.lines import CHUNK
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
+from tfacct.parallel.mesh import Mesh, checked
+from tfacct.parallel.mesh import facts as mesh_facts
+from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import compose, conventions, counting
-from tfacct.verify.checks import Check, checks, in_one_go, traced_blocks
+from tfacct.reports.counting import Counting
+from tfacct.reports.train import error_words, trainable
+from tfacct.training.exact import ExactStep, starred
+from tfacct.training.recipe import Recipe
+from tfacct.verify.checks import Check, Pair, checks, folded, shape_kernels, traced_blocks
+from tfacct.verify.ranks import RankChecks, check_verifiable, layout_for, rank_checks, tied
+from tfacct.verify.training import BytesCheck, step_checks
 
-Pair: TypeAlias = tuple[int | None, int | None]
-"""Formula and measurement; None where one side does not know the path."""
+IN_CHUNKS = 1024
+"""Default context of a model that runs in chunks: its reference model loops over the chunks, with a matrix for each."""
+UNCHECKED = "Not asked: the loss, the optimizer; no byte was sent over a link, and nothing was timed."
+PIPELINE = (
+    "Messages are those of all stages, each by itself in torch's own schedule and a process group that sends nothing;"
+    " parameters are the class's. Not asked: the sum of a tied table's gradients, the loss, the optimizer."
+)
+COUNTS = (
+    Column("formula", "formula", "count"),
+    Column("measured", "measured", "count"),
+    Column("verdict", "", "verdict"),
+)
 
 
 @record
-class _Verified:
-    """One model, and what every witness said of it."""
+class Verified:
+    """One model and its checks. `traced`: layers that ran, and those that the model has."""
 
-    subject: LoadedModel
+    model: LoadedModel
     work: Workload
     checks: list[Check]
     traced: tuple[int, int]
 
-    @property
-    def agrees(self) -> bool:
-        return all(check.agrees for check in self.checks)
+
+@record
+class VerifiedStep:
+    """One model's training step by its class, and its bytes by the formula."""
+
+    model: LoadedModel
+    work: Workload
+    checks: list[BytesCheck]
+    traced: tuple[int, int]
+    step: ExactStep
+
+
+AnyVerified = Verified | RankChecks | VerifiedStep
 
 
 def verify(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     *,
     all_layers: bool = False,
     against: str | None = None,
     progress: Tick = unwatched,
 ) -> Report:
-    """Ask every witness about each model, on meta at full size, and compare exactly. Needs torch and fvcore.
+    """Compare the formulas of each model with every counter, on meta at full size, exactly. Needs torch and fvcore.
 
-    `all_layers` runs every block instead of one of each kind; `against` may be `transformers`.
+    `all_layers` runs every layer instead of one of each kind; `against` may be `transformers`.
     """
-    if against not in (None, "transformers"):
-        raise UsageError(f"{option('against')} knows transformers, not {against!r}")
-    subjects, stepless = counting.steppable(subjects, request)
-    verified: list[_Verified] = []
-    asked_for = [_within_reach(subject, request) for subject in subjects]
-    with in_one_go():
-        for done, (subject, own) in enumerate(zip(subjects, asked_for, strict=True)):
-            progress(subject.name, done, len(subjects))
-            work = counting.workload(subject, own)
-            asked = _ask(subject, work, all_layers, against is not None)
-            verified.append(_Verified(subject, work, asked, traced_blocks(subject, all_layers)))
-    one = verified[0] if len(verified) == 1 else None
-    table = _one(one) if one else _several(verified)
-    what = f"{compose.name_of(subjects[0])}: formulas" if one else "Formulas"
+    _check_against(against)
+    models, stepless = counting.steppable(models, request)
+    found: list[Verified] = []
+    requests = [_within_reach(model, request) for model in models]
+    with shape_kernels():
+        for done, (model, own) in enumerate(zip(models, requests, strict=True)):
+            progress(model.name, done, len(models))
+            work = counting.workload(model, own)
+            traced = traced_blocks(model, all_layers)
+            found.append(Verified(model, work, _checks(model, work, all_layers, against is not None), traced))
+    one = found[0] if len(found) == 1 else None
+    where = compose.of_workload(models, requests[0] if one else request)
+    what = f"{compose.name_of(models[0])}: formulas" if one else "Formulas"
+    classless = [model.name for model in models if not model.config.hf_modules]
     return compose.report(
         "verify",
-        subjects,
-        table,
-        [_facts(v) for v in verified],
-        title=_title(what, compose.of_workload(subjects, asked_for[0] if one else request)),
-        convention=conventions.products_convention(request, False, subjects),
-        answer=verdict([(v.subject, v.checks) for v in verified]),
-        notes=lambda at: _notes(verified[at], all_layers),
-        requests=asked_for,
+        models,
+        _counts_table(one) if one else _counts_tables(found),
+        [_counts_facts(each) for each in found],
+        title=f"{what} {where}, against witnesses" if where.startswith("of ") else f"{what} against witnesses {where}",
+        convention=conventions.products_convention(request, False, models),
+        answer=_verdict(found, "path by path"),
+        notes=lambda at: [
+            _traced(found[at], all_layers),
+            *dict.fromkeys(check.note for each in found[at] for check in each.checks if check.note),
+        ],
+        requests=requests,
         defaults=[],
-        hints=_classless(subjects) if against else (),
+        hints=[f"hint: transformers has no class for {', '.join(classless)}"] if against and classless else (),
         left_out=stepless,
         headline="total_flops",
-        agrees=all(v.agrees for v in verified),
+        agrees=_agrees(found),
     )
 
 
-IN_CHUNKS = 1024
-"""Tokens at which a model that runs in chunks is asked, where no context was named: its reference model loops over the
-chunks, and holds a matrix for each."""
-
-
-def _within_reach(subject: LoadedModel, request: Request) -> Request:
-    """The request, at fewer tokens where a recurrence in chunks would take gigabytes."""
-    if request.ctx is not None or not any(CHUNK in group.axes for group in subject.ledger.groups):
+def _within_reach(model: LoadedModel, request: Request) -> Request:
+    """The request, with fewer tokens where a recurrence in chunks would take gigabytes."""
+    if request.ctx is not None or not any(CHUNK in group.axes for group in model.ledger.groups):
         return request
-    return replace(request, ctx=min(subject.context, IN_CHUNKS))
+    return replace(request, ctx=min(model.context, IN_CHUNKS))
 
 
-def _title(what: str, of: str) -> str:
-    return f"{what} {of}, against witnesses" if of.startswith("of ") else f"{what} against witnesses {of}"
-
-
-def _notes(verified: Sequence[_Verified], all_layers: bool) -> list[str]:
-    return [
-        _traced(verified, all_layers),
-        *dict.fromkeys(check.note for v in verified for check in v.checks if check.note),
-    ]
-
-
-def _classless(subjects: Sequence[LoadedModel]) -> list[str]:
-    """Says whose class could not be asked, because there is none."""
-    names = [subject.name for subject in subjects if not subject.config.hf_modules]
-    return [f"hint: transformers has no class for {', '.join(names)}"] if names else []
-
-
-def _ask(subject: LoadedModel, work: Workload, all_layers: bool, against: bool) -> list[Check]:
+def _checks(model: LoadedModel, work: Workload, all_layers: bool, against: bool) -> list[Check]:
     try:
-        return checks(subject, work, all_layers=all_layers, against=against)
+        return checks(model, work, all_layers=all_layers, against=against)
     except RuntimeError as error:
         if "overflow" not in str(error):
             raise
         raise UsageError(
-            f"{subject.name}: tensors of {work.tokens:,} × {work.context:,} are larger than torch can describe",
+            f"{model.name}: tensors of {work.tokens:,} × {work.context:,} are larger than torch can describe",
             f"a smaller {option('ctx')} or {option('batch')}",
         ) from None
 
 
-def _facts(verified: _Verified) -> dict[str, Any]:
-    fvcore = verified.checks[0]
-    formula, measured = fvcore.totals
+def _counts_facts(found: Verified) -> dict[str, Any]:
+    fvcore = found.checks[0]
+    total, measured = fvcore.totals
     return {
-        "workload": counting.workload_facts(verified.work),
-        "agrees": verified.agrees,
-        "blocks_traced": verified.traced[0],
-        "block_count": verified.traced[1],
-        "total_flops": formula,
+        **_common_facts(found),
+        "total_flops": total,
         "measured_flops": measured,
-        "expected_params": verified.subject.expected,
-        "witnesses": [witness_facts(check) for check in verified.checks],
-        "lines": [
-            {"path": path, "flops": pair[0], "measured_flops": pair[1], "equal": pair[0] == pair[1]}
-            for path, pair in fvcore.pairs().items()
-        ],
+        "expected_params": found.model.expected,
+        "witnesses": [_check_facts(check) for check in found.checks],
+        "lines": _lines(fvcore, "flops"),
     }
 
 
-def witness_facts(check: Check) -> dict[str, Any]:
-    """A check as it stands in the JSON."""
-    return {
-        "witness": check.witness,
-        "unit": check.unit,
-        "counted": check.totals[0],
-        "measured": check.totals[1],
-        "equal": check.agrees,
-        "differing": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
-    }
-
-
-def _one(verified: _Verified) -> Table:
-    columns = (
-        Column("what", "operation"),
-        Column("formula", "formula", "count"),
-        Column("measured", "measured", "count"),
-        Column("verdict", "", "verdict"),
-    )
-    fvcore, *others = verified.checks
+def _counts_table(found: Verified) -> Table:
+    fvcore, *others = found.checks
     further: dict[str, tuple[Pair, bool]] = {}
     for check in others:
-        further[check.witness] = check.totals, check.agrees
+        further[check.name] = check.totals, check.agrees
         if len(check.formula) > 1:
             further |= {path: (pair, False) for path, pair in check.pairs().items() if pair[0] != pair[1]}
     total = {"total FLOPs by fvcore": (fvcore.totals, fvcore.agrees)}
-    return columns, (rows(folded(fvcore.pairs())), rows(total), rows(further)), ()
+    columns = (Column("what", "operation"), *COUNTS)
+    return columns, (_rows(folded(fvcore.pairs())), _rows(total), _rows(further)), ()
 
 
-def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.starred) -> dict[str, tuple[Pair, bool]]:
-    """All blocks of a path in one row where every block agrees; a block that differs keeps its own."""
-    folded: dict[str, tuple[Pair, bool]] = {}
-    for path, (formula, measured) in pairs.items():
-        if formula != measured or formula is None:
-            folded[path] = (formula, measured), False
-            continue
-        name = starred(path)
-        before = folded[name][0][0] or 0 if name in folded else 0
-        folded[name] = (before + formula, before + formula), True
-    return folded
-
-
-def rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
-    """Both sides of every path, and the verdict."""
-    return tuple(
-        {"what": what, "formula": pair[0], "measured": pair[1], "verdict": word(pair, agrees)}
-        for what, (pair, agrees) in pairs.items()
-    )
-
-
-def word(pair: Pair, agrees: bool) -> str:
-    """Verdict on a path."""
-    formula, measured = pair
-    if agrees:
-        return "ok"
-    if formula is None or measured is None:
-        return "not in the formula" if formula is None else "not measured"
-    return f"DIFFERS by {measured - formula:+,}" if measured != formula else "DIFFERS in parts"
-
-
-def _several(verified: Sequence[_Verified]) -> Table:
+def _counts_tables(every: Sequence[Verified]) -> Table:
     columns = (
         Column("model", "model"),
         Column("formula", "formula (FLOPs)", "count"),
@@ -209,19 +166,19 @@ def _several(verified: Sequence[_Verified]) -> Table:
     )
     rows = tuple(
         {
-            "model": compose.name_of(v.subject),
-            "formula": v.checks[0].totals[0],
-            "measured": v.checks[0].totals[1],
-            "witnesses": len(v.checks),
-            "verdict": "ok" if v.agrees else "DIFFERS",
+            "model": compose.name_of(found.model),
+            "formula": found.checks[0].totals[0],
+            "measured": found.checks[0].totals[1],
+            "witnesses": len(found.checks),
+            "verdict": "ok" if _agrees([found]) else "DIFFERS",
         }
-        for v in verified
+        for found in every
     )
     return columns, (rows,), ()
 
 
-def _traced(verified: Sequence[_Verified], all_layers: bool) -> str:
-    run, blocks = (sum(v.traced[side] for v in verified) for side in (0, 1))
+def _traced(every: Sequence[Verified], all_layers: bool) -> str:
+    run, blocks = _layers(every)
     if all_layers:
         return f"Traced all {blocks:,} blocks, at full size on the meta device."
     return (
@@ -230,10 +187,329 @@ def _traced(verified: Sequence[_Verified], all_layers: bool) -> str:
     )
 
 
-def verdict(verified: Sequence[tuple[LoadedModel, Sequence[Check]]], how: str = "path by path") -> str:
+def verify_ranks(
+    models: Sequence[LoadedModel],
+    request: Request,
+    mesh: Mesh | None = None,
+    *,
+    dtype: str | None = None,
+    all_layers: bool = False,
+    progress: Tick = unwatched,
+) -> Report:
+    """Compare what one rank stores and sends in a forward and a backward pass with the class that torch shards,
+    exactly. `mesh`: the layout, of two or four ranks by default. Needs torch and transformers. Raises TfacctError."""
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("shard")
+    mesh = mesh and checked(mesh)
+    if mesh is not None:
+        check_verifiable(mesh)
+    stored = units.dtype_name(dtype or "bf16")
+    if stored not in DTYPES:
+        raise UsageError(f"ranks send {', '.join(DTYPES)}, not {stored}")
+    models, layouts, left_out = supported_on(models, lambda model: layout_for(model, mesh))
+    found: list[RankChecks] = []
+    with shape_kernels():
+        for done, (model, (own, published)) in enumerate(zip(models, layouts, strict=True)):
+            progress(model.name, done, len(models))
+            work = counting.workload(model, request)
+            found.append(rank_checks(model, work, own, stored, published=published, all_layers=all_layers))
+    one = found[0] if len(found) == 1 else None
+    who = f"{compose.name_of(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
+    return compose.report(
+        "verify",
+        models,
+        _rank_table(one) if one else _rank_tables(found),
+        [_rank_facts(each, stored) for each in found],
+        title=f"{who} in {stored} against the class, {compose.workload_words(models, request)}",
+        convention="what the fullest rank stores, and the results of its collectives in a forward and a backward pass",
+        answer=_verdict(found, "call by call"),
+        notes=lambda at: _rank_notes(found[at]),
+        requests=[request],
+        defaults=[],
+        left_out=left_out,
+        headline="rank_params",
+        agrees=_agrees(found),
+    )
+
+
+def _rank_facts(found: RankChecks, dtype: str) -> dict[str, Any]:
+    params = found.checks[0]
+    return {
+        **_common_facts(found, dtype),
+        "mesh": mesh_facts(found.mesh),
+        "plan": _plan(found),
+        "rank_params": params.totals[0],
+        "measured_rank_params": params.totals[1],
+        "witnesses": [_check_facts(check) for check in found.checks],
+        "lines": _lines(params, "rank_params"),
+    }
+
+
+def _plan(found: RankChecks) -> str:
+    return "transformers" if found.published else "torch"
+
+
+def _rank_table(found: RankChecks) -> Table:
+    params, *others = found.checks
+    sections = [_rows(folded(params.pairs(), starred)), _rows({params.name: (params.totals, params.agrees)})]
+    for check in others:
+        calls = {what: (pair, pair[0] == pair[1]) for what, pair in check.pairs().items()}
+        sections.append(_rows({**calls, check.name: (check.totals, check.agrees)}))
+    return (Column("what", "one rank"), *COUNTS), tuple(sections), ()
+
+
+def _rank_tables(every: Sequence[RankChecks]) -> Table:
+    columns = (
+        Column("model", "model"),
+        Column("tp", "tp", "count"),
+        Column("fsdp", "fsdp", "count"),
+        Column("plan", "plan", drop=2),
+        Column("formula", "elements", "count"),
+        Column("calls", "calls", "count"),
+        Column("verdict", "", "verdict"),
+    )
+    rows: tuple[Row, ...] = tuple(
+        {
+            "model": compose.name_of(found.model),
+            "tp": found.mesh.tp,
+            "fsdp": found.mesh.fsdp,
+            "plan": _plan(found),
+            "formula": found.checks[0].totals[0],
+            "calls": found.checks[1].totals[0],
+            "verdict": _word(found.checks[0].totals, _agrees([found])),
+        }
+        for found in every
+    )
+    return columns, (rows,), ()
+
+
+def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
+    mesh = every[0].mesh
+    if mesh.pp > 1:
+        return [PIPELINE]
+    run, layers = _layers(every)
+    how = "at full width, its tensors without numbers, in a process group that sends nothing"
+    some = f"Ran {run:,} of {layers:,} blocks of the class {how}; {option('all_layers', True)} runs every block."
+    notes = [f"Ran all {layers:,} blocks of the class {how}." if run == layers else some]
+    if mesh.cp > 1:
+        notes.append("Keys and values went round in torch's own ring, at the class's sizes.")
+        if mesh.fsdp == 1:
+            notes.append("The sums of gradients over cp were not asked for: their buckets hold real numbers.")
+    for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
+        own = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
+        if own:
+            notes.append(f"Divided over tp by {whose}{'' if len(every) == 1 else f': {listed(own)}'}.")
+    if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
+        notes.append("Latent attention reads the stream gathered, as torchtitan's plan of DeepSeek-V3 has it.")
+    if any(found.published and tied(found.model) for found in every):
+        notes.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
+    if mesh.ep > 1:
+        notes.append("Experts are divided as transformers divides them, and tokens are spread evenly over them.")
+    if any(found.mesh.fsdp > 1 for found in every):
+        notes.append("Divided over fsdp by fully_shard, block by block.")
+    return [*notes, UNCHECKED]
+
+
+def verify_train(
+    models: Sequence[LoadedModel],
+    request: Request,
+    terms: Counting,
+    *,
+    against: str | None = None,
+    progress: Tick = unwatched,
+) -> Report:
+    """Compare the formula of each model's training step with its class on the meta device, and torch's MemTracker.
+    Needs torch and transformers. Raises UsageError for a model that the formula does not answer."""
+    _check_against(against)
+    if request.decode or request.tokens is not None:
+        raise whole_sequences("train")
+    models, left_out = trainable(models, terms.recipe)
+    recipe = terms.recipe.for_models(models)
+    found: list[VerifiedStep] = []
+    with shape_kernels():
+        for model in models:
+            work, layers = counting.workload(model, request), sum(one.count for one in model.architecture.stacks)
+            step, compared = step_checks(model, work, recipe.for_model(model), progress)
+            found.append(VerifiedStep(model, work, compared, (layers, layers), step))
+    one = found[0] if len(found) == 1 else None
+    who = f"{compose.name_of(models[0])}: a training step" if one else "Training steps"
+    where = f"{compose.workload_words(models, request)}, {recipe.description}"
+    versions = [{f"{name} {version}" for name, version in each.step.versions.items()} for each in found]
+    return compose.report(
+        "verify",
+        models,
+        _step_table(one) if one else _step_tables(found),
+        [_step_facts(each, recipe) for each in found],
+        title=f"{who} in {recipe.dtype} against the class, {where}",
+        convention=f"as transformers runs it with {recipe.runs_with}: {conventions.TRAINING}",
+        answer=_step_verdict(found),
+        notes=lambda at: [
+            "The class ran on the meta device, all layers at full size, with"
+            f" {', '.join(sorted(set().union(*versions[at])))}."
+        ],
+        counted=recipe.counted,
+        requests=[request],
+        left_out=left_out,
+        defaults=[],
+        headline="saved_bytes",
+        agrees=_agrees(found),
+    )
+
+
+def _step_facts(found: VerifiedStep, recipe: Recipe) -> dict[str, Any]:
+    saved, *_ = found.checks
+    return {
+        **_common_facts(found, recipe.dtype),
+        "optimizer": recipe.optimizer,
+        "recompute": recipe.recompute,
+        "attention": found.step.attention,
+        "loss": recipe.loss,
+        "lora": recipe.lora,
+        "weights_dtype": recipe.weights_dtype or recipe.dtype,
+        "saved_bytes": saved.formula,
+        "measured_saved_bytes": saved.measured,
+        "witnesses": [
+            {
+                "witness": check.name,
+                "unit": "bytes",
+                "counted": check.formula,
+                "measured": check.measured,
+                "equal": check.agrees,
+                "error": float(check.error),
+                "differing": {},
+            }
+            for check in found.checks
+        ],
+        "lines": [],
+    }
+
+
+def _step_verdict(every: Sequence[VerifiedStep]) -> str:
+    checks = [check for found in every for check in found.checks]
+    worst = max(checks, key=lambda check: abs(check.error))
+    if wrong := _wrong(every):
+        return f"{_count_wrong(every):,} of {len(checks):,} checks are out of bounds: {wrong}."
+    if worst.error == 0:
+        return f"All {len(checks):,} checks agree, to the byte."
+    return f"All {len(checks):,} checks are within bounds: {worst.name} is {error_words(worst.error)} by the formula."
+
+
+def _step_table(found: VerifiedStep) -> Table:
+    formula, measured, verdict = COUNTS
+    columns = (Column("what", "bytes of"), formula, measured, Column("difference", "difference", drop=1), verdict)
+    rows: tuple[Row, ...] = tuple(
+        {
+            "what": check.name,
+            "formula": check.formula,
+            "measured": check.measured,
+            "difference": error_words(check.error),
+            "verdict": "ok" if check.agrees else "DIFFERS",
+        }
+        for check in found.checks
+    )
+    return columns, (rows,), ()
+
+
+def _step_tables(every: Sequence[VerifiedStep]) -> Table:
+    columns = (
+        Column("model", "model"),
+        Column("saved", "saved", drop=1),
+        Column("peak", "peak"),
+        Column("formula", "peak by the formula", "count", drop=2),
+        Column("measured", "by the class", "count", drop=2),
+        Column("verdict", "", "verdict"),
+    )
+    rows: list[Row] = []
+    for found in every:
+        by_name = {check.name: check for check in found.checks}
+        saved, peak = by_name["saved for backward"], by_name["peak"]
+        rows.append(
+            {
+                "model": compose.name_of(found.model),
+                "saved": error_words(saved.error),
+                "peak": error_words(peak.error),
+                "formula": peak.formula,
+                "measured": peak.measured,
+                "verdict": "ok" if _agrees([found]) else "DIFFERS",
+            }
+        )
+    return columns, (tuple(rows),), ()
+
+
+def _check_against(against: str | None) -> None:
+    if against not in (None, "transformers"):
+        raise UsageError(f"{option('against')} knows transformers, not {against!r}")
+
+
+def _agrees(every: Sequence[AnyVerified]) -> bool:
+    return all(check.agrees for found in every for check in found.checks)
+
+
+def _layers(every: Sequence[AnyVerified]) -> tuple[int, int]:
+    """Layers that ran, and those of the models."""
+    return sum(found.traced[0] for found in every), sum(found.traced[1] for found in every)
+
+
+def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any]:
+    return {
+        "workload": counting.workload_facts(found.work, dtype=dtype),
+        "agrees": _agrees([found]),
+        "blocks_traced": found.traced[0],
+        "block_count": found.traced[1],
+    }
+
+
+def _check_facts(check: Check) -> dict[str, Any]:
+    """A check, as in the JSON."""
+    return {
+        "witness": check.name,
+        "unit": check.unit,
+        "counted": check.totals[0],
+        "measured": check.totals[1],
+        "equal": check.agrees,
+        "differing": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
+    }
+
+
+def _lines(check: Check, key: str) -> list[dict[str, Any]]:
+    """Both sides of a check by path, as in the JSON."""
+    return [
+        {"path": path, key: pair[0], f"measured_{key}": pair[1], "equal": pair[0] == pair[1]}
+        for path, pair in check.pairs().items()
+    ]
+
+
+def _rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
+    """Both sides of every path, and the verdict."""
+    return tuple(
+        {"what": what, "formula": pair[0], "measured": pair[1], "verdict": _word(pair, agrees)}
+        for what, (pair, agrees) in pairs.items()
+    )
+
+
+def _word(pair: Pair, agrees: bool) -> str:
+    """Verdict on a path."""
+    formula, measured = pair
+    if agrees:
+        return "ok"
+    if formula is None or measured is None:
+        return "not in the formula" if formula is None else "not measured"
+    return f"DIFFERS by {measured - formula:+,}" if measured != formula else "DIFFERS in parts"
+
+
+def _count_wrong(every: Sequence[AnyVerified]) -> int:
+    return sum(not check.agrees for found in every for check in found.checks)
+
+
+def _wrong(every: Sequence[AnyVerified]) -> str:
+    """The models with checks that differ, and which checks."""
+    names = {found.model.name: [check.name for check in found.checks if not check.agrees] for found in every}
+    return "; ".join(f"{name} ({', '.join(checks)})" for name, checks in names.items() if checks)
+
+
+def _verdict(every: Sequence[Verified | RankChecks], how: str) -> str:
     """Whether all checks agree, and which do not."""
-    every = [check for _, checks in verified for check in checks]
-    wrong = {subject.name: [c.witness for c in checks if not c.agrees] for subject, checks in verified}
-    if said := [f"{name} ({', '.join(witnesses)})" for name, witnesses in wrong.items() if witnesses]:
-        return f"{sum(not check.agrees for check in every):,} of {len(every):,} checks differ: {'; '.join(said)}."
-    return f"All {len(every):,} checks agree exactly, {how}." if len(every) > 1 else f"The check agrees exactly, {how}."
+    count = sum(len(found.checks) for found in every)
+    if wrong := _wrong(every):
+        return f"{_count_wrong(every):,} of {count:,} checks differ: {wrong}."
+    return f"All {count:,} checks agree exactly, {how}." if count > 1 else f"The check agrees exactly, {how}."

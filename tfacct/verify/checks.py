@@ -1,4 +1,4 @@
-"""What each witness says of one model, beside what the formulas say: by path, as dicts that must be equal."""
+"""Counts of one model by each counter and by the formulas, by path: dicts that must be equal."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tfacct.reference.model import Decoder
 
 Counts: TypeAlias = dict[str, int]
+Pair: TypeAlias = tuple[int | None, int | None]
+"""Formula and measurement; None where one side does not know the path."""
 
 DTYPE = "fp32"
 """The reference model on meta holds float32."""
@@ -35,14 +37,14 @@ DTYPE = "fp32"
 
 @record
 class Check:
-    """One witness's counts beside the formulas', in one unit. They agree when the dicts are equal."""
+    """One counter's counts and the formulas', in one unit. They agree when the dicts are equal."""
 
-    witness: str
+    name: str
     unit: str
     formula: Mapping[str, int]
     measured: Mapping[str, int]
     note: str = ""
-    """How the witness differs from what this program counts, where it is held against its own way."""
+    """How the class differs from what this program counts, where it is compared with what it runs."""
 
     @property
     def agrees(self) -> bool:
@@ -54,26 +56,39 @@ class Check:
         """Both sides added up."""
         return sum(self.formula.values()), sum(self.measured.values())
 
-    def pairs(self) -> dict[str, tuple[int | None, int | None]]:
+    def pairs(self) -> dict[str, Pair]:
         """Both sides by path; None where one does not know the path."""
         either = dict.fromkeys((*self.formula, *self.measured))
         return {path: (self.formula.get(path), self.measured.get(path)) for path in either}
 
 
 def checks(subject: LoadedModel, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
-    """Ask every witness about one workload. The first check is fvcore's, product by product."""
+    """Every check at one workload. The first is fvcore's, product by product."""
     with _collector_off():
-        asked = _Asked(subject, work, all_layers)
+        counters = _Counters(subject, work, all_layers)
         found = [
-            asked.fvcore(),
-            *asked.torch_passes(),
-            *asked.other_steps(),
-            asked.parameters(),
-            *asked.expected(),
-            asked.parameter_bytes(),
-            *asked.cache_bytes(),
+            counters.fvcore(),
+            *counters.torch_passes(),
+            *counters.other_steps(),
+            counters.parameters(),
+            *counters.expected(),
+            counters.parameter_bytes(),
+            *counters.cache_bytes(),
         ]
-    return [*found, *stranger_checks(subject, work)] if against else found
+    return [*found, *class_checks(subject, work)] if against else found
+
+
+def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.starred) -> dict[str, tuple[Pair, bool]]:
+    """All layers of a path in one row where every layer agrees; a layer that differs has its own."""
+    rows: dict[str, tuple[Pair, bool]] = {}
+    for path, (formula, measured) in pairs.items():
+        if formula != measured or formula is None:
+            rows[path] = (formula, measured), False
+            continue
+        name = starred(path)
+        before = rows[name][0][0] or 0 if name in rows else 0
+        rows[name] = (before + formula, before + formula), True
+    return rows
 
 
 def traced_blocks(subject: LoadedModel, all_layers: bool) -> tuple[int, int]:
@@ -83,8 +98,8 @@ def traced_blocks(subject: LoadedModel, all_layers: bool) -> tuple[int, int]:
     return (blocks if all_layers else len(stacks)), blocks
 
 
-def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
-    """The rooms that import torch: what counts, and the model. Raises MissingExtraError where there is no torch."""
+def reference_modules(asking: str) -> tuple[ModuleType, ModuleType]:
+    """The modules that import torch: counters, and the model. Raises MissingExtraError without torch."""
     try:
         from tfacct.reference import counting, model
     except ImportError:
@@ -92,9 +107,8 @@ def reference_rooms(asking: str) -> tuple[ModuleType, ModuleType]:
     return counting, model
 
 
-def in_one_go() -> AbstractContextManager[None]:
-    """Several runs of models on meta, for all of which torch's kernels for shapes are changed once. Nothing is changed
-    where there is no torch, which is for those to say that need it."""
+def shape_kernels() -> AbstractContextManager[None]:
+    """Change torch's kernels for shapes once for several runs of models on meta. Does nothing without torch."""
     try:
         from tfacct.meta.kernels import compiled
     except ImportError:
@@ -114,8 +128,8 @@ def _collector_off() -> Iterator[None]:
             gc.enable()
 
 
-class _Asked:
-    """One model and its witnesses. Unless `all_layers`, one block of each kind is run for all of its kind.
+class _Counters:
+    """One model and its counters. Unless `all_layers`, one layer of each kind runs for all of its kind.
 
     The model runs as the step does: `given` is the one whose other steps may run in another way.
     """
@@ -124,7 +138,7 @@ class _Asked:
         self.given, self.work, self.all_layers = given, work, all_layers
         self.subject = given.settled(work)
         self.shape = self.subject.architecture if all_layers else _counts(self.subject.architecture, {})
-        self.counting, self.model = reference_rooms("verify")
+        self.counting, self.model = reference_modules("verify")
         self._models: dict[tuple[int, ...], Decoder] = {}
         self._ran: dict[tuple[int, ...], Passes] = {}
 
@@ -193,10 +207,10 @@ class _Asked:
         ours = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
         yield Check(f"{self.subject.kept} bytes, fp32", "bytes", {"total": ours}, {"total": held})
 
-    def _at(self, work: Workload) -> _Asked:
-        """The same witnesses of another step: with models of its own where it runs in another way."""
+    def _at(self, work: Workload) -> _Counters:
+        """The counters at another step: with models of its own where it runs in another way."""
         same = self.given.settled(work).architecture == self.subject.architecture
-        return self if same else _Asked(self.given, work, self.all_layers)
+        return self if same else _Counters(self.given, work, self.all_layers)
 
     def _built(self, shape: Transformer) -> Decoder:
         """One model for all who ask: none of them changes it."""
@@ -260,7 +274,7 @@ def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
     return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.every_stack))])
 
 
-def stranger_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
+def class_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     """Checks against the transformers class, module by module; none if the family has no class."""
     table, tensors = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
     if not table:

@@ -20,7 +20,7 @@ from tfacct.ledger.einsum import chunks, one_by_one
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, RATES
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, ONE_BY_ONE
 from tfacct.output.report import Tick, unwatched
-from tfacct.verify.checks import reference_rooms
+from tfacct.verify.checks import reference_modules
 from tfacct.verify.sizes import FIXED, Sizes, layers_tried
 from tfacct.verify.tracing import Counted, Traces
 
@@ -71,7 +71,7 @@ def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched
 
     Without torch's private symbolic shapes by grid. Needs torch and fvcore; sympy.
     """
-    reference_rooms(option("prove"))
+    reference_modules(option("prove"))
     from tfacct.reference.counting import PrivateInterfaceError
 
     symbolic, changed = in_symbols(shape, fixed=FIXED, cached=True), None

@@ -1,49 +1,171 @@
-"""What one rank of a mesh holds and sends, by the rules and by the class that torch divides."""
+"""What one rank of a layout stores and sends, by the rules and by the class that torch shards."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from tfacct.architecture.parts import Attention
-from tfacct.base.errors import MissingExtraError, UsageError, cut
+from tfacct.architecture.parts import Attention, Experts, LatentAttention
+from tfacct.base.errors import ConfigError, MissingExtraError, TfacctError, UsageError, cut
+from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.base.units import dtype_bits
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import Mesh, padded, replicated
+from tfacct.parallel.model_collectives import fused_modules, stage_collectives
 from tfacct.parallel.pipeline import blocks_in, microbatches, part, stages
+from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import shard
+from tfacct.parallel.support import ROUTING, check_mesh, check_shardable, routing_bits
+from tfacct.parallel.verified import verified
 from tfacct.verify.checks import Check
 from tfacct.verify.renamed import renamed
 
+USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
+"""Layouts of which the first that works is checked, where none is given."""
+NOT_RUN = (
+    ("dp", "torch reduces buckets of real numbers", "beside fsdp its copies are, as HSDP has them"),
+    ("ulysses", "neither torch nor transformers divides heads for tokens", "a ring of cp is"),
+)
+"""Axes that are not checked, why, and what to check instead."""
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
+"""Config fields of the number of layers."""
+TWO = 2
+"""Layers that run: the last and the first are different ones."""
+
+
+@record
+class RankChecks:
+    """One model, its layout, and the checks of its fullest rank. `published`: transformers' own plan divides it, not
+    torch's. `traced`: layers that ran, and those that the model has."""
+
+    model: LoadedModel
+    work: Workload
+    checks: list[Check]
+    traced: tuple[int, int]
+    mesh: Mesh
+    published: bool
+
+
+def check_verifiable(mesh: Mesh) -> None:
+    """Raises UsageError for a layout that no class is run on, with one that works."""
+    for axis, why, hint in NOT_RUN:
+        if (size := getattr(mesh, axis)) > 1 and (axis != "dp" or mesh.fsdp == 1):
+            raise UsageError(f"{option(axis, size)} is not verified here: {why}", hint)
+    if mesh.cp > 1 and mesh.cp_method != "ring":
+        given = option("cp_method", mesh.cp_method)
+        raise UsageError(f"{given} is not verified here: torch runs a ring", "leave it out")
+    if mesh.pp > 1 and (mesh.ranks > mesh.pp or mesh.schedule == "zero-bubble"):
+        other = "another axis" if mesh.ranks > mesh.pp else "zero bubble"
+        raise UsageError(f"{option('pp', mesh.pp)} is not verified beside {other}", f"ask for {option('pp')} alone")
+    if mesh.imbalance != 1:
+        given = option("imbalance", f"{float(mesh.imbalance):g}")
+        raise UsageError(f"{given} is not verified here: tokens are spread evenly", "leave it out")
+    if mesh.zero:
+        why = "an engine decides which tensors share a bucket"
+        raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
+
+
+def layout_for(model: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
+    """The layout that a model is checked on, and whether transformers' plan divides it. Raises TfacctError."""
+    errors: list[TfacctError] = []
+    for one in (mesh,) if mesh is not None else USUAL:
+        try:
+            check_shardable(model, replace(one, sp=False))
+            check_mesh(model, one)
+            return one, _by_published_plan(model, one)
+        except TfacctError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
+    """Whether transformers' plan divides a class. Raises ConfigError for a class without a plan."""
+    if not model.config.hf_module_paths() or model.config.hf_unsupported():
+        raise ConfigError(f"{model.name}: there is no transformers class that could be asked")
+    experts = any(isinstance(part, Experts) for part in model.architecture.parts())
+    if mesh.tp > 1 and replicated(model.ledger, mesh):
+        raise ConfigError(f"{model.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
+    whole = not padded(model.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
+    routed = mesh.sp and experts and any(verified(model.family, fact) for fact in ROUTING)
+    if mesh.ep > 1 and not verified(model.family, "published_plan") and not routed:
+        what = f"{model.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
+        raise ConfigError(what, f"leave {option('ep')} out")
+    if mesh.tp == 1 or (verified(model.family, "torch_plan") and not experts and whole):
+        return False
+    latent = mesh.sp and model.architecture.having(LatentAttention) and not experts
+    if (routed or latent) and whole:
+        return False  # torch's plan of the rest, between which experts run
+    if mesh.sp or mesh.plan != "torch" or not verified(model.family, "published_plan"):
+        how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
+        raise ConfigError(f"{model.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")
+    return True
+
 
 def rank_checks(
-    subject: LoadedModel, work: Workload, mesh: Mesh, sent: Sequence[Collective], dtype: str, *, published: bool
-) -> list[Check]:
-    """Ask the class about a step of the fullest rank: `sent` are the collectives by the rules, `published` says that
-    transformers' own plan divides it, not torch's. Raises UsageError where it cannot be asked."""
-    seen = _step(subject, work, mesh, dtype, published=published)
-    around = _ring(subject, work, mesh, dtype) if mesh.cp > 1 else Counter()
+    given: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool, all_layers: bool
+) -> RankChecks:
+    """The fullest rank's parameters and collectives, by the rules and by the class. Raises UsageError for a class that
+    cannot run so."""
+    if mesh.pp > 1:
+        blocks = blocks_in(given.ledger)
+        return RankChecks(given, work, _stage_checks(given, work, mesh, dtype), (blocks, blocks), mesh, published=False)
+    two = None if all_layers else _with_layers(given, TWO)
+    model = two or given
+    if published and tied(model):
+        model = model.with_fields({**model.changed, "tie_word_embeddings": False})
+    bits = dtype_bits(dtype)
+    sent = collectives(
+        model.ledger,
+        mesh,
+        work.axes(),
+        bits,
+        train=True,
+        shares=routing_bits(model, mesh, bits, train=True),
+        modules=fused_modules(model),
+        after="gathered" if published else "divided",
+    )
+    seen = _step(model, work, mesh, dtype, published=published)
+    around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()
     if mesh.parts > 1 and mesh.fsdp == 1:
         sent = [one for one in sent if one.of != "weights"]  # of gradients in buckets, which are not asked for
-    return _checks(held(subject, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
+    checks = _checks(stored_elements(model, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
+    layers = sum(stack.count for stack in given.architecture.stacks)
+    return RankChecks(given, work, checks, (layers if two is None else TWO, layers), mesh, published=published)
 
 
-def stage_checks(
-    subject: LoadedModel, work: Workload, mesh: Mesh, every: Sequence[Sequence[Collective]], dtype: str
-) -> list[Check]:
-    """Ask torch's schedule about all stages, and the class about the fullest: `every` has each rank's collectives by
-    the rules."""
-    room, own = _room("passing"), stages(blocks_in(subject.ledger), mesh)
+def tied(model: LoadedModel) -> bool:
+    """True if the head shares the embedding's weight."""
+    return model.architecture.head is not None and model.architecture.head.tied
+
+
+def _with_layers(given: LoadedModel, count: int) -> LoadedModel | None:
+    """The model with so many layers; None where it has no more, or has layers of several kinds."""
+    field = next((name for name in LAYERS if name in given.raw), None)
+    shape = given.architecture
+    if field is None or shape.encoder is not None or len(shape.stacks) > 1 or shape.stacks[0].count <= count:
+        return None
+    try:
+        found = given.with_fields({**given.changed, field: count})
+    except ConfigError:  # a list has an entry for each layer
+        return None
+    return found if [stack.count for stack in found.architecture.stacks] == [count] else None
+
+
+def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> list[Check]:
+    """Messages of all stages by torch's schedule, and parameters of the fullest stage by the class."""
+    room, own = _room("passing"), stages(blocks_in(model.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
     if mesh.schedule == "1f1b" and times < mesh.pp:
         said = f"torch's 1F1B takes {mesh.pp:,} microbatches or more in {mesh.pp:,} stages, not {times:,}"
         raise UsageError(said, f"give a larger {option('batch')}, or {option('schedule', 'gpipe')}")
-    width = next(group.axes["D"] for group in subject.ledger.groups if group.numbers)
+    width = next(group.axes["D"] for group in model.ledger.groups if group.numbers)
     shape = (work.batch // times, work.tokens, width)
     seen: Counter[tuple[str, str, int]] = Counter()
     for rank in range(mesh.pp):
@@ -51,22 +173,23 @@ def stage_checks(
         for (when, size), count in sent.items():
             seen[when, "send", size] += count
     stored = [
-        {tensor.path: int(tensor.elements) for tensor in part(subject.ledger, each).tensors(unfolded=True)}
+        {tensor.path: int(tensor.elements) for tensor in part(model.ledger, each).tensors(unfolded=True)}
         for each in own
     ]
     fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
-    named = renamed(stored[fullest], subject.config.hf_module_paths(), subject.config.hf_tensor_names())
+    named = renamed(stored[fullest], model.config.hf_module_paths(), model.config.hf_tensor_names())
     blocks = [[stage.blocks for stage in each] for each in own]
-    theirs = room.parameters_of_rank(subject.of_class, blocks, fullest, subject.config.task_head.auto)
+    theirs = room.parameters_of_rank(model.of_class, blocks, fullest, model.config.task_head.auto)
+    every = stage_collectives(model, mesh, work.axes(), dtype_bits(dtype), train=True)
     sends = [one for lines in every for one in lines if one.kind == "send"]
     return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
 
 
-def _ring(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
+def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
     room = _room("passing")
     found: Counter[tuple[str, str, int]] = Counter()
     kinds: Counter[tuple[int, int, int]] = Counter()
-    for stack in subject.architecture.stacks:
+    for stack in model.architecture.stacks:
         part = stack.block.attention
         assert isinstance(part, Attention)  # the only kind with a rule beside cp
         kinds[part.kv_heads * part.group // mesh.tp, part.kv_heads // mesh.tp, part.head_dim] += stack.count
@@ -99,19 +222,19 @@ def _checks(
     ]
 
 
-def held(subject: LoadedModel, mesh: Mesh) -> dict[str, int]:
+def stored_elements(model: LoadedModel, mesh: Mesh) -> dict[str, int]:
     """Elements that the fullest rank stores, by the class's parameters."""
     counts: Counter[str] = Counter()
-    for tensor in subject.ledger.tensors(unfolded=True):
+    for tensor in model.ledger.tensors(unfolded=True):
         counts[tensor.path] += int(shard(tensor.parameter, tensor.axes, mesh).elements)
-    return renamed(counts, subject.config.hf_module_paths(), subject.config.hf_tensor_names())
+    return renamed(counts, model.config.hf_module_paths(), model.config.hf_tensor_names())
 
 
 def _call(when: str, kind: str, size: int) -> str:
     return f"{when} {kind} of {size:,} bytes"
 
 
-def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool) -> Any:
+def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool) -> Any:
     divided = {
         "tp": mesh.tp,
         "fsdp": mesh.sharers,
@@ -121,18 +244,16 @@ def _step(subject: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publi
         "together": mesh.sp or mesh.plan == "megatron",
     }
     size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts, "source": work.source}
-    shape = subject.architecture
+    shape = model.architecture
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
-    which = {"auto": subject.config.task_head.auto, "encodes": encodes}
+    which = {"auto": model.config.task_head.auto, "encodes": encodes}
     try:
-        return _room("ranks").step(subject.of_class, **divided, **size, **which, dtype=dtype, published=published)
+        return _room("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
-        said = f"{subject.name}: torch does not divide its class so: {cut(str(error), 200)}"
+        said = f"{model.name}: torch does not divide its class so: {cut(str(error), 200)}"
         raise UsageError(said, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
-        ) from None
+        raise UsageError(f"{model.name}: the transformers class refuses this config: {cut(repr(error), 200)}") from None
 
 
 def _room(name: str) -> ModuleType:
@@ -141,5 +262,5 @@ def _room(name: str) -> ModuleType:
         return import_module(f"tfacct.reference.{name}")
     except ImportError:
         raise MissingExtraError(
-            "the witnesses of a mesh need torch and transformers", "measure", "transformers"
+            "the checks of a layout need torch and transformers", "measure", "transformers"
         ) from None

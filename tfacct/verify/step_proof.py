@@ -1,5 +1,5 @@
-"""What a training step keeps, proven on a grid: the transformers class counts at so many small sizes that no other
-polynomial of the same degrees goes through them."""
+"""Proof of the formula of saved activations: the transformers class counts on a grid of so many small sizes that no
+other polynomial of the same degrees goes through them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from tfacct.algebra.symbols import Formula
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Tick
 from tfacct.training.exact import build
+from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
+from tfacct.training.saved_formula import SEVERAL, saved_formula
+from tfacct.training.unsupported import refusal
+from tfacct.verify.proof import Proven
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "D": ("hidden_size", "n_embd"),
@@ -31,7 +37,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 SAME = {"word_embed_proj_dim": "D"}
 """Further fields that hold a letter's size."""
 HALVES = ("partial_rotary_factor", "rotary_pct")
-"""Fields of the part of a head that is turned: a half, so that it is even at every point."""
+"""Fields of the rotary part of a head: a half, so that it is even at every point."""
 ANGLES = ("rope_scaling", "rope_parameters")
 """Fields that may list a factor for every pair of a head's elements; no tensor's size depends on them."""
 PAD = "pad_token_id"
@@ -60,11 +66,11 @@ ROUNDED_TOKENS = (32, 64, 96)
 
 @record
 class Point:
-    """Sizes, the model that has them, and what its class keeps."""
+    """Sizes, the model that has them, and the bytes that its class saves."""
 
     sizes: Mapping[str, int]
-    subject: LoadedModel
-    kept: int
+    model: LoadedModel
+    saved: int
 
 
 class Grid:
@@ -86,9 +92,9 @@ class Grid:
         self.grouped, self.free_heads = "K" in self.fields, "H" in self.fields and "head_dim" in {*raw, *known}
         if self.grouped:
             values["G"] = VALUES["G"]
-        turned = any("Hr" in part.axes() for part in shape.parts())
+        rotary = any("Hr" in part.axes() for part in shape.parts())
         self.angles = [name for name in ANGLES if "long_factor" in (raw.get(name) or {})]
-        self.halves = [name for name in HALVES if turned and name in type(given.config).model_fields]
+        self.halves = [name for name in HALVES if rotary and name in type(given.config).model_fields]
         values.pop("D", None)
         values[WIDTHS if self.free_heads else "H"] = VALUES["H"]
         if self.free_heads:
@@ -101,8 +107,8 @@ class Grid:
         """Sizes of the letters of a formula at a point."""
         heads = point["K"] * point.get("G", 1)
         sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
-        turned = {"Hr": sizes["H"] // 2} if self.halves else {}
-        return sizes | {"G": point.get("G", 1), "S": point["T"], **turned}
+        rotary = {"Hr": sizes["H"] // 2} if self.halves else {}
+        return sizes | {"G": point.get("G", 1), "S": point["T"], **rotary}
 
     def model(self, point: Mapping[str, int]) -> LoadedModel:
         """The model of a point. Raises UsageError where the family cannot have such sizes."""
@@ -122,7 +128,7 @@ class Grid:
         return prod(map(len, self.values.values()))
 
     def points(self, recipe: Recipe) -> Iterator[Point]:
-        """Every point with what the class keeps: each model is built once for all its batches and contexts."""
+        """Every point with the bytes that the class saves: a model is built once for all its batches and contexts."""
         inner = {letter: values for letter, values in self.values.items() if letter in ("B", "T")}
         outer = {letter: values for letter, values in self.values.items() if letter not in inner}
         for chosen in product(*outer.values()):
@@ -143,6 +149,53 @@ class Grid:
         """What the grid leaves out: one sequence, one key head, one query head for each, and both of the first."""
         alone = [{"B": 1}, {"K": 1}, *([{"G": 1}] if self.grouped else []), {"B": 1, "K": 1}]
         return [*alone, {"T": self.values["T"][0] + 1}] if self.values["T"] == ROUNDED_TOKENS else alone
+
+
+def small_model(model: LoadedModel, recipe: Recipe) -> LoadedModel:
+    """The smallest model of the grid."""
+    grid = Grid(model, rounded=recipe.rounds_tokens)
+    return grid.model({letter: values[0] for letter, values in grid.values.items()})
+
+
+def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
+    """The formula of saved activations against the class at every point of the grid, and at sizes that it leaves out.
+    Raises UsageError where no small models vary one of its letters."""
+    import sympy
+
+    grid = Grid(model, rounded=recipe.rounds_tokens)
+    tokens = grid.values["T"][0]
+    formula = saved_formula(small_model(model, recipe), recipe, Workload(tokens, tokens, SEVERAL))
+    symbols = {str(symbol): symbol for symbol in formula.total.free_symbols}
+    smallest = {letter: values[0] for letter, values in grid.values.items()}
+    unvaried = [letter for letter in symbols if letter not in grid.letters(smallest)]
+    if unvaried:
+        raise UsageError(f"{model.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
+    evaluate = sympy.lambdify(list(symbols.values()), formula.total)
+    wrong = done = 0
+    for done, point in enumerate(grid.points(recipe), start=1):
+        if done % 48 == 0:
+            progress(f"counting in {recipe.dtype}", done, grid.size)
+        sizes = grid.letters(point.sizes)
+        wrong += int(evaluate(*(sizes[letter] for letter in symbols))) != point.saved
+    heads = symbols.get("K", sympy.Integer(1)) * symbols.get("G", sympy.Integer(1))
+    opened = sympy.expand(formula.total.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))
+    bounded = all(
+        sympy.degree(opened, symbol) < len(grid.values[str(symbol)])
+        for symbol in opened.free_symbols
+        if str(symbol) in grid.values
+    )
+    what = f"saved in {recipe.dtype}"
+    agreeing = f"0 at {done - wrong:,} of {done:,}"
+    text = formula.symbolic.in_front(formula.total, ["L"], ["B", "T"])
+    yield Proven(what, Formula(formula.total, text), agreeing, "the class", bounded and not wrong)
+    for fixed in grid.edges():
+        edge = grid.edge(recipe, fixed)
+        if refusal(edge.model, recipe) is not None:
+            continue
+        work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
+        difference = edge.saved - int(training_memory(edge.model, work, recipe).step.saved_bytes())
+        at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
+        yield Proven(f"{what} at {at}", None, f"{difference:,}", "the class", not difference)
 
 
 def _saved(model: Any, at: Mapping[str, int]) -> int:
