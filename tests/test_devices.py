@@ -341,6 +341,16 @@ def test_a_time_needs_one_device(run: Callable[..., Ran], on: str, says: str) ->
     assert ran.code == 2 and says in " ".join(ran.err.split())
 
 
+def test_all_devices_or_some(run: Callable[..., Ran]) -> None:
+    every = ["fit", "llama-3.2-1b", "--json"]
+    assert run(*every, "--on", "All").out == run(*every).out
+    assert len(json.loads(run(*every).out)["models"][0]["lines"]) == len(devices.for_sale())
+    two = json.loads(run(*every, "--on", "h100", "--on", "RTX 4090").out)["models"][0]["lines"]
+    assert [line["device"] for line in two] == ["h100-sxm", "rtx-4090"]
+    refused = run("fit", "gpt2", "--on", "8 x h100")
+    assert refused.err == "error: how many of h100 is the question, not 8 x h100\nhint: --on h100\n"
+
+
 def test_a_users_alias(own: Path) -> None:
     mine = devices.TEMPLATE.replace("aliases = []", 'aliases = ["Card 9", "h100"]')
     (own / "my-card.toml").write_text(mine)

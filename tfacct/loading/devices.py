@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, cut, listed, nearest
 from tfacct.base.record import record
-from tfacct.base.spelling import spelled
+from tfacct.base.spelling import option, spelled
 from tfacct.loading import files
 from tfacct.loading.links import NODE, Link, Links
 
@@ -273,8 +273,12 @@ def _unknown(name: str) -> NotFoundError:
 
 def chosen(names: Sequence[str]) -> list[Device]:
     """The devices of these names, or all that are for sale for `all` or without a name. Raises TfacctError."""
-    every = not names or any(fold(name) == ALL for name in names)
-    return [load(name) for name in (for_sale() if every else names)]
+    if not names or any(fold(name) == ALL for name in names):
+        return [load(name) for name in for_sale()]
+    if several := next((name for name in names if SEVERAL.fullmatch(name.strip())), None):
+        each = number_and_name(option("on"), several)[1]
+        raise UsageError(f"how many of {cut(each)} is the question, not {cut(several)}", option("on", each))
+    return [load(name) for name in names]
 
 
 def memory_said(found: Sequence[Device]) -> str:
@@ -288,7 +292,7 @@ def memory_said(found: Sequence[Device]) -> str:
     return " ".join([f"Memory: {MEMORY['torch']}."] * ("torch" in names) + others)
 
 
-def number_and_name(option: str, text: str) -> tuple[int, str]:
+def number_and_name(named: str, text: str) -> tuple[int, str]:
     """Number of devices and the rest: `h100` is one, `4xh100` are four. Raises UsageError.
 
     >>> number_and_name("--on", "8 x H100"), number_and_name("--on", "2×24GB"), number_and_name("--on", "h100")
@@ -297,24 +301,24 @@ def number_and_name(option: str, text: str) -> tuple[int, str]:
     match = SEVERAL.fullmatch(text.strip())
     count, name = (int(match[1]), match[2]) if match else (1, text.strip())
     if not 1 <= count <= MOST:
-        raise UsageError(f"{option} {cut(text)}: 1 to {MOST:,} devices")
+        raise UsageError(f"{named} {cut(text)}: 1 to {MOST:,} devices")
     return count, name
 
 
-def several(option: str, text: str) -> tuple[int, Device]:
+def several(named: str, text: str) -> tuple[int, Device]:
     """Number of devices and the device: `h100` is one H100, `4xh100` are four. Raises TfacctError, also for memory
     alone."""
-    count, name = number_and_name(option, text)
+    count, name = number_and_name(named, text)
     if fold(name) == ALL and find(name) is None:
-        raise UsageError(f"{option} must name one kind of device here, not all", "for example h100 or 8xh100")
+        raise UsageError(f"{named} must name one kind of device here, not all", "for example h100 or 8xh100")
     if units.is_bytes(name) and find(name) is None:
         raise UsageError(
-            f"{option} {cut(text)} is memory alone, and its speed is not known", "name a device, such as h100 or 8xh100"
+            f"{named} {cut(text)} is memory alone, and its speed is not known", "name a device, such as h100 or 8xh100"
         )
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
-        raise UsageError(f"{option} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
+        raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
     if name.isdecimal() and find(name) is None:
-        raise UsageError(f"{option} {cut(text)} names no device", f"for example {name[:9]}xh100")
+        raise UsageError(f"{named} {cut(text)} names no device", f"for example {name[:9]}xh100")
     return count, load(name)
 
 
