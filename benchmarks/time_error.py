@@ -29,7 +29,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.budget import of_device
+from tfacct.loading.where import of_device
 from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
 from tfacct.timing.timing import CONSTANTS, Constants

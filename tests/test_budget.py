@@ -21,23 +21,22 @@ def test_the_rule_by_hand() -> None:
     serving, training = memory_limit("h100-sxm"), memory_limit("h100", training=True)
     assert serving is not None and training is not None
     assert serving.usable == 9 * H100 // 10 - 2 * 10**9 and training.usable == H100 - 2 * 10**9
-    bare, shared = (memory_limit("24GiB", *rule, given="fit") for rule in ((), (0.9, "1GB")))
-    assert bare == MemoryLimit(24 * 2**30, given="fit") and bare.usable == 24 * 2**30 and bare.notes == []
+    bare, shared = memory_limit("24GiB"), memory_limit("24GiB", 0.9, "1GB")
+    assert bare == MemoryLimit(24 * 2**30) and bare.usable == 24 * 2**30 and bare.notes == []
     assert shared is not None and shared.usable == 24 * 2**30 * 9 // 10 - 10**9
     counted = memory_limit("2xh100-sxm", 1, "0")
     assert counted is not None and (counted.usable, counted.count) == (H100, 2)
 
 
-def test_memory_alone_is_that_of_a_device() -> None:
-    """Cards of 24 GB: 0.9 · 24 − 2 = 19.6 GB to serve, 24 − 2 = 22 GB to train."""
-    serving, training = memory_limit("2x24GB"), memory_limit("2 × 24 gb", training=True)
-    assert serving is not None and training is not None
-    assert (serving.usable, serving.count, serving.device) == (196 * 10**8, 2, None)
-    assert (training.usable, training.count) == (22 * 10**9, 2)
-    assert serving.where == "in 2 × 19.6 GB"
-    assert serving.notes == ["Usable: 19.6 GB: 0.9 of 24 GB, less 2.00 GB for the runtime."]
+def test_memory_alone_is_usable_without_the_rule() -> None:
+    """Cards of 24 GB; with the rule of a card to serve, 0.9 · 24 − 2 = 19.6 GB."""
+    bare, ruled = memory_limit("2x24GB"), memory_limit("2 × 24 gb", 0.9, "2GB")
+    assert bare is not None and ruled is not None
+    assert (bare.usable, bare.count, bare.device, bare.where) == (24 * 10**9, 2, None, "in 2 × 24 GB")
+    assert (ruled.usable, ruled.where) == (196 * 10**8, "in 2 × 19.6 GB")
+    assert ruled.notes == ["Usable: 19.6 GB: 0.9 of 24 GB, less 2.00 GB for the runtime."]
     with pytest.raises(TfacctError, match="on='2x24GB' names 2 devices, but there are 4 ranks"):
-        serving.checked_for(4)
+        bare.checked_for(4)
     with pytest.raises(TfacctError, match=r"on must be a size with its unit, not '24'\n24GB or 24GiB\?"):
         memory_limit("24")
 
@@ -57,7 +56,7 @@ def test_memory_alone_is_that_of_a_device() -> None:
 def test_every_command_gives_one_answer(name: str, dtype: str, context: int, cards: int, rule: dict[str, int]) -> None:
     """How many requests of a context fit on so many devices."""
     model, on = load(name), f"{cards}xh100-sxm"
-    one = model.memory(dtype=dtype, ctx=context, fit=on, **rule)
+    one = model.memory(dtype=dtype, ctx=context, on=on, **rule)
     requests, usable = one.fit["largest_batch"], one.fit["budget_bytes"]
     assert usable == (H100 if rule else 9 * H100 // 10 - 2 * 10**9)
     each = model.memory(dtype=dtype, ctx=context, tp=cards)
@@ -65,11 +64,11 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
     served = model.serve(on=on, dtype=dtype, prompt=context - 1, new=1, users=1, **rule)
     assert served.largest_users == requests
     for batch, holds in ((requests, True), (requests + 1, False)):
-        found = model.memory(dtype=dtype, ctx=context, batch=batch, fit=on, **rule)
+        found = model.memory(dtype=dtype, ctx=context, batch=batch, on=on, **rule)
         assert found.fit["fits"] is holds and found.answer.startswith("Fits" if holds else "Does not fit")
         (line,) = model.fit(on="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule).lines
         assert line["usable_bytes"] == usable and (line["count"] is not None and line["count"] <= cards) is holds
-        plan = model.plan(gpus=cards, fit="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule)
+        plan = model.plan(gpus=cards, on="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule)
         assert plan.budget_bytes == usable and any(one["tp"] == cards for one in plan.divisions) is holds
     if cards == 1:
         pytest.importorskip("sympy")
@@ -92,45 +91,44 @@ def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
 def test_training_on_devices_shares_by_fsdp() -> None:
     asked = {"ctx": 2048, "recompute": "full"}
     model = load("llama-3.2-1b")
-    two, ranks = model.train(fit="2xh100-sxm", **asked), model.train(fit="h100-sxm", fsdp=2, **asked)
+    two, ranks = model.train(on="2xh100-sxm", **asked), model.train(on="h100-sxm", fsdp=2, **asked)
     assert two.mesh["fsdp"] == 2 and two.peak_bytes == ranks.peak_bytes < model.train(**asked).peak_bytes
     assert two.fit["budget_bytes"] == ranks.fit["budget_bytes"] == H100 - 2 * 10**9
-    plan = model.plan(gpus=2, fit="h100-sxm", train=True, ctx=2048, batch=2)
+    plan = model.plan(gpus=2, on="h100-sxm", train=True, ctx=2048, batch=2)
     assert plan.budget_bytes == two.fit["budget_bytes"]
 
 
 def test_train_plan_and_time_give_one_answer() -> None:
     """With a reserve that leaves the peak of a step, and with one byte more."""
     model, asked = load("llama-3.2-1b"), {"ctx": 2048, "recompute": "full"}
-    peak = model.train(**asked, fit="h100").peak_bytes
+    peak = model.train(**asked, on="h100").peak_bytes
     for spare in (0, -1):
         rule = {"reserve": f"{H100 - peak - spare}B"}
-        train, time = model.train(**asked, fit="h100", **rule), model.train_time(on="h100", **asked, **rule)
+        train, time = model.train(**asked, on="h100", **rule), model.train_time(on="h100", **asked, **rule)
         assert train.fit["budget_bytes"] == time.usable_bytes == peak + spare
         assert train.answer.startswith("Fits" if spare == 0 else "Does not fit")
         assert (time.fits is True) is (spare == 0)
-        given = {"gpus": 1, "ctx": 2048, "batch": 1, "train": True, "recipe": {"recompute": "full"}}
-        plan = model.plan(fit="h100", **given, **rule)
+        plan = model.plan(on="h100", train=True, **asked, **rule)
         assert plan.budget_bytes == peak + spare and bool(plan.divisions) is (spare == 0)
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        "memory gpt2 --fit 3xh100-sxm --tp 2",
-        "train gpt2 --fit 3xh100-sxm --fsdp 2",
-        "plan gpt2 --gpus 2 --fit 3xh100-sxm",
+        "memory gpt2 --on 3xh100 --tp 2",
+        "train gpt2 --on 3xh100 --fsdp 2",
     ],
 )
 def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran]) -> None:
-    assert "--fit 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked.split()).err
+    assert "--on 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked.split()).err
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("memory gpt2 --use 0.9", "--use needs --fit"),
-        ("train gpt2 --reserve 1GB", "--reserve needs --fit"),
+        ("memory gpt2 --use 0.9", "--use needs --on"),
+        ("train gpt2 --reserve 1GB", "--reserve needs --on"),
+        ("plan gpt2 --gpus 2 --fit 3xh100", "--on 2x3xh100 has two numbers of devices"),
         ("memory gpt2 --fit t4 --use 1.5", "--use must be above 0 and at most 1"),
         ("plan gpt2 --gpus 2 --fit t4 --use 0", "--use must be above 0 and at most 1"),
         ("fit gpt2 --on t4 --reserve 1", "--reserve must be a size with its unit"),
@@ -149,7 +147,7 @@ def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ra
 def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run: Callable[..., Ran]) -> None:
     """llama-3.1-70b: 70,553,706,496 parameters · 2 bytes = 131.4 GiB. At 131,072 tokens the cache takes 40 GiB more:
     half of both is 85.7 GiB, a quarter 42.9 GiB of 69.4 GiB."""
-    found = load("llama-3.1-70b").memory(fit="h100-sxm", **paged)
+    found = load("llama-3.1-70b").memory(on="h100-sxm", **paged)
     assert found.answer == (
         "Does not fit on h100-sxm: the weights alone are 131 GiB of 69.4 GiB usable. It fits on 4 × h100-sxm (tp=4)."
     )
@@ -157,16 +155,16 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     assert found.pages is None
     ran = run("memory", "llama-3.1-70b", "--fit", "h100-sxm", *(["--kv-block", "16"] if paged else []))
     assert (ran.code, ran.err) == (0, "") and found.answer in " ".join(ran.out.split())
-    assert load("llama-3.1-70b").memory(fit="4xh100-sxm", **paged).fit["fits"]
-    assert not load("llama-3.1-70b").memory(fit="2xh100-sxm", **paged).fit["fits"]
+    assert load("llama-3.1-70b").memory(on="4xh100-sxm", **paged).fit["fits"]
+    assert not load("llama-3.1-70b").memory(on="2xh100-sxm", **paged).fit["fits"]
 
 
 def test_what_fits_in_place_of_what_does_not() -> None:
     """At 4,096 tokens the cache takes 1.25 GiB: 66.3 GiB of the usable 69.4 GiB on each of two, or all of it in fp8."""
-    said = load("llama-3.1-70b").memory(fit="h100-sxm", ctx=4096).answer
+    said = load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096).answer
     assert said.endswith("It fits on 2 × h100-sxm (tp=2) or with dtype='fp8'.")
-    assert load("llama-3.1-70b").memory(fit="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
-    assert load("llama-3.1-70b").memory(fit="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
+    assert load("llama-3.1-70b").memory(on="h100-sxm", ctx=4096, dtype="fp8").fit["fits"]
+    assert load("llama-3.1-70b").memory(on="24GiB").answer.endswith("usable.")  # int4 weights take 33 GiB
 
 
 def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
@@ -176,7 +174,7 @@ def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
         table = model.architecture.positions
         if table is None or not model.keeps:
             continue
-        found = load(model.name).memory(dtype="bf16", fit="500TB").fit
+        found = load(model.name).memory(dtype="bf16", on="500TB").fit
         if table.stored:
             fields = {**model.defaulted, **model.raw}
             rows = next(fields[field] for field in ROWS if field in fields)
@@ -196,10 +194,10 @@ def test_the_limit_of_others(name: str, limit: int | None) -> None:
 
 def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     model = load("gpt2")
-    found = model.memory(ctx=4096, fit="24GiB")
+    found = model.memory(ctx=4096, on="24GiB")
     assert found.answer.startswith("Cannot run: context 4,096 is past the 1,024 positions of its position embedding.")
     assert not found.fit["fits"] and (found.fit["largest_context"], found.fit["largest_batch"]) == (1024, None)
-    assert model.memory(ctx=1024, fit="24GiB").fit["fits"] and "Cannot run" in model.train(ctx=1025, fit="24GiB").answer
+    assert model.memory(ctx=1024, on="24GiB").fit["fits"] and "Cannot run" in model.train(ctx=1025, on="24GiB").answer
     for asked in (
         {"on": "h100-sxm", "prompt": 1020, "new": 5},
         {"on": "h100-sxm", "prompt": 2, "new": 1023},
@@ -209,10 +207,10 @@ def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     with pytest.raises(TfacctError, match="is past the 1,024 positions"):
         model.fit(on="h100-sxm", ctx=1025)
     with pytest.raises(TfacctError, match="is past the 1,024 positions"):
-        model.plan(gpus=2, fit="h100-sxm", ctx=1025, batch=2)
+        model.plan(gpus=2, on="h100-sxm", ctx=1025, batch=2)
     with pytest.raises(TfacctError, match="source 1,025 is past the 1,024 positions"):
-        load("bart-base").plan(gpus=1, fit="h100-sxm", source=1025)
-    assert load("xglm-564m").memory(ctx=4096, fit="24GiB").fit["fits"]
+        load("bart-base").plan(gpus=1, on="h100-sxm", source=1025)
+    assert load("xglm-564m").memory(ctx=4096, on="24GiB").fit["fits"]
     both = run("memory", "gpt2", "llama-3.2-1b", "--ctx", "4k", "--fit", "24GiB")
     assert "1 of 2 models fit in 24 GiB" in both.out
     several = run("memory", "gpt2", "--ctx", "4k", "--fit", "24GiB", "--batch", "1,2")

@@ -12,8 +12,8 @@ from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
+from tfacct.loading.where import budget
 from tfacct.output.chart import Chart
-from tfacct.reports.budget import budget
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.counting import Counting
 from tfacct.reports.diff import diff

@@ -14,8 +14,8 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Logits, Request
 
 if TYPE_CHECKING:
+    from tfacct.loading.where import MemoryLimit
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.budget import Budget
     from tfacct.reports.counting import Counting
     from tfacct.training.recipe import Recipe
 
@@ -375,7 +375,7 @@ def mesh_of_pass(given: Mapping[str, Any]) -> "Mesh | None":
     return checked_pass(found)
 
 
-def budget(given: Mapping[str, Any], *, training: bool = False) -> "Budget | None":
+def budget(given: Mapping[str, Any], *, training: bool = False) -> "MemoryLimit | None":
     """The usable memory of the devices among other options; None where none is named. Raises TfacctError."""
     on, use, reserve = (given.get(name) for name in ("on", "use", "reserve"))
     if on is None:  # without the files of devices
@@ -383,9 +383,9 @@ def budget(given: Mapping[str, Any], *, training: bool = False) -> "Budget | Non
             if value is not None:
                 raise UsageError(f"{option(name)} needs {option('on')}")
         return None
-    from tfacct.reports.budget import budget
+    from tfacct.loading.where import memory_limit
 
-    return budget(on, use, reserve, training=training)
+    return memory_limit(on, use, reserve, training=training)
 
 
 def recipe(given: Mapping[str, Any], dtype: str | None = None, **more: Any) -> "Recipe":

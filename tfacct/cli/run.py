@@ -192,7 +192,7 @@ def _read(parameter: Parameter, value: Any) -> Any:
         if any(get_origin(kind) is Literal and isinstance(get_args(kind)[0], int) for kind in kinds):
             return int(value)
         if int in kinds and str not in kinds:
-            return units.read_tokens(shell_option(parameter.name), value)
+            return units.read_integer(shell_option(parameter.name), value)
         if parameter.default == 1 and value == "1":
             return 1
     return value

@@ -43,10 +43,9 @@ def memory(
     batches, options = opt.several("batch", options)  # type: ignore[assignment]
     request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
     if budget is not None:
-        from tfacct.parallel.mesh import ranks_of
-        from tfacct.reports.budget import layout
+        from tfacct.parallel.mesh import mesh_on
 
-        mesh = layout(budget, mesh, ranks_of(mesh))
+        mesh = mesh_on(budget, mesh)
     stored: Any = {"dtype": dtype, "kv_dtype": kv_dtype}
     how: Any = {**stored, "kv_block": kv_block, "mesh": mesh, "fit": budget}
     report = memory(models, request, **how) if batches is None else by_batch(models, request, batches, **how)
@@ -124,11 +123,11 @@ def fit(
     from tfacct.reports.fit import fit
 
     on: Any = options.get("on")
-    names = devices.for_sale() if on in (None, "all") else on.split(",") if isinstance(on, str) else on
+    names = on.strip(",").split(",") if isinstance(on, str) else on or ()
     report = fit(
         model,
         opt.request(options),
-        [devices.load(name) for name in names],
+        devices.chosen(names),
         dtype=dtype,
         kv_dtype=kv_dtype,
         ep=ep,

@@ -82,9 +82,9 @@ def train(
 
     mesh, budget = opt.mesh(options), opt.budget(options, training=True)
     if budget is not None:
-        from tfacct.reports.budget import layout
+        from tfacct.parallel.mesh import mesh_on
 
-        mesh = layout(budget, mesh, 1 if mesh is None else mesh.ranks, training=True)
+        mesh = mesh_on(budget, mesh, training=True)
     request = opt.request(options)
     batch = None if options.get("batch", 1) == 1 else request.batch
     micro, whole = options.get("micro_batch_size"), options.get("global_batch_size")

@@ -302,6 +302,8 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     count, name = (int(match[1]), match[2]) if match else (1, text.strip())
     if not 1 <= count <= MOST:
         raise UsageError(f"{named} {cut(text)}: 1 to {MOST:,} devices")
+    if SEVERAL.fullmatch(name):
+        raise UsageError(f"{named} {cut(text)} has two numbers of devices", f"for example {count}xh100")
     return count, name
 
 

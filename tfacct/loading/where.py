@@ -1,8 +1,8 @@
 """Where a model runs: what `--on` names, and the memory that a model may take there. One rule for every command.
 
 On each device, usable = use × memory − reserve. To serve, use is 0.9, what vLLM takes, and the reserve 2 GB; to train,
-1 and 2 GB: the CUDA context, NCCL and cuBLAS. Of a size in bytes that `fit` names, all is usable unless `use` or
-`reserve` says otherwise.
+1 and 2 GB: the CUDA context, NCCL and cuBLAS. Of a size in bytes all is usable unless `use` or `reserve` says
+otherwise.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ RESERVE = 2 * 10**9
 
 @record
 class MemoryLimit:
-    """Memory of each of `count` devices; a size in bytes where there is no `device`. `given`: the option that named
-    it."""
+    """Memory of each of `count` devices; a size in bytes where there is no `device`."""
 
     memory: int
     use: float = 1
     reserve: int = 0
     count: int = 1
     device: devices.Device | None = None
-    given: str = "on"
 
     @property
     def usable(self) -> int:
@@ -107,9 +105,8 @@ class MemoryLimit:
         if self.count not in (1, ranks):
             each = units.budget(self.memory).replace(" ", "") if self.device is None else self.device.id
             raise UsageError(
-                f"{option(self.given, f'{self.count}x{each}')} names {self.count:,} devices, but there are {ranks:,}"
-                " ranks",
-                f"{option(self.given, f'{ranks}x{each}')}, or {option(self.given, each)} for the memory of each",
+                f"{option('on', f'{self.count}x{each}')} names {self.count:,} devices, but there are {ranks:,} ranks",
+                f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} for the memory of each",
             )
         return self
 
@@ -126,32 +123,25 @@ def memory_limit(
     reserve: int | str | None = None,
     *,
     training: bool = False,
-    given: str = "on",
 ) -> MemoryLimit | None:
-    """The memory that `on` names: `h100`, `8xh100`, `24GB`, `2x24GiB` or bytes. None without one.
-
-    `given`: the option that named it. Of a size that `fit` names, all is usable unless `use` or `reserve` says
-    otherwise; of one that `on` names, as much as of a device. Raises TfacctError.
-    """
+    """The memory that `on` names: `h100`, `8xh100`, `24GB`, `2x24GiB` or bytes. Raises TfacctError."""
     if on is None:
         for name, value in (("use", use), ("reserve", reserve)):
             if value is not None:
-                raise UsageError(f"{option(name)} needs {option(given)}")
+                raise UsageError(f"{option(name)} needs {option('on')}")
         return None
-    usual = (1, 0) if given == "fit" else (USE["training" if training else "serving"], RESERVE)
+    count, memory = 1, on
     if isinstance(on, str):
-        count, name = devices.number_and_name(option(given), on)
+        count, name = devices.number_and_name(option("on"), on)
         if devices.find(name) is not None or not (units.is_bytes(name) or name[:1].isdecimal()):
-            count, device = devices.several(option(given), on)
+            count, device = devices.several(option("on"), on)
             if count > 1 and not device.links.any:
-                device.link(count, given)  # raises: they cannot share a model
-            return of_device(count, device, use, reserve, training=training, given=given)
-        return MemoryLimit(
-            units.read_bytes(option(given), name), _use(use, usual[0]), _reserve(reserve, usual[1]), count, given=given
-        )
-    if not isinstance(on, int) or isinstance(on, bool) or on < 1:
-        raise UsageError(f"{option(given)} must be a whole number of bytes, not {on!r}")
-    return MemoryLimit(on, _use(use, usual[0]), _reserve(reserve, usual[1]), given=given)
+                device.link(count)  # raises: they cannot share a model
+            return of_device(count, device, use, reserve, training=training)
+        memory = units.read_bytes(option("on"), name)
+    if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
+        raise UsageError(f"{option('on')} must be a whole number of bytes, not {on!r}")
+    return MemoryLimit(memory, _use(use, 1), _reserve(reserve, 0), count)
 
 
 def of_device(
@@ -161,11 +151,10 @@ def of_device(
     reserve: int | str | None = None,
     *,
     training: bool = False,
-    given: str = "on",
 ) -> MemoryLimit:
     """The memory of so many devices. Raises UsageError."""
     usual = USE["training" if training else "serving"]
-    return MemoryLimit(device.memory, _use(use, usual), _reserve(reserve, RESERVE), count, device, given)
+    return MemoryLimit(device.memory, _use(use, usual), _reserve(reserve, RESERVE), count, device)
 
 
 def _use(use: float | None, usual: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from math import gcd, isqrt
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
@@ -18,6 +18,9 @@ from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, Matmul, Parameter, Pointwise
 from tfacct.ledger.workload import check_size
+
+if TYPE_CHECKING:
+    from tfacct.loading.where import MemoryLimit
 
 LIVES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
@@ -448,3 +451,14 @@ def facts(mesh: Mesh) -> dict[str, Any]:
         "cp_method": mesh.cp_method if mesh.cp > 1 else None,
         "ulysses": mesh.ulysses,
     }
+
+
+def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = False) -> Mesh | None:
+    """The mesh that was asked for, checked against the number of devices; without one, the devices share the model: by
+    tp to serve, by fsdp to train. Raises UsageError."""
+    if limit is None or limit.count == 1:
+        return mesh
+    if mesh is None:
+        return mesh_of(fsdp=limit.count) if training else mesh_of(tp=limit.count)
+    limit.checked_for(mesh.ranks if training else ranks_of(mesh))
+    return mesh

@@ -20,11 +20,11 @@ from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
 from tfacct.reports import cells, compose, conventions, counting, sentences
-from tfacct.reports.budget import usable_words
 from tfacct.reports.counting import Counting
 from tfacct.reports.kv import heads_words, is_latent, variants
 from tfacct.reports.sweep import label

@@ -28,13 +28,13 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.budget import RESERVE, USE, Budget, of_device
 from tfacct.reports.counting import Counting
 from tfacct.reports.records import NULLABLE
 from tfacct.reports.train import train
@@ -90,7 +90,7 @@ def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = Non
         "devices": [_device(devices.load(name)) for name in devices.paths()],
         "schema": SCHEMA,
         "null_keys": NULLABLE["flops"],
-        "usable": {work: Budget(1, use, RESERVE).rule for work, use in USE.items()},
+        "usable": {work: MemoryLimit(1, use, RESERVE).rule for work, use in USE.items()},
     }
 
 

@@ -30,8 +30,8 @@ from tfacct.reports import cells, compose, counting, ranks, sentences, sight
 from tfacct.reports.cells import dtypes_by_part
 
 if TYPE_CHECKING:
+    from tfacct.loading.where import MemoryLimit
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.budget import Budget
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 NARROWER = ("fp8", "int4")
@@ -48,7 +48,7 @@ def memory(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    fit: Budget | None = None,
+    fit: MemoryLimit | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
 ) -> Report:
@@ -120,7 +120,7 @@ def by_batch(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    fit: Budget | None = None,
+    fit: MemoryLimit | None = None,
     kv_block: int | None = None,
     mesh: Mesh | None = None,
 ) -> Report:
@@ -158,7 +158,7 @@ def by_batch(
     )
 
 
-def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> None:
+def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: MemoryLimit | None) -> None:
     """Raises UsageError for what is not counted of a mesh."""
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
@@ -171,7 +171,7 @@ def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: Budget | None) -> 
 
 
 def _answer(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None
+    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None
 ) -> str:
     """The total of one model, or the least and the most of several; of a budget, who fits it."""
     if fit is not None:
@@ -186,7 +186,7 @@ def _answer(
     return cells.from_to([(fact["total_bytes"], subject.name) for subject, fact in both], units.binary)
 
 
-def _batches_answer(rows: Sequence[dict[str, Any]], fit: Budget | None, mesh: Mesh | None, why: str) -> str:
+def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None, why: str) -> str:
     """From which size to which; of a budget, the largest batch that fits, or `why` nothing does."""
     if fit is not None:
         where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
@@ -311,7 +311,7 @@ def _facts(
     request: Request,
     stored: Storage,
     cached: Width,
-    fit: Budget | None,
+    fit: MemoryLimit | None,
     mesh: Mesh | None = None,
     shards: dict[str, int] | None = None,
     whole: LoadedModel | None = None,
@@ -350,7 +350,7 @@ def _fullest(
     request: Request,
     dtype: str | None,
     cached: Width,
-    fit: Budget | None,
+    fit: MemoryLimit | None,
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
     found = []
@@ -391,7 +391,7 @@ def _fit(
     subject: LoadedModel,
     work: Workload,
     cached: Width,
-    budget: Budget,
+    budget: MemoryLimit,
     weights: int,
     mesh: Mesh | None,
     whole: LoadedModel,
@@ -450,14 +450,14 @@ def too_large(fact: Mapping[str, Any]) -> str:
 
 
 def _instead(
-    subject: LoadedModel, request: Request, dtype: str | None, cached: Width, fit: Budget, mesh: Mesh | None
+    subject: LoadedModel, request: Request, dtype: str | None, cached: Width, fit: MemoryLimit, mesh: Mesh | None
 ) -> str:
     """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
     a narrower dtype. Empty where neither does."""
     from tfacct.reports.budget import layout
     from tfacct.timing.placement import head_divisors
 
-    def fits(stored: str | None, budget: Budget, on: Mesh | None) -> bool:
+    def fits(stored: str | None, budget: MemoryLimit, on: Mesh | None) -> bool:
         try:
             (whole,), (one,), _ = ranks.sharded([subject], on, stored)
             return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
@@ -543,7 +543,7 @@ def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
 
 
-def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
+def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
     fitting = (
         Column("largest_context", "max ctx", "count", empty="–"),
         Column("largest_batch", "max batch", "count", empty="–"),
@@ -578,7 +578,7 @@ def _batch_row(batch: int, report: Report) -> dict[str, Any]:
     return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
 
 
-def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: Budget | None) -> Table:
+def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
     columns = (
         Column("batch", "batch", "count"),
         Column("weights_bytes", "weights", "bytes", drop=1),
@@ -596,7 +596,7 @@ class About(NamedTuple):
     undivided: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
     dtype: str | None
-    fit: Budget | None
+    fit: MemoryLimit | None
     mesh: Mesh | None
 
     @property

@@ -25,7 +25,7 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
 if TYPE_CHECKING:
-    from tfacct.reports.budget import Budget
+    from tfacct.loading.where import MemoryLimit
     from tfacct.reports.layout_time import Times
 
 Order: TypeAlias = Literal["sent", "time"]
@@ -42,7 +42,7 @@ def plan(
     request: Request,
     *,
     gpus: int,
-    fit: Budget,
+    fit: MemoryLimit,
     recipe: Recipe | None = None,
     given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
@@ -152,7 +152,7 @@ class _Command:
         recipe: Recipe | None,
         given: Mapping[str, Any],
         called: str,
-        fit: Budget,
+        fit: MemoryLimit,
     ) -> None:
         self.train = recipe is not None
         self.usable = "".join(f" {option}" for option in fit.options(training=self.train))
@@ -199,7 +199,7 @@ class _Command:
         return None if one.seconds is None else f"tfacct time {self.model} {one.time_options}{self.usable}"
 
 
-def _answer(tried: SearchResult, gpus: int, fit: Budget, command: _Command, estimates: Times | None) -> str:
+def _answer(tried: SearchResult, gpus: int, fit: MemoryLimit, command: _Command, estimates: Times | None) -> str:
     size = fit.size
     if not tried.fitting:
         nearest = tried.larger[0]
@@ -303,7 +303,13 @@ def _notes(tried: SearchResult, command: _Command, estimates: Times | None) -> l
 
 
 def _facts(
-    tried: SearchResult, work: Workload, gpus: int, fit: Budget, recipe: Recipe | None, stored: str, command: _Command
+    tried: SearchResult,
+    work: Workload,
+    gpus: int,
+    fit: MemoryLimit,
+    recipe: Recipe | None,
+    stored: str,
+    command: _Command,
 ) -> dict[str, Any]:
     return {
         "workload": counting.workload_facts(work, dtype=stored),

@@ -16,9 +16,9 @@ from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
     from tfacct.loading.left_out import LeftOut
+    from tfacct.loading.where import MemoryLimit
     from tfacct.output.chart import Chart
     from tfacct.parallel.mesh import Mesh
-    from tfacct.reports.budget import Budget
 
 HEADS_GATHERED = (
     "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
@@ -37,7 +37,7 @@ def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
     @wraps(report)
     def named(*args: Given.args, **given: Given.kwargs) -> Returned:
-        fit = cast("Budget | None", given.get("fit"))
+        fit = cast("MemoryLimit | None", given.get("fit"))
         try:
             return report(*args, **given)
         except TfacctError as error:
@@ -50,7 +50,7 @@ def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
     return named
 
 
-def fitting_words(budget: Budget, mesh: Mesh | None) -> str:
+def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
     """The budget after `fits`, with the ranks of several devices: `on 2 × h100-sxm (tp=2)`."""
     if budget.count == 1 or mesh is None:
         return budget.where
