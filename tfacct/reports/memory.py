@@ -67,10 +67,10 @@ def memory(
     stored = counting.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     if len(subjects) == 1 and fit is not None and fit.count > 1:
-        from tfacct.reports.budget import layout
+        from tfacct.parallel.mesh import mesh_on
         from tfacct.timing.placement import check_heads
 
-        if mesh == layout(fit, None, 1):
+        if mesh == mesh_on(fit, None):
             check_heads(subjects[0], fit.count)
     undivided, subjects, unfit = ranks.sharded(subjects, mesh, dtype)
     left_out += unfit
@@ -454,7 +454,7 @@ def _instead(
 ) -> str:
     """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
     a narrower dtype. Empty where neither does."""
-    from tfacct.reports.budget import layout
+    from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
     def fits(stored: str | None, budget: MemoryLimit, on: Mesh | None) -> bool:
@@ -465,10 +465,10 @@ def _instead(
             return False
 
     ways = []
-    if fit.device is not None and mesh == layout(fit, None, 1):
+    if fit.device is not None and mesh == mesh_on(fit, None):
         counts = (n for n in head_divisors(subject) if n > fit.count and fit.device.links.known(n))
         more = (replace(fit, count=n) for n in counts)
-        count = next((one.count for one in more if fits(dtype, one, layout(one, None, 1))), None)
+        count = next((one.count for one in more if fits(dtype, one, mesh_on(one, None))), None)
         ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
     narrow = next((name for name in NARROWER if fits(name, fit, mesh)), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
