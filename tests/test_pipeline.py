@@ -14,7 +14,7 @@ from tests.conftest import Ran
 from tests.test_sharding import fake_ranks
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import blocks_in, divided, in_pipeline, ledgers, part, stages
+from tfacct.parallel.pipeline import blocks_in, divided, in_pipeline, part, stage_ledgers, stages
 from tfacct.parallel.shard_shapes import stored_elements
 
 SMALL = {
@@ -143,7 +143,7 @@ def test_interleaved_stages_send_for_each_of_theirs() -> None:
 @pytest.mark.parametrize("pp", [2, 3, 5])
 def test_stages_together_are_the_model(name: str, pp: int) -> None:
     model = tfacct.load(name).loaded
-    every = ledgers(model.ledger, Mesh(pp=pp))
+    every = stage_ledgers(model.ledger, Mesh(pp=pp))
     shared = sum(stored_elements(own, Mesh()) for own in every) - stored_elements(model.ledger, Mesh())
     tied = model.architecture.head is not None and model.architecture.head.tied
     assert shared == (model.architecture.embed.axes()["V"] * model.architecture.embed.axes()["D"] if tied else 0)

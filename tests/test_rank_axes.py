@@ -51,10 +51,10 @@ def test_stages_and_parts_do_the_whole_work(name: str) -> None:
     assert model.flops(ctx=256, train=True, cp=2).total * 2 == model.flops(ctx=256, train=True).total
     # Stages: blocks of all of them, and the head of the last one, are those of the whole model.
     from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.pipeline import ledgers
+    from tfacct.parallel.pipeline import stage_ledgers
 
     at = {"B": 1, "T": 256, "S": 256, "O": 256, "I": 0, "J": 0}
-    each = [ledger.total_flops(at) for ledger in ledgers(model.loaded.ledger, Mesh(pp=4))]
+    each = [ledger.total_flops(at) for ledger in stage_ledgers(model.loaded.ledger, Mesh(pp=4))]
     assert sum(each) == whole.total and model.flops(ctx=256, pp=4).total == max(each)
     found = model.flops(ctx=256, pp=4)
     assert found.stage == each.index(max(each)) + 1

@@ -51,7 +51,7 @@ def witnessed(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int) -> tu
     with fake_ranks(mesh.dp), ExitStack() as stack:
         asked = DistributedConfig(tp_size=1, fsdp_size=mesh.dp, ep_size=mesh.ep)
         _, by_experts, _ = model._resolve_parallel_plans(asked)
-        ranks = init_device_mesh("cpu", (1, mesh.twins, mesh.ep), mesh_dim_names=("tp", "twins", "ep"))
+        ranks = init_device_mesh("cpu", (1, mesh.expert_replicas, mesh.ep), mesh_dim_names=("tp", "twins", "ep"))
         apply_expert_parallelism(model, ranks["ep"], ranks["tp"], by_experts)
         local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
         apart = [name for name, _ in model.named_parameters() if ".mlp.experts." in name]
@@ -99,7 +99,7 @@ def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) 
     assert tfacct.load(config).params(ep=mesh.ep).rank_params == local
     # What no bucket has, the ranks of the same experts sum among them; where each is on one rank, nobody does.
     rest = 2 * local - sum(size * count for size, count in reduced.items())
-    assert of_experts == (rest if mesh.twins > 1 else 0)
+    assert of_experts == (rest if mesh.expert_replicas > 1 else 0)
 
 
 @pytest.mark.parametrize(

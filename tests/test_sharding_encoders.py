@@ -11,8 +11,8 @@ from tests.conftest import TINY
 from tests.training_configs import drawn
 from tfacct.architecture.letters import MARKS
 from tfacct.ledger.workload import Workload
-from tfacct.parallel.mesh import Mesh, lives
-from tfacct.parallel.shard_shapes import gathered
+from tfacct.parallel.mesh import Mesh, tp_axis
+from tfacct.parallel.shard_shapes import fsdp_units
 
 pytest.importorskip("transformers")
 
@@ -126,8 +126,8 @@ def test_what_a_rank_has_by_hand() -> None:
 
 def test_letters_of_one_side_are_divided_too() -> None:
     """An encoder with other sizes than the decoder's has letters of its own: `Nenc`, `Fenc`."""
-    assert {mark for mark in MARKS.values() if lives(f"N{mark}") != "N" or lives(f"Fe{mark}") != "Fe"} == set()
-    assert not any(map(lives, ("Vs", "Kc", "Nm", "Fm", "Kf")))
+    assert {mark for mark in MARKS.values() if tp_axis(f"N{mark}") != "N" or tp_axis(f"Fe{mark}") != "Fe"} == set()
+    assert not any(map(tp_axis, ("Vs", "Kc", "Nm", "Fm", "Kf")))
     sizes = {"encoder_ffn_dim": 64, "decoder_ffn_dim": 96, "encoder_attention_heads": 8, "decoder_attention_heads": 4}
     model = tfacct.load("bart-base", d_model=64, **sizes)
     whole, rank = model.params(), {line["path"]: line["rank_params"] for line in model.params(tp=4).lines}
@@ -141,7 +141,7 @@ def test_letters_of_one_side_are_divided_too() -> None:
 
 
 def test_scores_of_distances_stand_in_the_first_blocks() -> None:
-    units = [*gathered(tfacct.load("t5-base").loaded.ledger, Mesh(fsdp=2))]
+    units = [*fsdp_units(tfacct.load("t5-base").loaded.ledger, Mesh(fsdp=2))]
     assert [(unit.what, unit.times) for unit in units] == [
         *(("encoder.blocks.*", 1), ("encoder.blocks.*", 11), ("blocks.*", 1), ("blocks.*", 11), ("", 1))
     ]

@@ -131,13 +131,13 @@ def planned(model: Any, mesh: Mesh) -> None:
     if mesh.tp > 1:
         apply_tensor_parallelism(model, ranks["tp"], by_tensors)
     if mesh.ep > 1:
-        divided = init_device_mesh("cpu", (mesh.copies, mesh.ep), mesh_dim_names=("efsdp", "ep"))
+        divided = init_device_mesh("cpu", (mesh.expert_shards, mesh.ep), mesh_dim_names=("efsdp", "ep"))
         apply_expert_parallelism(model, divided["ep"], ranks["tp"], by_experts)
     if mesh.fsdp == 1:
         return
     every = [module for name, module in model.named_modules() if name.endswith("mlp.experts") and mesh.ep > 1]
-    apart = {weight for module in every for weight in module.parameters()} if mesh.copies == 1 else set()
-    for module in every if mesh.copies > 1 else ():
+    apart = {weight for module in every for weight in module.parameters()} if mesh.expert_shards == 1 else set()
+    for module in every if mesh.expert_shards > 1 else ():
         fully_shard(module, mesh=divided["efsdp"])
     for block in (*model.model.layers, model):
         fully_shard(block, mesh=ranks["fsdp"], ignored_params=apart)

@@ -9,7 +9,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, check, padded, replicated
+from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.shard_shapes import shard, stored_elements
 from tfacct.parallel.support import check_mesh
@@ -33,7 +33,7 @@ def even(loaded: LoadedModel, mesh: Mesh) -> bool:
         check(loaded.ledger, mesh, {})
     except TfacctError:
         return False
-    return not replicated(loaded.ledger, mesh) and not padded(loaded.ledger, mesh)
+    return not replicated_heads(loaded.ledger, mesh) and not padded_axes(loaded.ledger, mesh)
 
 
 def adds_up(name: str) -> int:

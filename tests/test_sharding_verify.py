@@ -249,6 +249,6 @@ def test_a_norm_of_states_has_them_as_rows() -> None:
 
 def gathered_units(name: str, ranks: int) -> list[Any]:
     from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.shard_shapes import gathered as units
+    from tfacct.parallel.shard_shapes import fsdp_units as units
 
     return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]

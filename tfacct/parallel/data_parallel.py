@@ -17,7 +17,7 @@ from tfacct.ledger.einsum import whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.parallel.collectives import Collective, Kind, Over, When, collective
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.shard_shapes import gathered, shards
+from tfacct.parallel.shard_shapes import fsdp_units, shards
 
 MEBIBYTE = 2**20
 FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
@@ -27,7 +27,7 @@ FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
 def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> Iterator[Collective]:
     """Collectives over `dp` of a training step. `tensors`: as `buckets` takes them."""
     if mesh.zero:
-        for unit in gathered(ledger, along_copies(mesh)):
+        for unit in fsdp_units(ledger, as_fsdp(mesh)):
             if unit.ranks == 1:  # experts that no other rank has
                 continue
             part = whole_bytes(unit.elements, bits)
@@ -38,7 +38,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             for kind, when, result in steps:
                 yield collective(unit.what, kind, axis(mesh), when, "weights", unit.times, result, unit.ranks, "B")
     elif mesh.fsdp > 1:
-        for unit in gathered(ledger, mesh):
+        for unit in fsdp_units(ledger, mesh):
             part = whole_bytes(unit.elements, bits)
             yield collective(
                 unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.replicas, "B"
@@ -48,11 +48,19 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
             yield collective(
                 "gradients", "all-reduce", axis(mesh), "backward", "weights", count, size, mesh.replicas, "B"
             )
-        for unit in gathered(ledger, mesh) if mesh.ep > 1 and mesh.twins > 1 else ():
+        for unit in fsdp_units(ledger, mesh) if mesh.ep > 1 and mesh.expert_replicas > 1 else ():
             if unit.apart:
                 part = whole_bytes(unit.elements, bits)
                 yield collective(
-                    unit.what, "all-reduce", axis(mesh), "backward", "weights", unit.times, part, mesh.twins, "B"
+                    unit.what,
+                    "all-reduce",
+                    axis(mesh),
+                    "backward",
+                    "weights",
+                    unit.times,
+                    part,
+                    mesh.expert_replicas,
+                    "B",
                 )
 
 
@@ -61,7 +69,7 @@ def axis(mesh: Mesh) -> Over:
     return "dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses"
 
 
-def along_copies(mesh: Mesh) -> Mesh:
+def as_fsdp(mesh: Mesh) -> Mesh:
     """The mesh whose copies divide what ranks of `fsdp` would."""
     return replace(mesh, fsdp=mesh.dp, dp=1)
 
@@ -75,12 +83,12 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
     """
     key = "buckets", mesh.tp, mesh.ep, bits, bool(tensors), FIRST, OTHERS
     if key not in ledger.known:
-        ledger.known[key] = filled(reversed(_sizes(ledger, mesh, bits, tensors)))
+        ledger.known[key] = bucket_sizes(reversed(_sizes(ledger, mesh, bits, tensors)))
     found: list[int] = ledger.known[key]
     return found
 
 
-def filled(sizes: Iterable[int]) -> list[int]:
+def bucket_sizes(sizes: Iterable[int]) -> list[int]:
     """Bytes of the buckets that gradients of these sizes fill, in the order in which they are ready."""
     found: list[int] = []
     held = 0

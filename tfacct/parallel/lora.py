@@ -13,7 +13,7 @@ from tfacct.ledger.einsum import Axes, whole_bytes
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, When, collective
-from tfacct.parallel.data_parallel import axis, filled
+from tfacct.parallel.data_parallel import axis, bucket_sizes
 from tfacct.parallel.mesh import Mesh
 
 FORWARD: When = "forward"
@@ -63,7 +63,7 @@ def of_units(
     """What ranks of `fsdp` gather of frozen weights and adapters, and scatter of the gradients of these. `layers`: how
     many there are of each kind, and bytes of a rank's shard of the weights and of the adapters of one; `root`: bytes of
     that of weights in no layer. `staged`: in a pipeline weights stay gathered for all micro-batches."""
-    ranks = mesh.sharers
+    ranks = mesh.weight_shards
     for count, weights, adapters in layers:
         for when in (FORWARD,) if staged else (FORWARD, BACKWARD):
             whole = ranks * (weights + adapters)
@@ -81,5 +81,5 @@ def of_copies(adapters: Iterable[tuple[int, Sequence[int]]], mesh: Mesh) -> Iter
     own = list(adapters)
     layers = sorted({number for _, numbers in own for number in numbers}, reverse=True)
     ready = (int(size) for layer in layers for size, numbers in reversed(own) if layer in numbers)
-    for size in filled(ready) if mesh.replicas > 1 else ():
+    for size in bucket_sizes(ready) if mesh.replicas > 1 else ():
         yield collective("adapters", "all-reduce", axis(mesh), BACKWARD, "weights", 1, size, mesh.replicas, "B")

@@ -22,21 +22,21 @@ from tfacct.ledger.workload import check_size
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
 
-LIVES = ("K", "N", "F", "Fe", "Fs", "V")
+TP_AXES = ("K", "N", "F", "Fe", "Fs", "V")
 """Letters that `tp` divides: heads, widths of networks, the vocabulary."""
-MARK = re.compile("(?:full|[a-z]{3}|[0-9]+)*")
+SUFFIX = re.compile("(?:full|[a-z]{3}|[0-9]+)*")
 """What may stand behind a letter, of which a model has several sizes: an encoder's, those of a kind of blocks."""
-VOCABULARY = LIVES[-1]
+VOCABULARY = TP_AXES[-1]
 HEADS = ("K", "N")
 """Those that stay whole numbers on every rank."""
-HEADS_NORMS = (".q_norm", ".k_norm")
+QK_NORMS = (".q_norm", ".k_norm")
 """Norms of queries and keys."""
 TOKENS = ("T", "O")
 """Letters of the stream that `sp` divides beside them."""
-BOTH = 2
+CP_CHUNKS = 2
 """Pieces of a sequence that each rank of `cp` has, one from the front and one from the back: under a causal mask all
 then compute as much."""
-NAMES = {
+AXIS_NAMES = {
     "K": "key/value heads",
     "N": "query heads",
     "F": "feed-forward width",
@@ -55,19 +55,19 @@ Method: TypeAlias = Literal["ring", "gather"]
 
 
 @cache
-def lives(letter: str) -> str | None:
-    """The letter of `LIVES` that this one is, whatever mark stands behind it; None if it is none of them.
+def tp_axis(letter: str) -> str | None:
+    """The letter of `TP_AXES` that this one is, whatever mark stands behind it; None if it is none of them.
 
     >>> lives("Nenc"), lives("Fe"), lives("Feexp"), lives("Vs")
     ('N', 'Fe', 'Fe', None)
     """
-    longest = sorted(LIVES, key=len, reverse=True)
-    return next((own for own in longest if letter.startswith(own) and MARK.fullmatch(letter[len(own) :])), None)
+    longest = sorted(TP_AXES, key=len, reverse=True)
+    return next((own for own in longest if letter.startswith(own) and SUFFIX.fullmatch(letter[len(own) :])), None)
 
 
-def size_of(own: str, axes: Axes) -> Size | None:
-    """Size of a letter of `LIVES` in a group, whatever mark it has there; None where the group has none."""
-    return next((size for letter, size in axes.items() if lives(letter) == own), None)
+def tp_size(own: str, axes: Axes) -> Size | None:
+    """Size of a letter of `TP_AXES` in a group, whatever mark it has there; None where the group has none."""
+    return next((size for letter, size in axes.items() if tp_axis(letter) == own), None)
 
 
 @record
@@ -101,49 +101,49 @@ class Mesh:
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self.tp * self.fsdp * self.dp * self.pp * self.parts
+        return self.tp * self.fsdp * self.dp * self.pp * self.sequence_shards
 
     @property
-    def parts(self) -> int:
+    def sequence_shards(self) -> int:
         """Number of parts of a sequence. What sums over the batch sums over these too."""
         return self.cp * self.ulysses
 
     @property
-    def pieces(self) -> int:
+    def sequence_chunks(self) -> int:
         """Number of pieces of a sequence that are dealt out to ranks, each of as many tokens."""
-        return self.parts * (BOTH if self.cp > 1 else 1) * (self.tp if self.sp else 1)
+        return self.sequence_shards * (CP_CHUNKS if self.cp > 1 else 1) * (self.tp if self.sp else 1)
 
     @property
-    def sharers(self) -> int:
+    def weight_shards(self) -> int:
         """Number of ranks that divide each weight: those of `fsdp`, and the parts of their sequences."""
-        return self.fsdp * self.parts if self.fsdp > 1 else 1
+        return self.fsdp * self.sequence_shards if self.fsdp > 1 else 1
 
     @property
     def replicas(self) -> int:
         """Number of ranks that have the same weights and other tokens."""
-        return self.dp if self.fsdp > 1 else self.dp * self.parts
+        return self.dp if self.fsdp > 1 else self.dp * self.sequence_shards
 
     @property
-    def copies(self) -> int:
+    def expert_shards(self) -> int:
         """Number of ranks that `fsdp` divides the same experts among."""
-        return self.tp * self.sharers // self.ep if self.ep > 1 and self.fsdp > 1 else self.sharers
+        return self.tp * self.weight_shards // self.ep if self.ep > 1 and self.fsdp > 1 else self.weight_shards
 
     @property
-    def twins(self) -> int:
+    def expert_replicas(self) -> int:
         """Number of ranks of `dp` that have the same experts, each of them whole, and sum their gradients."""
         return self.tp * self.replicas // self.ep if self.ep > 1 else self.replicas
 
     def own(self, at: Axes) -> Axes:
         """Sizes of a step on a rank that has its part of each sequence."""
-        if self.parts == 1:
+        if self.sequence_shards == 1:
             return at
-        return {**at, **{letter: at[letter] // self.parts for letter in ("T", "S", "O") if at[letter] > 1}}
+        return {**at, **{letter: at[letter] // self.sequence_shards for letter in ("T", "S", "O") if at[letter] > 1}}
 
     def fits(self, letter: str, axes: Axes, ranks: int) -> bool:
         """True if so many ranks of `tp` divide a letter. Fewer key/value heads than ranks are on several each. Of
         a width or a vocabulary the last ranks may have fewer, if `fsdp` does not divide that again."""
         whole = axes[letter]
-        own = lives(letter)
+        own = tp_axis(letter)
         if own == "K" and ranks > whole:
             return bool(ranks % whole == 0)
         cut = own is not None and own not in HEADS
@@ -158,17 +158,17 @@ class Mesh:
         experts that `ep` divides are whole."""
         if self.tp == 1 or (bank and self.ep > 1):
             return None
-        return min((letter for letter in every if lives(letter)), key=place, default=None)
+        return min((letter for letter in every if tp_axis(letter)), key=tp_order, default=None)
 
 
-def place(letter: str) -> tuple[int, str]:
+def tp_order(letter: str) -> tuple[int, str]:
     """Where a letter that is divided stands among others."""
-    return LIVES.index(lives(letter) or letter), letter
+    return TP_AXES.index(tp_axis(letter) or letter), letter
 
 
 def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     """Raises UsageError if a letter that the mesh divides has no size that it divides."""
-    if mesh.parts > 1:
+    if mesh.sequence_shards > 1:
         _check_parts(ledger, mesh, at)
     everywhere = [(group.axes, letter) for group in ledger.groups for letter in _lives(group, mesh)]
     if mesh.sp:
@@ -177,12 +177,12 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     uneven = [whole for whole in banks if whole % mesh.ep]
     if uneven:
         fitting = ", ".join(map(str, divisors(banks)))
-        said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({NAMES['E']})"
+        said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
         raise UsageError(said, f"sizes that divide all: {fitting}")
-    gathered = [group.axes for group in ledger.groups if over_heads(group)]
+    gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
 
     def fits(axes: Axes, letter: str, ranks: int) -> bool:
-        whole = lives(letter) == "K" and any(
+        whole = tp_axis(letter) == "K" and any(
             axes is each for each in gathered
         )  # no rank has a copy of what is gathered
         return not (whole and axes[letter] % ranks) and mesh.fits(letter, axes, ranks)
@@ -190,11 +190,11 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     wrong = sorted({(letter, axes[letter]) for axes, letter in everywhere if not fits(axes, letter, mesh.tp)})
     if not wrong:
         return
-    named = ", ".join(f"{letter} = {whole:,} ({named_as(letter)})" for letter, whole in wrong)
+    named = ", ".join(f"{letter} = {whole:,} ({axis_label(letter)})" for letter, whole in wrong)
     said = f"{option('tp', mesh.tp)} does not divide {named}"
     if wrong[0][0] == wrong[-1][0] == "T":
         raise UsageError(said, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
-    heads = {axes[letter] for axes, letter in everywhere if lives(letter) == "N"}
+    heads = {axes[letter] for axes, letter in everywhere if tp_axis(letter) == "N"}
     tried = divisors(heads or {whole for _, whole in wrong})
     possible = [n for n in tried if all(fits(axes, letter, n) for axes, letter in everywhere if letter != "T")]
     raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
@@ -212,19 +212,21 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         masked = any(
             isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
         )
-        pieces = mesh.parts * (BOTH if mesh.cp > 1 and masked else 1)  # without a mask all see as many keys anyway
+        pieces = mesh.sequence_shards * (
+            CP_CHUNKS if mesh.cp > 1 and masked else 1
+        )  # without a mask all see as many keys anyway
         if at["T"] % pieces:
             raise UsageError(
-                f"{named} does not divide T = {at['T']:,} ({NAMES['T']})",
+                f"{named} does not divide T = {at['T']:,} ({AXIS_NAMES['T']})",
                 f"tokens are dealt out in {pieces:,} pieces: ask for a multiple of {pieces:,}",
             )
     heads = sorted(
-        {(letter, size) for group in ledger.groups for letter, size in group.axes.items() if lives(letter) in HEADS}
+        {(letter, size) for group in ledger.groups for letter, size in group.axes.items() if tp_axis(letter) in HEADS}
     )
     wrong = [(letter, whole) for letter, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
     if wrong:
         also = f" beside {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
-        said = ", ".join(f"{letter} = {whole:,} ({named_as(letter)})" for letter, whole in wrong)
+        said = ", ".join(f"{letter} = {whole:,} ({axis_label(letter)})" for letter, whole in wrong)
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
         if any(whole % mesh.tp for _, whole in heads):
@@ -232,45 +234,43 @@ def _check_parts(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", fitting)
 
 
-def named_as(letter: str) -> str:
+def axis_label(letter: str) -> str:
     """What a letter is the number of."""
-    return NAMES[lives(letter) or letter]
+    return AXIS_NAMES[tp_axis(letter) or letter]
 
 
-def over_heads(group: Group) -> bool:
+def joint_qk_norm(group: Group) -> bool:
     """True if its queries and keys are normed over all heads together, which reads them whole."""
 
     def found() -> bool:
-        norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(HEADS_NORMS))
-        return any(whole_norm(parameter) for line in norms for parameter in line.parameters())
+        norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(QK_NORMS))
+        return any(is_joint_qk_norm(parameter) for line in norms for parameter in line.parameters())
 
-    return group.own.once(over_heads, found)
+    return group.own.once(joint_qk_norm, found)
 
 
-def whole_norm(parameter: Parameter) -> bool:
+def is_joint_qk_norm(parameter: Parameter) -> bool:
     """True of the scale of a norm over all heads together, which every rank has."""
-    return paths.module_of(parameter.path).endswith(HEADS_NORMS) and any(
-        lives(axis) in HEADS for axis in parameter.axes
-    )
+    return paths.module_of(parameter.path).endswith(QK_NORMS) and any(tp_axis(axis) in HEADS for axis in parameter.axes)
 
 
-def replicated(ledger: Ledger, mesh: Mesh) -> list[int]:
+def replicated_heads(ledger: Ledger, mesh: Mesh) -> list[int]:
     """Numbers of key/value heads that are fewer than the ranks of `tp`, so that several ranks have each."""
-    found = {group.axes[letter] for group in ledger.groups for letter in _lives(group, mesh) if lives(letter) == "K"}
+    found = {group.axes[letter] for group in ledger.groups for letter in _lives(group, mesh) if tp_axis(letter) == "K"}
     return sorted(heads for heads in found if heads < mesh.tp)
 
 
-def padded(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
+def padded_axes(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
     """Letters, with their sizes, of which the last ranks of `tp` have fewer than the first."""
     found = {(letter, group.axes[letter]) for group in ledger.groups for letter in _lives(group, mesh)}
-    return sorted((letter, whole) for letter, whole in found if lives(letter) not in HEADS and whole % mesh.tp)
+    return sorted((letter, whole) for letter, whole in found if tp_axis(letter) not in HEADS and whole % mesh.tp)
 
 
 def _lives(group: Group, mesh: Mesh) -> Iterator[str]:
     """Letters of a group that `tp` divides."""
-    there = [letter for letter in group.axes if lives(letter)]
+    there = [letter for letter in group.axes if tp_axis(letter)]
     if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
-        there = [letter for letter in there if lives(letter) != "Fe" or letter in _outside_banks(group)]
+        there = [letter for letter in there if tp_axis(letter) != "Fe" or letter in _outside_banks(group)]
     yield from there
 
 
@@ -330,7 +330,7 @@ def mesh_of(
 
 def ranks_of(mesh: Mesh | None) -> int:
     """Number of ranks. Those that divide experts have batches of their own, where they are more than a batch's."""
-    return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.parts
+    return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.sequence_shards
 
 
 def checked(mesh: Mesh) -> Mesh:
@@ -360,7 +360,7 @@ def _checked_copies(mesh: Mesh) -> Mesh:
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
         raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
-    if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.parts == 1 and mesh.ep % mesh.tp == 0:
+    if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.sequence_shards == 1 and mesh.ep % mesh.tp == 0:
         mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
 
@@ -368,11 +368,11 @@ def _checked_copies(mesh: Mesh) -> Mesh:
 def check_experts(mesh: Mesh) -> None:
     """Raises UsageError for ranks that cannot divide experts."""
     batches = "fsdp" if mesh.fsdp > 1 else "dp"
-    groups = getattr(mesh, batches) * mesh.parts
+    groups = getattr(mesh, batches) * mesh.sequence_shards
     if mesh.ep > 1 and (mesh.ep % mesh.tp or mesh.tp * groups % mesh.ep):
         sizes = [mesh.tp * n for n in divisors([groups]) if mesh.tp * n > 1]
         also = f"{option('tp')} and {option(batches)}"
-        if mesh.parts > 1:
+        if mesh.sequence_shards > 1:
             also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
         raise UsageError(
             f"{option('ep', mesh.ep)} divides experts among the ranks of {also}, a batch's ranks together",
@@ -423,7 +423,7 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
     from tfacct.parallel.mesh import check_sequence, checked_axes
 
     check_sequence(mesh)
-    if mesh.parts > 1 and mesh.ep > 1:
+    if mesh.sequence_shards > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not counted beside {option('cp')} here"
         raise UsageError(
             both, f"`tfacct train`, `comms` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"

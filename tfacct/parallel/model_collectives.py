@@ -9,7 +9,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import HEADS_NORMS, Mesh
+from tfacct.parallel.mesh import QK_NORMS, Mesh
 from tfacct.parallel.pipeline import in_pipeline
 from tfacct.parallel.rules import AfterHead, collectives
 from tfacct.parallel.support import routing_bits
@@ -65,7 +65,7 @@ def tensors_in_order(subject: LoadedModel) -> dict[str, str]:
 
     def place(path: str) -> int:
         module = paths.module_of(path)
-        made = module.removesuffix("_norm") + "_proj" if module.endswith(HEADS_NORMS) else module
+        made = module.removesuffix("_norm") + "_proj" if module.endswith(QK_NORMS) else module
         return last.get(made, last[module])
 
     return {path: theirs[path] for path in sorted(theirs, key=place)}

@@ -93,7 +93,7 @@ def _within(group: Group, stage: Stage) -> Sequence[int]:
     return numbers[bisect_left(numbers, stage.blocks.start) : bisect_left(numbers, stage.blocks.stop)]
 
 
-def sorts(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
+def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
     """Ranks whose stages hold as much as one another's: blocks of each kind, tables, the head."""
     found: dict[tuple[object, ...], list[int]] = {}
     for rank, own in enumerate(every):
@@ -116,7 +116,7 @@ def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
     return count
 
 
-def ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
+def stage_ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
     """The ledger of each rank of `pp`."""
     if mesh.pp == 1:
         return [ledger]
@@ -145,7 +145,7 @@ def in_pipeline(
     table = _tied(ledger) if train else None
     every = stages(blocks_in(ledger), mesh)
     found: dict[int, list[Collective]] = {}
-    for alike in sorts(ledger, every).values():
+    for alike in distinct_stages(ledger, every).values():
         lines = collectives(
             part(ledger, every[alike[0]]),
             inside,
@@ -180,7 +180,7 @@ def _sent(
 ) -> Iterator[Collective]:
     """The stream that a rank's stages give to the next ones, and its gradients that they give back."""
     width = next(group.axes["D"] for group in ledger.groups if group.numbers)
-    tokens = at["T"] // (mesh.parts * (mesh.tp if mesh.sp else 1))
+    tokens = at["T"] // (mesh.sequence_shards * (mesh.tp if mesh.sp else 1))
     each = whole_bytes(at["B"] * tokens * width, bits)
     passes: list[tuple[When, int]] = [("forward", sum(not stage.last for stage in own))]
     passes += [("backward", sum(not stage.first for stage in own))] if train else []

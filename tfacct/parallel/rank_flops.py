@@ -20,7 +20,7 @@ from tfacct.ledger.evaluated import Product
 from tfacct.ledger.lines import ACTIVE, WINDOW, Matmul, State
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import BOTH, Mesh, checked_pass
+from tfacct.parallel.mesh import CP_CHUNKS, Mesh, checked_pass
 from tfacct.parallel.shard_model import shard_models, stages_of
 from tfacct.parallel.support import check_mesh, check_sizes
 
@@ -93,7 +93,7 @@ class RankPoint(Point):
     @property
     def tokens(self) -> Size:
         """Number of new tokens of all sequences here."""
-        return self.work.batch * self.work.tokens // self.mesh.parts
+        return self.work.batch * self.work.tokens // self.mesh.sequence_shards
 
     @property
     def cached(self) -> Axes:
@@ -124,7 +124,7 @@ class RankPoint(Point):
 def of_rank(product: Product, mesh: Mesh) -> Product:
     """A product of a ledger that `tp` and `ep` divide already, as a rank with its part of each sequence runs it. Pairs
     of token and expert are dealt out to the ranks of a batch evenly."""
-    if mesh.parts > 1:
+    if mesh.sequence_shards > 1:
         product = _of_tokens(product, mesh)
     if mesh.ep > 1 and product.line.bank:
         product = _of_pairs(product, mesh)
@@ -132,8 +132,11 @@ def of_rank(product: Product, mesh: Mesh) -> Product:
 
 
 def _of_tokens(product: Product, mesh: Mesh) -> Product:
-    axes = {**product.axes, **{axis: product.axes[axis] // mesh.parts for axis in ("T", "O") if product.axes[axis] > 1}}
-    shares = mesh.parts if any(axes[axis] != product.axes[axis] for axis in product.line.einsum.every) else 1
+    axes = {
+        **product.axes,
+        **{axis: product.axes[axis] // mesh.sequence_shards for axis in ("T", "O") if product.axes[axis] > 1},
+    }
+    shares = mesh.sequence_shards if any(axes[axis] != product.axes[axis] for axis in product.line.einsum.every) else 1
     dims = product.line.dims(axes)
     return product._replace(
         axes=axes,
@@ -180,5 +183,5 @@ def rank_tokens(mesh: Mesh | None, work: Workload) -> Workload:
     """The tokens of a context that the fullest rank caches."""
     if mesh is None or mesh.cp == 1:
         return work
-    own = BOTH * -(-work.context // (BOTH * mesh.cp))
+    own = CP_CHUNKS * -(-work.context // (CP_CHUNKS * mesh.cp))
     return replace(work, context=own, tokens=own)

@@ -19,7 +19,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import Matmul
-from tfacct.parallel.mesh import lives
+from tfacct.parallel.mesh import tp_axis
 
 Layout = Mapping[str, str]
 """Numbers of ranks, or letters for them, by axis: `{"tp": "8", "pp": "p"}`."""
@@ -86,7 +86,7 @@ def ranks_of(path: str, letters: Iterable[str], layout: Layout, of: str, expert:
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
     whole = expert and "ep" in layout and of == "params"
     divided = {
-        "tp": not whole and any(map(lives, axes)),
+        "tp": not whole and any(map(tp_axis, axes)),
         "ep": whole,
         "pp": paths.repeated(path),
         "cp": not axes.isdisjoint(tokens),

@@ -15,11 +15,11 @@ from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 from tfacct.parallel.collectives import Collective, Kind, Of, When, collective
-from tfacct.parallel.context import of_context
+from tfacct.parallel.context_parallel import of_context
 from tfacct.parallel.data_parallel import of_replicas
-from tfacct.parallel.experts import between, of_experts
-from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, lives, over_heads, size_of
-from tfacct.parallel.shard_shapes import gathered, trained
+from tfacct.parallel.expert_parallel import between, of_experts
+from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, joint_qk_norm, tp_axis, tp_size
+from tfacct.parallel.shard_shapes import fsdp_units, trained
 
 AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
 LOSS_BITS = 32
@@ -59,7 +59,7 @@ def collectives(
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, shares or bits, train)
     found += _of_logits(ledger, mesh, at, bits, after)
-    if mesh.sharers > 1 or mesh.copies > 1:
+    if mesh.weight_shards > 1 or mesh.expert_shards > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced or bits)
     if mesh.replicas > 1 and train:
         found += of_replicas(ledger, mesh, reduced or bits, tensors or {})
@@ -96,7 +96,7 @@ def _of_group(
     )
     # A source that was read in an earlier step has no tokens in this one.
     yield from (sent(one) for one in of_products if size(axes, one.operand) != 0)
-    if train and mesh.tp > (size_of("K", axes) or mesh.tp):
+    if train and mesh.tp > (tp_size("K", axes) or mesh.tp):
         yield from _of_copied_heads(group, mesh, axes, bits)
     yield from map(sent, of_work)
 
@@ -133,7 +133,7 @@ def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, st
                 yield Sent(line.path, "all-gather", when, read, "T")
             if letter in made:
                 # A norm over all heads, or attention behind it, reads them gathered.
-                if lives(letter) in HEADS and over_heads(group):
+                if tp_axis(letter) in HEADS and joint_qk_norm(group):
                     yield Sent(line.path, "all-gather", when, made, letter)
                 continue
             if when == "backward":
@@ -162,7 +162,7 @@ def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterato
     over G, which these divide."""
     for line in _products(group):
         letter = mesh.divided(line.einsum.every)
-        if letter is None or lives(letter) != "K":
+        if letter is None or tp_axis(letter) != "K":
             continue
         ranks = mesh.tp // axes[letter]
         for one in line.parameters():
@@ -189,7 +189,7 @@ def _of_source(ledger: Ledger) -> bool:
 
 
 def _looks_up(line: Line) -> TypeGuard[Table]:
-    return isinstance(line, Table) and any(lives(axis) == VOCABULARY for axis in letters(line.spec))
+    return isinstance(line, Table) and any(tp_axis(axis) == VOCABULARY for axis in letters(line.spec))
 
 
 def _products(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
@@ -228,7 +228,7 @@ def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is None:
                 continue
-            letter = next((axis for axis in line.einsum.out if lives(axis) == VOCABULARY), None)
+            letter = next((axis for axis in line.einsum.out if tp_axis(axis) == VOCABULARY), None)
             if letter is None:
                 continue
             tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != letter))
@@ -244,7 +244,7 @@ def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead
 
 def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int) -> Iterator[Collective]:
     """Collectives over `fsdp`, which gathers weights before they are read and scatters their gradients."""
-    for unit in gathered(ledger, mesh):
+    for unit in fsdp_units(ledger, mesh):
         if unit.ranks == 1:
             continue
         part = whole_bytes(unit.elements, bits)

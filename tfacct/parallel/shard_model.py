@@ -14,8 +14,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import LIVES, Mesh, checked_axes
-from tfacct.parallel.pipeline import blocks_in, part, sorts, stages
+from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes
+from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages
 from tfacct.parallel.shard_shapes import with_experts_here, with_heads_here
 from tfacct.parallel.support import (
     check_axes,
@@ -60,7 +60,7 @@ def _with_shares(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]
         return known
 
     def divided(part: Part) -> Part:
-        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in LIVES}
+        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in TP_AXES}
         sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
         if norms_all_heads(part):
             return part
@@ -129,7 +129,7 @@ def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
         return [(1, model)]
     every = stages(blocks_in(model.ledger), Mesh(pp=pp))
     found = []
-    for first, *_ in sorts(model.ledger, every).values():
+    for first, *_ in distinct_stages(model.ledger, every).values():
         shape = model.architecture
         stacks = []
         for stack, own in zip(shape.stacks, shape.numbers(), strict=True):

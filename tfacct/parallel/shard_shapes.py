@@ -13,7 +13,7 @@ from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Parameter
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.parallel.mesh import HEADS, Mesh, over_heads, whole_norm
+from tfacct.parallel.mesh import HEADS, Mesh, is_joint_qk_norm, joint_qk_norm
 
 HERE = "Er"
 """Experts of one rank."""
@@ -47,7 +47,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
 
 
 def _padded(parameter: Parameter, rows: int, columns: int, mesh: Mesh) -> Shard:
-    padded = rounded_up(rows, mesh.copies if parameter.bank else mesh.sharers)
+    padded = rounded_up(rows, mesh.expert_shards if parameter.bank else mesh.weight_shards)
     learns = trained(parameter.path) and (parameter.table is None or parameter.table.trained)
     return Shard(parameter.path, rows, columns, padded, COLUMNS.isdisjoint(parameter.axes), learns)
 
@@ -65,7 +65,7 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
         if parameter.axes[0] in RATES.values():  # of what is added to the tokens of a key, a row for each of them
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
-    letter = None if whole_norm(parameter) else mesh.divided(parameter.axes, parameter.bank)
+    letter = None if is_joint_qk_norm(parameter) else mesh.divided(parameter.axes, parameter.bank)
     local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
     if parameter.bank:
         local[parameter.axes[0]] //= mesh.ep
@@ -73,14 +73,14 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
     return rows, prod([size_ for axis, size_ in local.items() if axis not in along])
 
 
-def corrects(path: str) -> bool:
+def is_routing_bias(path: str) -> bool:
     """True of what corrects the choice of experts, of which no step has a gradient."""
     return path.endswith(".routing.bias")
 
 
 def trained(path: str) -> bool:
     """True of a weight of which a class's step has a gradient: not of what only chooses keys, either."""
-    return ".indexer." not in path and not corrects(path)
+    return ".indexer." not in path and not is_routing_bias(path)
 
 
 class _Unit(NamedTuple):
@@ -110,9 +110,9 @@ class Unit(_Unit):
         return bool(self.what) and not self.what.endswith("*")
 
 
-def gathered(ledger: Ledger, mesh: Mesh) -> list[Unit]:
+def fsdp_units(ledger: Ledger, mesh: Mesh) -> list[Unit]:
     """Weights that are gathered together, for each kind of blocks."""
-    key = "gathered", mesh.tp, mesh.ep, mesh.sharers, mesh.copies, mesh.zero > 0
+    key = "gathered", mesh.tp, mesh.ep, mesh.weight_shards, mesh.expert_shards, mesh.zero > 0
     if key not in ledger.known:
         ledger.known[key] = list(_gathered(ledger, mesh))
     found: list[Unit] = ledger.known[key]
@@ -130,7 +130,7 @@ def shards(group: Group, mesh: Mesh) -> Mapping[str, Shard]:
         each = group.own.once((_sides, *sizes), sides)
         return {one.path: _padded(one, rows, columns, mesh) for one, rows, columns in each}
 
-    return group.own.once((shards, mesh.sharers, mesh.copies, *sizes), found)
+    return group.own.once((shards, mesh.weight_shards, mesh.expert_shards, *sizes), found)
 
 
 def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
@@ -148,13 +148,13 @@ def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
         together = [one for one in own.values() if one not in apart]
         first, within = within, []
         if first:
-            yield Unit(what, 1, mesh.sharers, [*first, *together])
+            yield Unit(what, 1, mesh.weight_shards, [*first, *together])
         if group.count > bool(first):
-            yield Unit(what, group.count - bool(first), mesh.sharers, together)
+            yield Unit(what, group.count - bool(first), mesh.weight_shards, together)
         if apart:
-            yield Unit(paths.holder_of(apart[0].path), group.count, mesh.copies, apart)
+            yield Unit(paths.holder_of(apart[0].path), group.count, mesh.expert_shards, apart)
     if root:
-        yield Unit("", 1, mesh.sharers, list(root.values()))
+        yield Unit("", 1, mesh.weight_shards, list(root.values()))
 
 
 def with_experts_here(ledger: Ledger, mesh: Mesh) -> Ledger:
@@ -184,7 +184,7 @@ def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
         return line.renamed(HEADS_HERE) if isinstance(line, Matmul) and line.weight_axes() is not None else line
 
     def own(group: Group) -> Group:
-        if mesh.tp == 1 or not over_heads(group):
+        if mesh.tp == 1 or not joint_qk_norm(group):
             return group
         shares = {HEADS_HERE[letter]: group.axes[letter] // mesh.tp for letter in HEADS}
         return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
@@ -194,16 +194,16 @@ def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
 
 def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
     """Number of elements that the fullest rank stores, padding included."""
-    return sum(unit.times * unit.elements for unit in gathered(ledger, mesh))
+    return sum(unit.times * unit.elements for unit in fsdp_units(ledger, mesh))
 
 
 def sharded_parameters(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[TorchParameter]:
     """Parameters of the rank with most, for an optimizer that takes each element by itself. `tensors`: the class's
     tensor of each of the ledger's, of which it can fuse several."""
     found: dict[tuple[int, str], TorchParameter] = {}
-    for number, unit in enumerate(gathered(ledger, mesh)):
+    for number, unit in enumerate(fsdp_units(ledger, mesh)):
         for one in unit.shards:
-            if corrects(one.path):
+            if is_routing_bias(one.path):
                 continue  # no optimizer gets it
             key = number, tensors.get(one.path, one.path)
             elements = one.elements + (found[key].shape[0] if key in found else 0)

@@ -36,7 +36,7 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, check, divisors
 from tfacct.parallel.pipeline import blocks_in, stages
-from tfacct.parallel.shard_shapes import gathered
+from tfacct.parallel.shard_shapes import fsdp_units
 from tfacct.parallel.verified import Fact, families, fsdp_unsupported, verified
 
 Found = TypeVar("Found")
@@ -116,7 +116,7 @@ def _experts(subject: LoadedModel) -> list[Experts]:
 
 def shards_weights_only(subject: LoadedModel, mesh: Mesh) -> bool:
     """True if ranks divide weights alone, whatever computes with them, of a class that was divided so."""
-    return verified(subject.family, "fully_shard") and mesh.tp * mesh.ep * mesh.parts == 1
+    return verified(subject.family, "fully_shard") and mesh.tp * mesh.ep * mesh.sequence_shards == 1
 
 
 def check_gathered(subject: LoadedModel, mesh: Mesh, part: str, *, train: bool) -> None:
@@ -165,7 +165,7 @@ def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
         except UsageError as error:
             error.message = f"{subject.name}: {error.message}"
             raise
-    if mesh.parts > 1:
+    if mesh.sequence_shards > 1:
         said = next(_unparted(subject.architecture, mesh), None)
         if said:
             whole = f"{option('fsdp')} divides weights and leaves sequences whole"
@@ -408,7 +408,7 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
         every = rows_divisors(subject, mesh)
-        fitting = [size // mesh.parts for size in every if size % mesh.parts == 0]
+        fitting = [size // mesh.sequence_shards for size in every if size % mesh.sequence_shards == 0]
         given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
         them = "it" if len(given) == 1 else "them"
         beside = f" beside {' and '.join(given)}" if given else ""
@@ -424,7 +424,7 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
 def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Rows and columns of each tensor of the blocks that `fsdp` divides, and the ranks that do."""
     sizes, ranks = {}, {}
-    for unit in gathered(subject.ledger, mesh):
+    for unit in fsdp_units(subject.ledger, mesh):
         for one in unit.shards if unit.what else ():
             sizes[one.path] = [size for size in (one.rows, one.columns)[: 1 + one.turns] if size > 1]
             ranks[one.path] = unit.ranks

@@ -14,9 +14,9 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import LIVES, Mesh, checked, facts, lives, padded
+from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import stage_collectives
-from tfacct.parallel.pipeline import ledgers, microbatches, waits_facts
+from tfacct.parallel.pipeline import microbatches, stage_ledgers, waits_facts
 from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes, supported_on
@@ -173,7 +173,7 @@ def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: 
         )
     if not verified(subject.family, "torch_plan"):
         check_rows(subject, mesh)
-    stored = [stored_elements(own, mesh) for own in ledgers(subject.ledger, mesh)]
+    stored = [stored_elements(own, mesh) for own in stage_ledgers(subject.ledger, mesh)]
     return Counted(work, lines, max(stored), subject.parameters, sizes, stored)
 
 
@@ -226,8 +226,8 @@ def _because(lines: Sequence[Collective]) -> str:
         return "V is divided" if first.kind == "all-gather" else "the loss contracts V"
     if first.kind == "all-to-all":
         return "E is divided"
-    order = (*LIVES, "G", "E", "T")
-    there = {line.because: lives(line.because) or line.because for line in lines}
+    order = (*TP_AXES, "G", "E", "T")
+    there = {line.because: tp_axis(line.because) or line.because for line in lines}
     letters = sorted((one for one in there if there[one] in order), key=lambda one: (order.index(there[one]), one))
     named = " ".join(letters)
     if first.of == "shared weights":
@@ -283,7 +283,7 @@ def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh
         held, whole = units.people(every[0].stored), units.people(every[0].whole)
         padding = ", padding included" if mesh.fsdp > 1 else ""
         uneven_ = len({*every[0].stored_by_stage}) > 1
-        fullest = "The fullest rank" if padding or uneven_ or padded(subjects[0].ledger, mesh) else "Each rank"
+        fullest = "The fullest rank" if padding or uneven_ or padded_axes(subjects[0].ledger, mesh) else "Each rank"
         notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
     if mesh.fsdp > 1:
         notes.append(f"Each rank of fsdp has a batch of its own. {of_units(mesh, train)}")
@@ -330,9 +330,9 @@ def _alone(mesh: Mesh) -> str:
     """How many of the copies sum the gradients of an expert."""
     if mesh.ep == 1:
         return ""
-    if mesh.twins == 1:
+    if mesh.expert_replicas == 1:
         return " Each expert is on one rank, which has all of its gradient."
-    return f" Each expert is on {mesh.twins:,} ranks, which sum its gradient by themselves."
+    return f" Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
 
 
 def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Counted:
     @property
     def own(self) -> Workload:
         """The workload, with the tokens of one rank."""
-        parts = 1 if self.mesh is None else self.mesh.parts
+        parts = 1 if self.mesh is None else self.mesh.sequence_shards
         return replace(self.work, tokens=self.work.tokens // parts)
 
     @property

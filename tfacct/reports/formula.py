@@ -32,7 +32,16 @@ from tfacct.ledger.workload import (
 )
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Kind, Report, Row, Table
-from tfacct.parallel.mesh import Mesh, check_sequence, checked_pass, divisors, lives, padded, place, replicated
+from tfacct.parallel.mesh import (
+    Mesh,
+    check_sequence,
+    checked_pass,
+    divisors,
+    padded_axes,
+    replicated_heads,
+    tp_axis,
+    tp_order,
+)
 from tfacct.parallel.rank_flops import cached_tokens
 from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
 from tfacct.parallel.shard_model import on_ranks
@@ -277,7 +286,7 @@ def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | 
             raise UsageError(f"{option('cp')} divides no parameter: each of its ranks has the same", "leave it out")
         mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
         if work is None or numbers["cp"] is None:
-            work = Workload(2 * mesh.pieces, 2 * mesh.pieces)
+            work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
         if of == "kv":
             cached_tokens(model, mesh, work)
         else:
@@ -315,7 +324,7 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
         check_sizes(model, mesh, {})
     else:
         check_shardable(model, mesh)
-    uneven = [("K", heads) for heads in replicated(model.ledger, mesh)] + padded(model.ledger, mesh)
+    uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
     if uneven:
         named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
         raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")
@@ -610,7 +619,7 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     """Which axes of the lines the layout divides, and whose total is written."""
     notes = []
     if tp := layout.get("tp"):
-        letters = " ".join(sorted(filter(lives, rank.letters), key=place))
+        letters = " ".join(sorted(filter(tp_axis, rank.letters), key=tp_order))
         notes.append(f"{tp} ranks divide {letters}: on one rank, a line with any of these letters is divided once.")
     if cp := layout.get("cp"):
         notes.append(f"{cp} parts of a sequence divide {'S' if of == 'kv' else 'T'}.")

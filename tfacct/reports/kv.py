@@ -307,7 +307,7 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
 def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
     """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
     which the whole model's heads, and the tokens, are divided."""
-    from tfacct.parallel.mesh import over_heads
+    from tfacct.parallel.mesh import joint_qk_norm
 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     kept_in = width(cached)
@@ -328,7 +328,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
 
             if cp > 1:
                 named = [keys if name == "S" else name for name in named]
-            if tp > 1 and not over_heads(group):
+            if tp > 1 and not joint_qk_norm(group):
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
             name = " · ".join([*named, "bytes" if how == kept_in else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])

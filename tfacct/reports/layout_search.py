@@ -18,7 +18,7 @@ from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, divisors, replicated
+from tfacct.parallel.mesh import Mesh, divisors, replicated_heads
 from tfacct.parallel.model_collectives import model_collectives
 from tfacct.parallel.pipeline import microbatches
 from tfacct.parallel.search import served, trained
@@ -151,15 +151,15 @@ class TrainingSearch:
 
     def _skipped(self, mesh: Mesh) -> str | None:
         groups = mesh.fsdp * mesh.dp
-        if mesh.parts > 1 and self.work.tokens % mesh.pieces:
-            return f"{mesh.pieces:,} pieces do not divide {self.work.tokens:,} tokens"
+        if mesh.sequence_shards > 1 and self.work.tokens % mesh.sequence_chunks:
+            return f"{mesh.sequence_chunks:,} pieces do not divide {self.work.tokens:,} tokens"
         if self.work.batch % groups:
             return f"{groups:,} groups of ranks do not divide a batch of {self.work.batch:,}"
         if mesh.sp and self.work.tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {self.work.tokens:,} tokens"
         if mesh.tp > self.heads:
             return f"{option('tp')} divides no more ranks than heads"
-        if replicated(self.model.ledger, mesh):
+        if replicated_heads(self.model.ledger, mesh):
             return f"{option('tp')} beyond the key/value heads copies them: a plan looks no further"
         # How many copies, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
@@ -218,7 +218,7 @@ class TrainingSearch:
 
     def _work(self, mesh: Mesh, batch: int) -> Workload:
         """So many sequences on a rank that has its part of each."""
-        tokens = self.work.tokens // mesh.parts
+        tokens = self.work.tokens // mesh.sequence_shards
         return replace(self.work, batch=batch, tokens=tokens, context=tokens)
 
     def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
@@ -244,4 +244,4 @@ class RankShape(NamedTuple):
 def _rank_shape(mesh: Mesh) -> RankShape:
     """A ring saves what exchanged heads do, but of one head on a rank, which none exchange."""
     gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
-    return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.parts)
+    return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards)

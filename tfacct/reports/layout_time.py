@@ -127,7 +127,7 @@ class TrainingTimes(Times):
 
 def _unlike(mesh: Mesh) -> str | None:
     """What of a division no measured step had, in words; None if it is Megatron's."""
-    if mesh.parts > 1:
+    if mesh.sequence_shards > 1:
         return "parts of sequences"
     if mesh.fsdp > 1:
         return f"{option('fsdp')} beside other axes"

@@ -152,9 +152,9 @@ def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
 def _fullest(subject: LoadedModel, mesh: Mesh | None) -> _Fullest | None:
     if mesh is None:
         return None
-    from tfacct.parallel.pipeline import ledgers
+    from tfacct.parallel.pipeline import stage_ledgers
 
-    every = ledgers(subject.ledger, mesh)
+    every = stage_ledgers(subject.ledger, mesh)
     held = [stored_elements(own, mesh) for own in every]
     stage = held.index(max(held))
     return _Fullest(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)
@@ -307,7 +307,7 @@ def _one_rank(about: About) -> str:
 
 def _idle(about: About) -> list[str]:
     mesh = about.mesh
-    if mesh is not None and mesh.fsdp > 1 and mesh.parts > 1:
+    if mesh is not None and mesh.fsdp > 1 and mesh.sequence_shards > 1:
         return [*ranks.of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
     return [] if mesh is None else ranks.idle(mesh, "sp", "cp")
 

@@ -256,17 +256,17 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     fewer."""
     if len(subjects) != 1 or mesh.tp == 1:
         return []
-    from tfacct.parallel.mesh import padded, replicated
+    from tfacct.parallel.mesh import padded_axes, replicated_heads
     from tfacct.parallel.support import gathers_heads
 
     ledger = subjects[0].ledger
     said = [
         f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
         f" {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
-        for heads in replicated(ledger, mesh)
+        for heads in replicated_heads(ledger, mesh)
     ]
     said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
-    for letter, whole in padded(ledger, mesh):
+    for letter, whole in padded_axes(ledger, mesh):
         share = mesh.share(letter, whole)
         said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
     return said
@@ -296,11 +296,11 @@ def of_units(mesh: Mesh, train: bool = True) -> str:
 def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
     """How a sequence is divided, and how its parts come together; `train`: gradients too. `masked`: no token sees later
     ones."""
-    from tfacct.parallel.mesh import BOTH
+    from tfacct.parallel.mesh import CP_CHUNKS
 
     said = []
     if mesh.cp > 1:
-        pieces = mesh.parts * BOTH
+        pieces = mesh.sequence_shards * CP_CHUNKS
         how = "go round from rank to rank" if mesh.cp_method == "ring" else "are gathered"
         cut = (
             f"A sequence is cut into {pieces:,} pieces. Each rank has one from the front and one from the back, so all"
@@ -311,7 +311,7 @@ def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str
         )
     if mesh.ulysses > 1:
         said.append("Ranks of ulysses divide tokens, and inside attention heads.")
-    if mesh.parts > 1:
+    if mesh.sequence_shards > 1:
         sums = " and sum gradients" if train else ""
         weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
         said.append(f"The ranks of a sequence {weights}.")

@@ -255,7 +255,7 @@ def _sweep(
         own: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
         terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
     contexts = [model.context] if grid.contexts is None else grid.contexts
-    pieces = 1 if terms.mesh is None else terms.mesh.pieces
+    pieces = 1 if terms.mesh is None else terms.mesh.sequence_chunks
     whys = {context: why for context in contexts if (why := _unsupported_context(context, request, pieces))}
     counted = [context for context in contexts if context not in whys] if whys else contexts
     swept.rows.extend(_evaluated(model, counted or contexts, grid.batches, asked, request, terms))

@@ -563,7 +563,7 @@ def fits_in(one: TrainingMemory, budget: MemoryLimit) -> bool:
 def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
     """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
     budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    least = 1 if mesh is None else mesh.pieces  # tokens that ranks divide
+    least = 1 if mesh is None else mesh.sequence_chunks  # tokens that ranks divide
     each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
     limit = one.model.position_limit or LONGEST
 
@@ -902,7 +902,9 @@ NOTES = (
     NoteRow("sent", 2, _on_mesh(_sent)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
-    NoteRow("cp_buffers", 2, _on_mesh(parts=1), "Buffers for keys and values of other ranks are not included."),
+    NoteRow(
+        "cp_buffers", 2, _on_mesh(sequence_shards=1), "Buffers for keys and values of other ranks are not included."
+    ),
     NoteRow("saved", 2, _saved),
     NoteRow(
         "paged",

@@ -27,7 +27,7 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
 from tfacct.ledger.storage import Storage, Stored, Width
 from tfacct.ledger.workload import OF_STEPS
-from tfacct.parallel.mesh import LIVES
+from tfacct.parallel.mesh import TP_AXES
 
 Kind: TypeAlias = Literal["gemm", "experts", "attention", "pointwise", "lookup", "all-reduce"]
 LAUNCHES = 4
@@ -225,7 +225,7 @@ class _Lowered:
                 continue
             bank = isinstance(line, Matmul) and bool(line.bank)
             over = self.split.devices if bank else self.split.tp
-            if over == 1 or contracted.isdisjoint(LIVES):
+            if over == 1 or contracted.isdisjoint(TP_AXES):
                 continue
             result = tuple(axis for axis in made if axis != ACTIVE)
             known, elements = found.get((part, result), (1, 0))
@@ -281,7 +281,7 @@ def divided(axes: Axes, split: Split, *, bank: bool = False) -> dict[str, int]:
     """Sizes of a group's letters on one device, rounded up: with `bank` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
-    for letter in LIVES:
+    for letter in TP_AXES:
         if letter in local:
             local[letter] = rounded_up(local[letter], split.tp)
     if bank and "Fe" in local:

@@ -138,7 +138,7 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
     if recipe.offload is not None or recipe.packing:
         return None
     mesh = recipe.mesh
-    if mesh is not None and (mesh.parts > 1 or mesh.zero):  # buffers of engines are not included
+    if mesh is not None and (mesh.sequence_shards > 1 or mesh.zero):  # buffers of engines are not included
         return None
     axes = [axis for axis in AXES if mesh is not None and getattr(mesh, axis) > 1]
     found = _within(row, groups)

@@ -13,7 +13,7 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.data_parallel import along_copies, buckets
+from tfacct.parallel.data_parallel import as_fsdp, buckets
 from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import model_collectives, stage_collectives
@@ -47,10 +47,10 @@ def sequences_of_rank(model: LoadedModel, mesh: Mesh, work: Workload) -> Workloa
             f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
             f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}",
         )
-    if mesh.parts == 1:
+    if mesh.sequence_shards == 1:
         return work
     check_sizes(model, mesh, work.axes())
-    return replace(work, tokens=work.tokens // mesh.parts, context=work.context // mesh.parts)
+    return replace(work, tokens=work.tokens // mesh.sequence_shards, context=work.context // mesh.sequence_shards)
 
 
 def rank_step(one: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
@@ -89,12 +89,12 @@ def with_shards(
     mesh, stored_as = recipe.mesh, width(recipe.weights_dtype or recipe.dtype)
     assert mesh is not None
     ledger = part(model.ledger, stages) if stages else model.ledger
-    shares = along_copies(mesh) if mesh.zero else mesh
+    shares = as_fsdp(mesh) if mesh.zero else mesh
     own_adapters = adapter_shards(step.adapters, _lora_rank(recipe), shares)
     parameters: list[TorchParameter] | None = None
     if step.adapters:
         parameters = [TorchParameter((own,), len(one.numbers), one.numbers[0]) for one, own in own_adapters]
-    elif shares.sharers > 1:
+    elif shares.weight_shards > 1:
         parameters = sharded_parameters(ledger, shares, model.class_tensors)
     elif one is not None:
         parameters = stored(one, part(one.ledger, stages))
@@ -104,12 +104,12 @@ def with_shards(
         most, least = memory.update
         step = step._replace(optimizer_state=memory.state, master_weights=memory.master_weights)
         step = step._replace(update=most, uncertain=most - least)
-    if mesh.tp > 1 and mesh.sharers == 1 and not (mesh.zero or step.adapters):
+    if mesh.tp > 1 and mesh.weight_shards == 1 and not (mesh.zero or step.adapters):
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
         sizes = [step.adapter_bytes] if step.adapters else buckets(ledger, mesh, stored_as.bits, {})
         step = step._replace(buckets=sum(sizes))
-    if shares.sharers == 1 or mesh.zero == 1:
+    if shares.weight_shards == 1 or mesh.zero == 1:
         return step
     lines = stage_ledger(model.ledger, stages[0]) if stages else model.ledger
     bytes_each = width(recipe.adapter_dtype).bits // 8

@@ -11,7 +11,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import PIXELS
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.shard_shapes import corrects
+from tfacct.parallel.shard_shapes import is_routing_bias
 from tfacct.training.traits import OUTPUT_PROJECTION_FIRST
 
 IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
@@ -32,7 +32,7 @@ def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
     found: dict[tuple[str, int | None], TorchParameter] = {}
     for tensor in ledger.tensors():
         table = tensor.parameter.table
-        if (table is not None and not table.trained) or corrects(tensor.path):
+        if (table is not None and not table.trained) or is_routing_bias(tensor.path):
             continue  # sines, corrections of the choice of experts: no optimizer gets them
         inside = paths.repeated(tensor.path)
         stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None

@@ -18,7 +18,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, size
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Parameter, Pointwise, Table
-from tfacct.parallel.shard_shapes import corrects
+from tfacct.parallel.shard_shapes import is_routing_bias
 from tfacct.training.graph import (
     LayerGraph,
     LayerGroup,
@@ -455,5 +455,5 @@ def _trained(lines: Iterable[Line]) -> Iterator[tuple[str, Parameter]]:
             name = line.path if isinstance(line, Table) else f"{line.path}.weight"
             for parameter in line.parameters():
                 table = parameter.table
-                if not corrects(parameter.path) and (table is None or table.trained):
+                if not is_routing_bias(parameter.path) and (table is None or table.trained):
                     yield name, parameter

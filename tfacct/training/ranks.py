@@ -18,8 +18,8 @@ from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width
-from tfacct.parallel.mesh import VOCABULARY, Mesh, lives
-from tfacct.parallel.pipeline import Stage, blocks_in, sorts, stages
+from tfacct.parallel.mesh import VOCABULARY, Mesh, tp_axis
+from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, stages
 from tfacct.parallel.shard_shapes import shards
 from tfacct.training.graph import LAYER_INPUT, BackwardOp, LayerGraph, LayerGroup, SavedTensor, StepGraph, Transient
 from tfacct.training.phases import trained
@@ -49,7 +49,7 @@ ROUNDS = 3
 
 def shard_graph(graph: StepGraph, mesh: Mesh, axes: Axes) -> StepGraph:
     """The graph of one rank: `graph` is that of the rank's model, `axes` are the sizes of its micro-batch."""
-    if mesh.tp > 1 and any(lives(axis) == VOCABULARY for axis in letters(graph.logits.axes)):
+    if mesh.tp > 1 and any(tp_axis(axis) == VOCABULARY for axis in letters(graph.logits.axes)):
         graph = graph._replace(after=graph.after._replace(graph=_vocabulary_parallel(graph.after.graph)))
 
     def change(group: LayerGroup) -> LayerGroup:
@@ -123,7 +123,7 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
 
     def part(axes: str, operations: Iterable[str]) -> str:
         on_stream = all(ON_STREAM.fullmatch(name) or (exchanged and name in mixture) for name in operations)
-        return _part(axes) if on_stream and not any(lives(axis) for axis in axes.split()) else axes
+        return _part(axes) if on_stream and not any(tp_axis(axis) for axis in axes.split()) else axes
 
     scattered = {name for name in graph.order if name.endswith(ROW_PARALLEL) and name not in mixture}
     scattered |= set() if exchanged else {*mixture[-1:]}
@@ -194,7 +194,7 @@ def shards_of(
         layers.append(LayerShards(elements, experts, of_adapters))
     gathers, replicated = mesh.zero == 0, mesh.dp > 1
     whole = tuple(layers), sum(root.values())
-    return WeightShards(mesh.sharers, mesh.copies, stored, *whole, gathers, accumulates, replicated)
+    return WeightShards(mesh.weight_shards, mesh.expert_shards, stored, *whole, gathers, accumulates, replicated)
 
 
 def adapter_shards(adapters: Iterable[Adapter], rank: int, mesh: Mesh) -> list[tuple[Adapter, int]]:
@@ -203,7 +203,7 @@ def adapter_shards(adapters: Iterable[Adapter], rank: int, mesh: Mesh) -> list[t
     found = []
     for one in adapters:
         rows = rank if one.path.endswith("lora_A.weight") else int(one.elements) // rank
-        found.append((one, rounded_up(rows, mesh.sharers) * (int(one.elements) // rows)))
+        found.append((one, rounded_up(rows, mesh.weight_shards) * (int(one.elements) // rows)))
     return found
 
 
@@ -323,7 +323,7 @@ def stage_steps(
     """Steps of ranks among which the one with the highest peak is. `step`: that of all stages and one micro-batch.
     `finish`: adds optimizer state and shards to the step of a rank's stages, all of whose layers are in its ledger."""
     every = stages(blocks_in(step.ledger), mesh)
-    for alike in sorts(step.ledger, every).values():
+    for alike in distinct_stages(step.ledger, every).values():
         # Earlier ranks have more in flight, later ones more that waits.
         for rank in {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]:
             yield from _rank_steps(step, mesh, rank, every[rank], times, finish)

@@ -15,7 +15,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import VOCABULARY, Mesh, padded, replicated
+from tfacct.parallel.mesh import VOCABULARY, Mesh, padded_axes, replicated_heads
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import (
     check_mesh,
@@ -219,7 +219,7 @@ def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
 
 def _uneven(model: LoadedModel, recipe: Recipe) -> object:
     ledger, mesh = model.ledger, recipe.mesh
-    return mesh and (replicated(ledger, mesh) or {axis for axis, _ in padded(ledger, mesh)} - {VOCABULARY})
+    return mesh and (replicated_heads(ledger, mesh) or {axis for axis, _ in padded_axes(ledger, mesh)} - {VOCABULARY})
 
 
 def _narrow(model: LoadedModel, recipe: Recipe) -> bool:

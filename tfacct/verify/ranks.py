@@ -17,7 +17,7 @@ from tfacct.base.units import dtype_bits
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import Mesh, padded, replicated
+from tfacct.parallel.mesh import Mesh, padded_axes, replicated_heads
 from tfacct.parallel.model_collectives import fused_modules, stage_collectives
 from tfacct.parallel.pipeline import blocks_in, microbatches, part, stages
 from tfacct.parallel.rules import collectives
@@ -90,9 +90,9 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
     if not model.config.hf_module_paths() or model.config.hf_unsupported():
         raise ConfigError(f"{model.name}: there is no transformers class that could be asked")
     experts = any(isinstance(part, Experts) for part in model.architecture.parts())
-    if mesh.tp > 1 and replicated(model.ledger, mesh):
+    if mesh.tp > 1 and replicated_heads(model.ledger, mesh):
         raise ConfigError(f"{model.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
-    whole = not padded(model.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
+    whole = not padded_axes(model.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
     routed = mesh.sp and experts and any(verified(model.family, fact) for fact in ROUTING)
     if mesh.ep > 1 and not verified(model.family, "published_plan") and not routed:
         what = f"{model.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
@@ -133,7 +133,7 @@ def rank_checks(
     )
     seen = _step(model, work, mesh, dtype, published=published)
     around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()
-    if mesh.parts > 1 and mesh.fsdp == 1:
+    if mesh.sequence_shards > 1 and mesh.fsdp == 1:
         sent = [one for one in sent if one.of != "weights"]  # of gradients in buckets, which are not asked for
     checks = _checks(stored_elements(model, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
     layers = sum(stack.count for stack in given.architecture.stacks)
@@ -237,13 +237,13 @@ def _call(when: str, kind: str, size: int) -> str:
 def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool) -> Any:
     divided = {
         "tp": mesh.tp,
-        "fsdp": mesh.sharers,
+        "fsdp": mesh.weight_shards,
         "dp": mesh.dp,
         "ep": mesh.ep,
         "sp": mesh.sp,
         "together": mesh.sp or mesh.plan == "megatron",
     }
-    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.parts, "source": work.source}
+    size: dict[str, Any] = {"batch": work.batch, "tokens": work.tokens // mesh.sequence_shards, "source": work.source}
     shape = model.architecture
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
     which = {"auto": model.config.task_head.auto, "encodes": encodes}

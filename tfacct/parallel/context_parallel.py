@@ -23,7 +23,7 @@ SUMMED = 32
 
 def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
     """Collectives of attention, `at` the tokens of one rank."""
-    for group in ledger.groups if mesh.parts > 1 else ():
+    for group in ledger.groups if mesh.sequence_shards > 1 else ():
         products = [line for line in group.lines if isinstance(line, Matmul) and line.weight_axes() is None]
         attention = [line for line in products if {"T", "S"} <= {*line.einsum.every}]
         if not attention:
