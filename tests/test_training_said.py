@@ -2,12 +2,19 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Request
+from tfacct.loading.where import memory_limit
+from tfacct.output.report import Note
+from tfacct.parallel.mesh import Mesh
+from tfacct.reports.train import NOTES, train
+from tfacct.training.recipe import Recipe
 
 
 def test_the_json_names_saved_tensors_and_their_dtypes() -> None:
@@ -96,3 +103,35 @@ def test_what_is_said_of_images() -> None:
     assert "Not even one image fits." in small.notes and "; the weights alone are" in small.answer
     with pytest.raises(UsageError, match="images of 225 pixels are no whole patches of 16"):
         load("vit-base-patch16-224", image_size=225).train()
+
+
+H100, CARD, VIT = "8xh100-sxm", "rtx-4090", "vit-base-patch16-224"
+BERT = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], "num_labels": 3}
+CASES: list[tuple[Any, dict[str, Any], str | None]] = [
+    ("llama-3.1-8b", {"mesh": Mesh(fsdp=8)}, H100),
+    ("llama-3.1-8b", {}, CARD),
+    ("llama-3.2-1b", {"loss": "chunked"}, CARD),
+    ("llama-3.2-1b", {"lora": "16"}, None),
+    ("llama-3.2-1b", {"lora": "16", "weights_dtype": "nf4"}, None),
+    (BERT, {"lora": "4"}, None),
+    ("gpt-oss-20b", {"attention": "eager"}, None),
+    (VIT, {}, None),
+    ("gpt2", {"packing": True}, None),
+    ("gpt2", {"optimizer": "paged-adamw-8bit", "offload": "optimizer"}, None),
+    ("gpt2", {"optimizer": "adafactor-transformers-beta1"}, None),
+    ("llama-3.1-8b", {"mesh": Mesh(tp=2, pp=2, cp=2)}, None),
+    ("llama-3.1-8b", {"mesh": Mesh(dp=2, zero=1)}, None),
+    ("mixtral-8x7b", {"mesh": Mesh(fsdp=8, ep=8)}, None),
+]
+"""A model, its recipe, and where it runs: together they print every note."""
+
+
+def test_every_note_is_printed_in_some_case() -> None:
+    printed = set[tuple[str, int]]()
+    for name, recipe, on in CASES:
+        model = load(name).loaded
+        ctx = None if name == VIT else 4 if "optimizer" in recipe else 8192 if on == H100 else 512
+        limit = memory_limit(on, training=True)
+        report = train([model], Request(ctx=ctx, batch=2 if "packing" in recipe else 1), Recipe(**recipe), fit=limit)
+        printed |= {(note.key, note.rank) for note in report.notes if isinstance(note, Note)}
+    assert printed == {(row.key, row.rank) for row in NOTES}

@@ -67,7 +67,9 @@ def _together(features: str, what: str, instead: str) -> Unsupported:
     return Unsupported(features, f"{what} is not supported", instead)
 
 
+UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
 LAYOUTS = (
+    UNKNOWN_TARGETS,
     Unsupported(
         "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `comms` count its weights under {fsdp}"
     ),
@@ -83,11 +85,11 @@ LAYOUTS = (
     _together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
     _together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
     _together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
+    _together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
     _together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
     _together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
     _together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
     _together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
-    _together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
     _together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
     _together("lora experts", "LoRA with experts in a parallel layout", "leave {lora} or the layout out"),
     _together("lora mla", "LoRA on latent attention in a parallel layout", "leave {lora} or the layout out"),
@@ -97,7 +99,6 @@ LAYOUTS = (
         for axis, name in {
             "cp": "{cp}",
             "ulysses": "{ulysses}",
-            "ep": "{ep}",
             "zero": "{zero}",
             "sp": "{sp=True}",
             "megatron": "{tp_plan=megatron}",
@@ -107,8 +108,7 @@ LAYOUTS = (
     _together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
     _together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
     _together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
-    _together("lora fsdp bare_layers", "LoRA with {fsdp} where some layers have no adapter", "leave {fsdp} out"),
-    _together("lora pp bare_layers", "LoRA with {pp} where some layers have no adapter", "leave {pp} out"),
+    _together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
     _together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
     _together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
     _together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
@@ -156,7 +156,7 @@ STEPS = (
         "autocast adapters_16bit",
         "peft makes adapters in fp32 next to fp32 weights: leave {adapter_dtype} out",
     ),
-    Unsupported("lora unknown_targets", "{of[unknown_targets]}"),
+    UNKNOWN_TARGETS,
     Unsupported(
         "lora experts no_attention_adapters",
         "adapters on the MLPs of a model with routed experts are counted only together with some on attention",
@@ -166,7 +166,7 @@ STEPS = (
     Unsupported("unmeasured", "{of[unmeasured]}"),
 )
 """Combinations on one device, or of what one rank computes."""
-UNSUPPORTED = (*LAYOUTS, *STEPS)
+UNSUPPORTED = tuple(dict.fromkeys((*LAYOUTS, *STEPS)))
 
 
 # Features.
@@ -488,7 +488,7 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
         check_layout(model, recipe.mesh)
         for row in matching(LAYOUTS, model, recipe):
             instead = "; ".join(filter(None, (parameter_words(model, recipe), row.instead)))
-            raise UsageError(f"{model.name}: {row.reason}", instead)
+            raise UsageError(f"{model.name}: {row.reason}", instead if row.instead else _advice(model, recipe))
         model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
     for row in matching(STEPS, model, recipe):
         raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(model, recipe))
