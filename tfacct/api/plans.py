@@ -1,16 +1,17 @@
-"""How devices divide a model."""
+"""The records of `plan`."""
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from tfacct.api import lines as each
 from tfacct.api.answers import _Common
 
 
 class PlannedDivision(TypedDict):
-    """A division of devices: its mesh, the sequences that a rank takes at a time and how often in a step, what it needs
-    and sends, and the command that asks for it; estimated seconds where they were asked for, and what asks for them."""
+    """A parallel layout: its mesh, the sequences that a rank takes at a time and how often in a step, what is
+    recomputed, the bytes that it needs and sends, and the command that reports it; estimated seconds, the stack and the
+    links that they assume, and the command that estimates them."""
 
     tp: int
     sp: bool
@@ -24,6 +25,7 @@ class PlannedDivision(TypedDict):
     ulysses: int
     batch: int
     times: int
+    recompute: str | None
     bytes: int
     sent_bytes: int
     seconds: float | None
@@ -34,7 +36,7 @@ class PlannedDivision(TypedDict):
 
 
 class PlanReport(_Common):
-    """Divisions of devices that hold a model."""
+    """Parallel layouts of some devices that hold a model."""
 
     workload: each.Workload
     dtype_from: each.DtypeFrom
@@ -48,6 +50,7 @@ class PlanReport(_Common):
     reserve_bytes: int
     device: str | None
     devices: int
+    by: Literal["time", "memory", "sent"]
     fitting: int
     tried: int
     not_counted: dict[str, int]

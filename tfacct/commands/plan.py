@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
 
 
-class PlanOptions(opt.Whole, opt.Where, opt.MetricRecipe, opt.ModelStates, total=False):
+class PlanOptions(opt.Whole, opt.Where, opt.TrainingRecipe, total=False):
     """Whole sequences on devices, and the recipe of a training step."""
 
 
@@ -23,8 +23,10 @@ def plan(
     gpus: Annotated[int | None, Option("Devices, all alike. Default: the N of --on NxDEVICE.", "N")] = None,
     train: Annotated[bool, Option("A training step, in place of serving.")] = False,
     by: Annotated[
-        Literal["sent", "time"], Option("Order: bytes sent, or the estimated time on the devices of --on.")
-    ] = "sent",
+        Literal["time", "memory", "sent"] | None,
+        Option("Order of layouts. Default: time, if --on names a device with an estimate, else bytes sent."),
+    ] = None,
+    limit: opt.Limit = None,
     global_batch_size: Annotated[opt.Size | None, Option("Sequences of all devices in a step: --batch.", "N")] = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
@@ -33,20 +35,25 @@ def plan(
     """Parallel layouts (TP, PP, FSDP, …) that fit on N GPUs.
 
     >>> from tfacct import load
-    >>> plan = load("llama-3.1-8b").plan(gpus=8, on="80GB", train=True, ctx="4k", batch=64)
+    >>> plan = load("llama-3.1-8b").plan(on="8x80GB", train=True, ctx="4k", batch=64)
     >>> plan.divisions[0]["command"]
-    'tfacct train llama-3.1-8b --ctx 4096 --pp 8 --batch 64'
-    >>> load("llama-3.1-70b").plan(gpus=8, on="80GB", ctx="8k", batch=64).answer
-    '7 layouts of 8 devices fit in 80 GB; --pp 4 sends least.'
+    'tfacct train llama-3.1-8b --ctx 4k --pp 8 --batch 64'
+    >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
+    'Least sent of 7 layouts that fit: pp=4 dp=2, 768 KiB sent a token.'
 
     `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch is that of all devices. Of each device
     `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of bytes all.
-    `global_batch_size`: the same as `batch`. `by="time"`: those first that are estimated to take least. Raises
-    TfacctError where no layout is counted, or none has an estimate.
+    `global_batch_size`: the same as `batch`. A training step takes as many sequences at a time as fit, without
+    recomputation, with that of attention, or with that of all layers, unless `recompute` or `gradient_accumulation` is
+    given. `by`: the order, by estimated time, by the memory of a rank, or by the bytes that it sends. `limit`: rows of
+    the table, 10 unless given. Raises TfacctError where no layout is counted, or none has the estimate that was asked
+    for.
     """
     from tfacct.reports.plan import plan
 
-    recipe = {name: value for name, value in opt.among(opt.TrainingRecipe, options).items() if value is not None}
+    recipe = {
+        name: value for name, value in opt.among(opt.TrainingRecipe, options).items() if value not in (None, False)
+    }
     if recipe and not train:
         raise UsageError(f"{option(next(iter(recipe)))} goes with {option('train', True)}")
     if train and kv_dtype is not None:
@@ -69,8 +76,8 @@ def plan(
         given=recipe,
         dtype=dtype,
         kv_dtype=kv_dtype,
-        called=model.name,
         by=by,
+        limit=limit,
     )
     return Found(report)
 
@@ -78,7 +85,7 @@ def plan(
 COMMAND = Command(
     plan,
     examples=(
-        "tfacct plan llama-3.1-70b --train --ctx 8k --batch 512 --recompute full --on 64xh100",
+        "tfacct plan llama-3.1-70b --train --ctx 8k --batch 64 --on 64xh100",
         "tfacct plan llama-3.1-405b --dtype fp8 --ctx 32k --batch 16 --on 16xh100",
     ),
 )

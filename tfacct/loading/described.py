@@ -61,6 +61,8 @@ class DescribedModel:
     """Fields that the user set over the config as published."""
     left_out: tuple[str, ...] = ()
     """Configs of other models in the same file, which are not counted."""
+    path: str = ""
+    """The file or folder that it was read from, as the user typed it."""
     answers: str = ""
     """Note for the user where a preset answers for another name."""
     whole: Mapping[str, Any] | None = None

@@ -45,9 +45,8 @@ def find(
     path = Path(model)
     if exists(path):
         file = path / "config.json" if path.is_dir() else path
-        if file.suffix == ".toml":
-            return presets.load_file(file, sets)
-        return _from_file(file, sets)
+        found = presets.load_file(file, sets) if file.suffix == ".toml" else _from_file(file, sets)
+        return replace(found, path=model)
     from tfacct.loading import spellings  # no name of a preset gets here
 
     page = spellings.hub_id(model) if ask_hub else None

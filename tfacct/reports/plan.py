@@ -1,40 +1,85 @@
-"""Which divisions of some devices hold a model, and which of them sends least, or is estimated to take least time."""
+"""Parallel layouts of some devices: which hold a model, in the order of time, of memory, or of bytes sent."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.later import Later
+from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import compose, counting, sentences
-from tfacct.reports.layout_search import Candidate, SearchResult, search_serving, search_training
+from tfacct.training.layout_search import RECOMPUTE, Candidate, SearchResult, TrainingSearch, search_serving
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
-    from tfacct.reports.layout_time import Times
+    from tfacct.timing.layout_time import Times
 
-Order: TypeAlias = Literal["sent", "time"]
-"""What orders divisions: the bytes that a rank sends, or the seconds that they are estimated to take."""
-ROWS = 16
-"""Divisions that a table shows."""
+Order: TypeAlias = Literal["time", "memory", "sent"]
+"""What orders layouts: estimated seconds, the bytes that a rank needs, or those that it sends."""
+AT_MOST = 10
+"""Rows of the table, unless another number is asked for."""
 WHOLE = "no sharding"
 LARGEST = 2**20
 """Devices beyond which nobody asks."""
+
+
+@record
+class Plan:
+    """A plan as it was asked for and as it was found.
+
+    `by` orders the layouts. `found`: what the search gave; `ranked`: a candidate of each layout that fits, the best
+    first. `estimates`: what estimates their time, or None; `reason`: why no time is estimated where it was asked for.
+    """
+
+    model: LoadedModel
+    work: Workload
+    gpus: int
+    fit: MemoryLimit
+    recipe: Recipe | None
+    given: Mapping[str, Any]
+    by: Order
+    found: SearchResult
+    ranked: Sequence[Candidate]
+    estimates: Times | None = None
+    reason: str = ""
+
+    @property
+    def shown(self) -> Sequence[Candidate]:
+        """Layouts that fit; where none does, all others, the smallest first."""
+        return self.ranked or self.found.larger
+
+    @property
+    def laws(self) -> dict[str, list[Candidate]]:
+        """Layouts that fit, by the law of their estimate, the fastest first; last those without one."""
+        found: dict[str, list[Candidate]] = {}
+        for one in self.ranked:
+            found.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
+        return found
+
+    @property
+    def timed(self) -> list[Candidate]:
+        """Layouts that fit and have an estimate of their time."""
+        return [one for one in self.ranked if one.estimate is not None]
+
+    @property
+    def unit(self) -> str:
+        """What a rank sends so many bytes for."""
+        return "a step" if self.recipe is not None else "a token" if self.model.keeps else "a pass"
 
 
 def plan(
@@ -47,305 +92,425 @@ def plan(
     given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    called: str | None = None,
-    by: Order = "sent",
+    by: Order | None = None,
+    limit: int | None = None,
 ) -> Report:
-    """Divisions of `gpus` devices, each with the memory `fit`, that hold a model, or with a `recipe` its training step,
-    of which `given` was asked for. The batch is that of all devices. `called`: the word that the model was asked for
-    by.
-    `by`: what orders them; the time is that of the device that `fit` names. Raises UsageError."""
-    if by not in get_args(Order):
-        raise UsageError(f"{option('by')} is {' or '.join(get_args(Order))}, not {by!r}")
+    """Layouts of `gpus` devices, each with the memory `fit`, that hold a model, or with a `recipe` its training step,
+    of which `given` was asked for. The batch is that of all devices. `by`: the order; None: time, if `fit` names a
+    device with an estimate, else bytes sent. `limit`: rows of the table, 0 for all; None: ten. Raises UsageError."""
+    if by is not None and by not in get_args(Order):
+        raise UsageError(f"{option('by')} is {', '.join(get_args(Order))}, not {by!r}")
     check_size(option("gpus"), gpus)
     if gpus > LARGEST:
         raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
+    limit = AT_MOST if limit is None else limit
+    if limit < 0:
+        raise UsageError(f"{option('limit')} is a number of rows, or 0 for all, not {limit}")
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
-    work = counting.runnable(model, request)
+    work, given = counting.runnable(model, request), given or {}
     if recipe is not None:
-        tried = search_training(model, recipe, work, gpus, fit.usable)
+        tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
+        search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
+        found = search.result(gpus)
     else:
-        tried = search_serving(model, work, gpus, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
-    if not tried.counted:
-        raise _uncounted(model, work, recipe, tried, gpus)
-    estimates: Times | None = None
-    if by == "time":
-        from tfacct.reports.layout_time import times_of
-
-        estimates = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype)
-        tried = _timed(tried, estimates)
-    options = {**(given or {}), "dtype": dtype, "kv_dtype": kv_dtype}
-    command = _Command(model, work, recipe, options, called or model.name, fit)
+        found = search_serving(model, work, gpus, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+    if not found.counted:
+        raise _uncounted(model, work, recipe, found, gpus)
+    estimates, reason = _estimates(model, work, fit, gpus, recipe, dtype, kv_dtype, by)
+    by, ranked, reason = _ranked(found, estimates, by, reason)
+    options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
+    options |= {"dtype": dtype, "kv_dtype": kv_dtype}
+    one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, estimates, reason)
     stored = recipe.dtype if recipe is not None else model.storage(dtype).name
-    on_devices = None if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus))
-    in_words = on_devices.precision if on_devices is not None else counting.format_name(model, dtype)
+    in_words = counting.format_name(model, dtype) if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus)).precision
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.description}" if recipe is not None else ""
     return compose.report(
         "plan",
         [model],
-        _table(tried, command),
-        [
-            _facts(tried, work, gpus, fit, recipe, stored, command)
-            | counting.format_facts(model, recipe.dtype if recipe is not None else dtype)
-        ],
+        _table(one, limit),
+        [_facts(one, stored) | counting.format_facts(model, recipe.dtype if recipe is not None else dtype)],
         title=f"{compose.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
         f" {compose.workload_words([model], request)}{also}",
-        answer=_answer(tried, gpus, fit, command, estimates),
+        answer=_answer(one),
         convention="each layout as `train`, `memory` and `comms` count it",
-        notes=lambda _: [
-            *(sentences.files_notes([model], dtype) if recipe is None else ()),
-            *(sentences.cache_notes([model], counting.dtypes(dtype, kv_dtype)[1]) if recipe is None else ()),
-            *_notes(tried, command, estimates),
-            *fit.notes,
-            *(sentences.range_notes([model], dtype) if recipe is None else ()),
-        ],
-        counted=f"what one rank needs and sends; {'' if _timed_ones(tried) else 'no time, '}no topology of the links",
+        notes=lambda _: notes(NOTES, one),
+        counted=f"what one rank needs and sends; {'' if one.timed else 'no time, '}no topology of the links",
         requests=[request],
         headline="fitting",
     )
 
 
-def _timed(tried: SearchResult, estimates: Times) -> SearchResult:
-    """Those that fit with their seconds, fastest first within a stack, then those without. Raises UsageError."""
-    fitting = [estimates.timed(one) for one in tried.fitting]
-    if fitting and all(one.seconds is None for one in fitting):
-        none = f"{estimates.model.name}: no layout that fits has an estimate of its time"
-        why = estimates.reason.removeprefix(f"{estimates.model.name}: ")
-        raise UsageError(f"{none}: {why}", f"leave {option('by', 'time')} out")
-    fitting.sort(key=lambda one: (one.seconds is None, one.stack, one.seconds or 0, one.sent, one.bytes))
-    return tried._replace(fitting=fitting)
+# The order of layouts.
 
 
-def _timed_ones(tried: SearchResult) -> list[Candidate]:
-    """Divisions that have an estimate of their time."""
-    return [one for one in tried.fitting if one.seconds is not None]
+def _estimates(
+    model: LoadedModel,
+    work: Workload,
+    fit: MemoryLimit,
+    gpus: int,
+    recipe: Recipe | None,
+    dtype: str | None,
+    kv_dtype: str | None,
+    by: Order | None,
+) -> tuple[Times | None, str]:
+    """What estimates the time of layouts, where that orders them; else the reason why nothing does. Raises TfacctError
+    where time was asked for."""
+    if by not in (None, "time") or (by is None and fit.device is None):
+        return None, ""
+    from tfacct.timing.layout_time import times_of
+
+    try:
+        return times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype), ""
+    except TfacctError as error:
+        if by is not None:
+            raise
+        return None, error.message.removeprefix(f"{model.name}: ")
 
 
-def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, tried: SearchResult, gpus: int) -> UsageError:
-    """Why no division is counted: a step that was not measured, the model's parts, a batch that is too small, or the
-    most frequent reason."""
+BEST: Mapping[Order, Callable[[Candidate], tuple[Any, ...]]] = {
+    "time": lambda one: (one.estimate is None, 0 if one.estimate is None else one.estimate.seconds, one.sent),
+    "memory": lambda one: (one.bytes,),
+    "sent": lambda one: (one.sent,),
+}
+"""By what a layout's ways to fit are compared. Of equal ones the first recomputes least."""
+ORDERS: Mapping[Order, Callable[[Candidate], tuple[Any, ...]]] = {
+    "time": lambda one: (*_law(one), one.sent, one.bytes),
+    "memory": lambda one: (one.bytes, one.sent),
+    "sent": lambda one: (one.sent, one.bytes),
+}
+"""By what layouts are ordered."""
+
+
+def _law(one: Candidate) -> tuple[bool, str, float]:
+    """Seconds of two laws are not compared; layouts without an estimate come last."""
+    return (True, "", 0) if one.estimate is None else (False, one.estimate.stack, one.estimate.seconds)
+
+
+def _ranked(
+    found: SearchResult, estimates: Times | None, by: Order | None, reason: str
+) -> tuple[Order, list[Candidate], str]:
+    """The order, a candidate of each layout that fits, the best first, and the reason why no time is estimated. Raises
+    UsageError where time was asked for and no layout has an estimate."""
+    if estimates is not None:
+        ways = [list(map(estimates.timed, each)) for each in found.fitting]
+        if not ways or any(one.estimate is not None for each in ways for one in each):
+            best = [min(each, key=BEST["time"]) for each in ways]
+            return "time", sorted(best, key=ORDERS["time"]), ""
+        reason = estimates.reason
+        if by is not None:
+            none = f"{estimates.model.name}: no layout that fits has an estimate of its time"
+            raise UsageError(f"{none}: {reason}", f"leave {option('by', 'time')} out")
+    order: Order = "sent" if by in (None, "time") else by
+    return order, sorted((min(each, key=BEST[order]) for each in found.fitting), key=ORDERS[order]), reason
+
+
+def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found: SearchResult, gpus: int) -> UsageError:
+    """Why no layout is counted: a step that was not measured, the model's parts, what FSDP does not go with, a batch
+    that is too small, or the most frequent reason."""
     none = f"{model.name}: no layout of {_devices(gpus)} is counted"
-    why = None if recipe is None else refusal(model, recipe)
-    if why is not None:
-        return UsageError(f"{none}: {why}")
-    said = unsupported_part(model.architecture) if gpus > 1 else None
-    if said:
-        return UsageError(f"{none}: no rule for {said} on a mesh")
+    part = unsupported_part(model.architecture) if gpus > 1 else None
+    if recipe is not None and (reason := refusal(model, recipe)) is not None:
+        return UsageError(f"{none}: {reason}")
+    if part:
+        return UsageError(f"{none}: no rule for {part} on a mesh")
+    if recipe is not None and (reason := refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))) is not None:
+        return UsageError(f"{none}: {reason}")
     even = option("batch", -(-work.batch // gpus) * gpus)
     advice = f"give a multiple of {gpus:,}: {even}" if work.batch % gpus else None
-    return UsageError(f"{none}: {Counter(tried.skipped).most_common(1)[0][0]}", advice)
+    return UsageError(f"{none}: {Counter(found.skipped).most_common(1)[0][0]}", advice)
 
 
-def _typed(name: str, value: object) -> str:
-    """An option of a recipe as it is typed."""
-    return shell_option(name) if value is True else f"{shell_option(name)} {value}"
+# Layouts in words and as commands.
 
 
-class _Command:
-    """Words that ask for a division by itself."""
-
-    def __init__(
-        self,
-        model: LoadedModel,
-        work: Workload,
-        recipe: Recipe | None,
-        given: Mapping[str, Any],
-        called: str,
-        fit: MemoryLimit,
-    ) -> None:
-        self.train = recipe is not None
-        self.usable = "".join(f" {option}" for option in fit.options(training=self.train))
-        self.step = "one new token of each sequence" if model.keeps else "one pass over each sequence"
-        sets = [f"--set {quote(f'{field}={compose.spoken(value)}')}" for field, value in model.changed.items()]
-        self.model = " ".join([quote(called), *sets])
-        options = (_typed(name, value) for name, value in given.items() if value not in (None, False))
-        what = "train" if self.train else "memory"
-        self.start = " ".join([f"tfacct {what} {quote(called)} --ctx {work.context}", *options, *sets])
-
-    def mesh(self, one: Candidate) -> str:
-        """The options of its mesh."""
-        mesh = one.mesh
-        parts = {"cp": mesh.cp, "ulysses": mesh.ulysses}
-        sizes = {
-            "tp": mesh.tp,
-            "pp": mesh.pp,
-            **parts,
-            "fsdp": mesh.fsdp,
-            "ep": mesh.ep,
-            "dp": mesh.dp if self.train else 1,
-        }
-        words = [f"--{name} {size}" for name, size in sizes.items() if size > 1]
-        if mesh.sp:
-            words.insert(1, "--sp")
-        if mesh.cp > 1 and mesh.cp_method != "ring":
-            words.append(f"--cp-method {mesh.cp_method}")
-        if mesh.zero:
-            words.append(f"--zero {mesh.zero}")
-        return " ".join(words) or WHOLE
-
-    def more(self, one: Candidate) -> str:
-        """The options of its mesh and of its batch."""
-        alone = one.mesh.ranks == 1 or (not self.train and one.mesh.tp * one.mesh.pp * one.mesh.ep == 1)
-        mesh = "" if alone else f"{self.mesh(one)} "
-        return f"{mesh}--batch {one.batch}{f' --accumulate {one.times}' if one.times > 1 else ''}"
-
-    def whole(self, one: Candidate) -> str:
-        """All of it."""
-        return f"{self.start} {self.more(one)}"
-
-    def time(self, one: Candidate) -> str | None:
-        """What asks for its time; None where that has no estimate."""
-        return None if one.seconds is None else f"tfacct time {self.model} {one.time_options}{self.usable}"
+def _sizes(mesh: Mesh) -> dict[str, Any]:
+    """What differs from a single device, by the option that asks for it."""
+    sizes = {"tp": mesh.tp, "sp": mesh.sp, "pp": mesh.pp, "cp": mesh.cp, "ulysses": mesh.ulysses}
+    sizes |= {"fsdp": mesh.fsdp, "ep": mesh.ep, "dp": mesh.dp}
+    found: dict[str, Any] = {name: size for name, size in sizes.items() if size > 1 or size is True}
+    if mesh.cp > 1 and mesh.cp_method != "ring":
+        found["cp_method"] = mesh.cp_method
+    if mesh.zero:
+        found["zero"] = mesh.zero
+    if mesh.microbatches:
+        found["microbatches"] = mesh.microbatches
+    return found
 
 
-def _answer(tried: SearchResult, gpus: int, fit: MemoryLimit, command: _Command, estimates: Times | None) -> str:
-    size = fit.size
-    if not tried.fitting:
-        nearest = tried.larger[0]
-        over = units.binary(nearest.bytes - fit.usable)
-        needs = f"{_named(nearest, command, gpus)}, needs {units.binary(nearest.bytes)}, {over} more"
-        if tried.counted == 1:
-            return f"The one layout of {_devices(gpus)}, {needs} than {size}."
-        return f"None of {tried.counted:,} layouts of {_devices(gpus)} fits in {size}: the nearest, {needs}."
-    count, best = len(tried.fitting), tried.fitting[0]
-    layouts, fit_in = (f"{count:,} layouts", "fit") if count > 1 else ("One layout", "fits")
-    least = f"{_named(best, command, gpus)} sends least" if count > 1 else f"it is {_named(best, command, gpus)}"
-    if estimates is not None:
-        least = _fastest(tried, gpus, command, estimates)
-    return f"{layouts} of {_devices(gpus)} {fit_in} in {size}; {least}."
+def _label(one: Candidate) -> str:
+    """A layout: `tp=4 sp dp=16 zero=1`."""
+    return " ".join(name if size is True else f"{name}={size}" for name, size in _sizes(one.mesh).items()) or WHOLE
 
 
-def _fastest(tried: SearchResult, gpus: int, command: _Command, estimates: Times) -> str:
-    """The fastest layout of each stack, among those that have an estimate."""
-    timed, count = _timed_ones(tried), len(tried.fitting)
-    takes: dict[str, str] = {}
-    for one in timed:  # fastest first within a stack
-        takes.setdefault(one.stack, f"{_named(one, command, gpus)}, ≈ {units.seconds(one.seconds or 0)}")
-    fastest = takes[timed[0].stack]
-    if len(timed) == 1:
-        only = "it is" if count == 1 else "the one with an estimate is"
-        return f"{only} {fastest} for {estimates.unit}"
-    among = "" if len(timed) == count else f" of {len(timed):,} with an estimate"
-    if len(takes) == 1:
-        return f"fastest{among}: {fastest} for {estimates.unit}"
-    by_stack = "; ".join(f"with {stack} {take}" for stack, take in takes.items())
-    return f"fastest{among}: {by_stack} for {estimates.unit}"
-
-
-def _named(one: Candidate, command: _Command, gpus: int) -> str:
-    """A layout in a sentence: its options, or how the whole model lies on each device."""
-    mesh = command.mesh(one)
-    return mesh if mesh != WHOLE else "a whole copy on each" if gpus > 1 else "the whole model"
+def _named(one: Candidate) -> str:
+    """The same in a sentence, with what is recomputed."""
+    return _label(one) if one.recompute == RECOMPUTE[0] else f"{_label(one)}, recompute {one.recompute}"
 
 
 def _devices(count: int) -> str:
     return f"{count:,} device{'' if count == 1 else 's'}"
 
 
-def _table(tried: SearchResult, command: _Command) -> Table:
-    """Divisions that fit, the one that sends least first; where none does, those that need least."""
+def _typed(options: Iterable[tuple[str, Any]]) -> str:
+    """Options as they are typed, each after a space."""
+    return "".join(
+        f" {shell_option(name)}" if value is True else f" {shell_option(name)} {value}"
+        for name, value in options
+        if value not in (None, False)
+    )
+
+
+def _model(one: Plan) -> str:
+    sets = [f" --set {quote(f'{field}={compose.spoken(value)}')}" for field, value in one.model.changed.items()]
+    return quote(one.model.path or one.model.name) + "".join(sets)
+
+
+def _usable(one: Plan) -> str:
+    return "".join(f" {words}" for words in one.fit.options(training=one.recipe is not None))
+
+
+def _command(one: Plan, of: Candidate) -> str:
+    """What reports the memory of a layout. All devices of a kind share a training step by FSDP, if nothing else is
+    said."""
+    train, device, sizes = one.recipe is not None, one.fit.device, _sizes(of.mesh)
+    if not train:  # one of the replicas, with its part of the batch
+        sizes.pop("dp", None)
+    elif device is not None and sizes == {"fsdp": one.gpus}:
+        sizes = {}
+    context = one.work.context
+    given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", **one.given}
+    given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
+    given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
+    given |= {"accumulate": of.times} if of.times > 1 else {}
+    if train and device is not None:
+        given["on"] = f"{f'{one.gpus}x' if one.gpus > 1 else ''}{device.id}{_usable(one)}"
+    return f"tfacct {'train' if train else 'memory'} {_model(one)}{_typed(given.items())}"
+
+
+def _time_command(one: Plan, of: Candidate) -> str | None:
+    """What estimates its time; None where that has no estimate."""
+    return None if of.estimate is None else f"tfacct time {_model(one)} {of.estimate.options}{_usable(one)}"
+
+
+# The answer and the table.
+
+
+def _answer(one: Plan) -> str:
+    many, counted = len(one.ranked), one.found.counted
+    if not many:
+        nearest, size = one.found.larger[0], one.fit.size
+        needs = f"{_named(nearest)}, needs {units.binary(nearest.bytes)}"
+        over = f"{units.binary(nearest.bytes - one.fit.usable)} more"
+        if counted == 1:
+            return f"The one layout of {_devices(one.gpus)}, {needs}, {over} than {size}."
+        return f"None of {counted:,} layouts of {_devices(one.gpus)} fits in {size}: the smallest, {needs}, {over}."
+    best, laws = one.ranked[0], {name: found[0] for name, found in one.laws.items() if found[0].estimate is not None}
+    if len(laws) > 1:
+        each = [f"under {name}: {_named(first)}, {_takes(one, first)}" for name, first in laws.items()]
+        return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
+    value = {"memory": f"{units.binary(best.bytes)} per device", "sent": f"{units.binary(best.sent)} sent {one.unit}"}
+    said = f"{_named(best)}, {value.get(one.by) or _takes(one, best)}"
+    if many == 1:
+        return f"One layout of {_devices(one.gpus)} fits: {said}."
+    among = f"{many:,} layouts that fit"
+    if one.by == "time" and len(one.timed) < many:
+        among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
+    first = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}[one.by]
+    return f"{first} of {among}: {said}."
+
+
+def _takes(one: Plan, of: Candidate) -> str:
+    assert of.estimate is not None and one.estimates is not None
+    return f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
+
+
+def _table(one: Plan, limit: int) -> Table:
+    """Layouts that fit, the best first; where none does, those that need least."""
+    laws = one.laws
+    train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
     columns = (
         Column("division", "layout"),
-        Column("batch", "batch", "count", drop=2),
-        Column("times", "times", "count", drop=3) if command.train else Column("copies", "copies", "count", drop=3),
-        Column("bytes", "needs", "bytes"),
-        Column("sent_bytes", "sends", "bytes"),
-        *([Column("seconds", "≈ time", "seconds")] if _timed_ones(tried) else []),
+        Column("batch", "batch × steps", "dims", drop=1, keys=("batch", "times"))
+        if train
+        else Column("batch", "batch", "count", drop=1),
+        *([Column("recompute", "recompute")] if train else []),
+        Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
+        Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
+        *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
+        *([Column("timed_as", "as under", drop=1)] if several else []),
     )
-    stacks: dict[str, list[Candidate]] = {}
-    for one in tried.fitting or tried.larger[:ROWS]:  # the larger ones are worked out as they are asked for
-        stacks.setdefault(one.stack, []).append(one)
-    sections = tuple(tuple(_row(one, command) for one in alike[: ROWS // len(stacks)]) for alike in stacks.values())
-    return columns, sections, ()
+    most = limit or max(1, len(one.shown))
+    if not one.ranked:  # the larger ones are computed as they are asked for
+        return columns, (tuple(_row(of, train) for of in one.found.larger[:most]),), ()
+    sections, left = [], most
+    for number, found in enumerate(laws.values()):
+        own = found[: max(1, left // (len(laws) - number))]
+        sections.append(tuple(_row(of, train) for of in own))
+        left -= len(own)
+    return columns, tuple(sections), ()
 
 
-def _row(one: Candidate, command: _Command) -> Row:
+def _row(of: Candidate, train: bool) -> Row:
     return {
-        "division": command.mesh(one),
-        "batch": one.batch,
-        "times": one.times,
-        "copies": one.mesh.dp,
-        "bytes": one.bytes,
-        "sent_bytes": one.sent,
-        "seconds": None if one.seconds is None else Fraction(one.seconds),
+        "division": _label(of),
+        "batch": (of.batch, of.times) if train else of.batch,
+        "recompute": of.recompute,
+        "bytes": of.bytes,
+        "sent_bytes": of.sent,
+        "seconds": None if of.estimate is None else Fraction(of.estimate.seconds),
+        "timed_as": None if of.estimate is None else of.estimate.stack,
     }
 
 
-def _notes(tried: SearchResult, command: _Command, estimates: Times | None) -> list[str]:
-    shown = tried.fitting or tried.larger
-    said, timed = [f"The first is {command.whole(shown[0])}"], _timed_ones(tried)
-    if estimates is not None and timed:
-        said += [f"Its time is {command.time(timed[0])}", *estimates.said(timed), *estimates.links_said(timed)]
-    if len(shown) > ROWS:
-        rest = "fit too" if tried.fitting else "need more"
-        said.append(f"{len(shown) - ROWS:,} others {rest}; JSON has all.")
-    staged = any(mesh.pp > 1 for mesh in tried.shown)
-    waits = "" if timed else "; their idle time is not counted"
-    if command.train:
-        said.append(
-            "Batch: sequences that a rank takes at a time, as many as fit; times: how often in a step. Bytes sent are"
-            " those of a step: copies that share nothing reduce their gradients once, all others each time."
-            f"{f' Pipeline stages run one sequence at a time, 1F1B{waits}.' if staged else ''}"
-        )
-    else:
-        waits = " Idle time of pipeline stages is not counted." if staged else ""
-        said.append(f"Each copy takes its part of the batch. Bytes sent are those of {command.step}.{waits}")
-    if any(mesh.ep > 1 for mesh in tried.shown):
-        said.append("Tokens are spread evenly over the experts.")
-    if tried.skipped:
-        why, _ = Counter(tried.skipped).most_common(1)[0]
-        many = len(tried.skipped)
-        said.append(
-            f"{many:,} others are not counted; most often: {why}." if many > 1 else f"1 other is not counted: {why}."
-        )
-    return said
+# Notes.
 
 
-def _facts(
-    tried: SearchResult,
-    work: Workload,
-    gpus: int,
-    fit: MemoryLimit,
-    recipe: Recipe | None,
-    stored: str,
-    command: _Command,
-) -> dict[str, Any]:
+def _skipped(one: Plan) -> Any:
+    skipped = one.found.skipped
+    if not skipped:
+        return False
+    many = f"{len(skipped):,} layouts were" if len(skipped) > 1 else "1 layout was"
+    return {"many": many, "why": Counter(skipped).most_common(1)[0][0]}
+
+
+def _errors(one: Plan) -> list[str]:
+    """What the estimates were measured against: of each law in a training step."""
+    if one.estimates is None or not one.timed:
+        return []
+    from tfacct.reports import estimates
+    from tfacct.timing.layout_time import MEGATRON, ServingTimes
+
+    if isinstance(one.estimates, ServingTimes):
+        first = one.timed[0]
+        return [estimates.error_note(one.estimates.placed[first.mesh.tp], first.batch)]
+    device, laws = one.estimates.device, [law for law in one.laws if law]
+    link = None if one.gpus == 1 else device.link(one.gpus)
+    return [estimates.step_error_note(one.model, device, law == MEGATRON, link) for law in laws]
+
+
+def _cache(one: Plan) -> str:
+    return counting.dtypes(one.given["dtype"], one.given["kv_dtype"])[1]
+
+
+def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
+    return any(map(which, one.shown[:AT_MOST]))
+
+
+def _sends_again(of: Candidate) -> bool:
+    """True if layers that run again send once more."""
+    return of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
+
+
+NOTES: tuple[NoteRow, ...] = (
+    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Run it: {}"),
+    NoteRow("error", 1, lambda one: _errors(one)[:1]),
+    NoteRow("no_time", 1, lambda one: one.reason, "No time is estimated: {}."),
+    NoteRow("skipped", 1, _skipped, "{many} skipped; most frequent reason: {why}."),
+    NoteRow("files", 1, lambda one: one.recipe is None and sentences.files_notes([one.model], one.given["dtype"])),
+    NoteRow("usable", 2, lambda one: one.fit.notes),
+    NoteRow("cache", 2, lambda one: one.recipe is None and sentences.cache_notes([one.model], _cache(one))),
+    NoteRow("range", 2, lambda one: one.recipe is None and sentences.range_notes([one.model], one.given["dtype"])),
+    NoteRow(
+        "laws",
+        2,
+        lambda one: len(_errors(one)) > 1,
+        "FSDP and Megatron-LM are two laws, which do not rank layouts against each other: measured FSDP steps fused"
+        " attention, measured Megatron-LM steps did not.",
+    ),
+    NoteRow("error", 2, lambda one: _errors(one)[1:]),
+    NoteRow(
+        "no_estimate",
+        2,
+        lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
+        "{many:,} layouts that fit have no estimate of their time; they come last, by bytes sent.",
+    ),
+    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Its time: {}"),
+    NoteRow("links", 2, lambda one: [link.words for link in one.timed[0].estimate.links] if one.timed else []),
+    NoteRow(
+        "recomputed_sends",
+        2,
+        lambda one: _some(
+            one, lambda of: of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
+        ),
+        "Bytes that recomputation sends again are not included.",
+    ),
+    NoteRow(
+        "batch",
+        3,
+        lambda one: one.recipe is not None,
+        "Batch: sequences that a rank takes at a time, as many as fit; steps: how often in an optimizer step. Bytes"
+        " sent are those of an optimizer step: replicas that shard nothing reduce their gradients once, all others each"
+        " time.",
+    ),
+    NoteRow(
+        "pipeline",
+        3,
+        lambda one: one.recipe is not None and _some(one, lambda of: of.mesh.pp > 1),
+        "Pipeline stages run one sequence at a time, 1F1B.",
+    ),
+    NoteRow(
+        "replicas",
+        3,
+        lambda one: one.recipe is None and {"unit": f"one {'new token of' if one.model.keeps else 'pass over'} each"},
+        "Each replica takes its part of the batch. Bytes sent are those of {unit} sequence.",
+    ),
+    NoteRow(
+        "idle",
+        3,
+        lambda one: (one.recipe is None or not one.timed) and _some(one, lambda of: of.mesh.pp > 1),
+        "Idle time of pipeline stages is not included.",
+    ),
+    NoteRow(
+        "routing",
+        3,
+        lambda one: _some(one, lambda of: of.mesh.ep > 1),
+        "Tokens are spread evenly over the experts.",
+    ),
+)
+
+
+# The JSON.
+
+
+def _facts(one: Plan, stored: str) -> dict[str, Any]:
+    larger = one.found.larger
     return {
-        "workload": counting.workload_facts(work, dtype=stored),
-        "train": recipe is not None,
-        "gpus": gpus,
-        **fit.facts,
-        "fitting": len(tried.fitting),
-        "tried": tried.counted,
-        "not_counted": dict(Counter(tried.skipped)),
-        "divisions": _divisions(tried.fitting, command),
-        "larger": Later(len(tried.larger), lambda: _divisions(tried.larger, command)),
+        "workload": counting.workload_facts(one.work, dtype=stored),
+        "train": one.recipe is not None,
+        "gpus": one.gpus,
+        **one.fit.facts,
+        "by": one.by,
+        "fitting": len(one.ranked),
+        "tried": one.found.counted,
+        "not_counted": dict(Counter(one.found.skipped)),
+        "divisions": [_layout(one, of) for of in one.ranked],
+        "larger": Later(len(larger), lambda: (_layout(one, of) for of in larger)),
     }
 
 
-def _divisions(found: Sequence[Candidate], command: _Command) -> list[dict[str, Any]]:
-    return [
-        {
-            "tp": one.mesh.tp,
-            "sp": one.mesh.sp,
-            "fsdp": one.mesh.fsdp,
-            "ep": one.mesh.ep,
-            "dp": one.mesh.dp,
-            "zero": one.mesh.zero,
-            "pp": one.mesh.pp,
-            "cp": one.mesh.cp,
-            "cp_method": one.mesh.cp_method if one.mesh.cp > 1 else None,
-            "ulysses": one.mesh.ulysses,
-            "batch": one.batch,
-            "times": one.times,
-            "bytes": one.bytes,
-            "sent_bytes": one.sent,
-            "seconds": one.seconds,
-            "timed_as": one.stack or None,
-            "links": [link.facts() for link in one.links],
-            "command": command.whole(one),
-            "time_command": command.time(one),
-        }
-        for one in found
-    ]
+def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
+    mesh, estimate = of.mesh, of.estimate
+    return {
+        "tp": mesh.tp,
+        "sp": mesh.sp,
+        "fsdp": mesh.fsdp,
+        "ep": mesh.ep,
+        "dp": mesh.dp,
+        "zero": mesh.zero,
+        "pp": mesh.pp,
+        "cp": mesh.cp,
+        "cp_method": mesh.cp_method if mesh.cp > 1 else None,
+        "ulysses": mesh.ulysses,
+        "batch": of.batch,
+        "times": of.times,
+        "recompute": of.recompute if one.recipe is not None else None,
+        "bytes": of.bytes,
+        "sent_bytes": of.sent,
+        "seconds": None if estimate is None else estimate.seconds,
+        "timed_as": estimate.stack or None if estimate is not None else None,
+        "links": [] if estimate is None else [link.facts() for link in estimate.links],
+        "command": _command(one, of),
+        "time_command": _time_command(one, of),
+    }

@@ -1,0 +1,158 @@
+"""How long the steps of parallel layouts take: estimates, for layouts like those that were measured."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Workload
+from tfacct.loading.devices import Device
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
+from tfacct.timing import step_estimate
+from tfacct.timing.megatron_time import MegatronLayout
+from tfacct.timing.placement import place
+from tfacct.timing.step_estimate import StepOptions
+from tfacct.training.layout_search import Candidate, Estimate
+from tfacct.training.recipe import Recipe
+
+FSDP, MEGATRON = "FSDP", "Megatron-LM"
+"""Stacks whose training steps were measured: each has a law of its own."""
+
+
+class Times(ABC):
+    """Estimates for the layouts of `count` devices. `reason`: why the last layout without an estimate has none."""
+
+    unit: str
+    """What the seconds are of."""
+
+    def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int) -> None:
+        self.model, self.work, self.count, self.device = model, work, count, device
+        self.reason = ""
+        if device.calibration is not None:
+            raise UsageError(f"{device.id} was swept with the reference model: no layout of it has an estimate")
+
+    def timed(self, one: Candidate) -> Candidate:
+        """The same with its estimate, if it has one."""
+        try:
+            seconds, options = self.estimate(one)
+        except TfacctError as error:
+            self.reason = error.message.removeprefix(f"{self.model.name}: ")
+            return one
+        links = tuple(self.device.link(many) for many in dict.fromkeys(self.linked(one.mesh)) if many > 1)
+        return one._replace(estimate=Estimate(seconds, options, self.stack(one.mesh), links))
+
+    @abstractmethod
+    def estimate(self, one: Candidate) -> tuple[float, str]:
+        """Seconds, and the options of `tfacct time`. Raises TfacctError for a layout that has no estimate."""
+
+    def stack(self, _mesh: Mesh) -> str:
+        """The stack whose measured steps an estimate rests on."""
+        return ""
+
+    @abstractmethod
+    def linked(self, mesh: Mesh) -> tuple[int, ...]:
+        """Numbers of devices that send to each other."""
+
+
+class TrainingTimes(Times):
+    """Training steps: under FSDP, or under tensor and pipeline parallelism as Megatron-LM runs them."""
+
+    unit = "a step"
+
+    def __init__(self, model: LoadedModel, work: Workload, device: Device, count: int, recipe: Recipe) -> None:
+        super().__init__(model, work, device, count)
+        self.recipe = recipe
+        unlike = {
+            option("lora"): recipe.lora is not None,
+            option("recompute", recipe.recompute): bool(recipe.recomputed_modules),
+            option("loss", "chunked"): recipe.loss == "chunked",
+            option("attention", "eager"): recipe.attention == "eager",
+        }
+        for name in (name for name, given in unlike.items() if given):
+            raise UsageError(f"no training step with {name} was measured", f"leave {option('by', 'time')} out")
+        step_estimate.check(model, count, device, recipe.dtype, StepOptions())
+
+    def estimate(self, one: Candidate) -> tuple[float, str]:
+        mesh, full = one.mesh, one.recompute == "full"
+        unlike = {
+            "whole experts": mesh.ep > 1,
+            option("recompute", one.recompute): one.recompute not in ("none", "full"),
+            "parts of sequences": mesh.sequence_shards > 1,
+            f"{option('fsdp')} with other axes": 1 < mesh.fsdp < mesh.ranks,
+            option("zero", mesh.zero): mesh.zero > 1,
+            "copies alone": mesh.dp == mesh.ranks > 1,
+        }
+        for name in (name for name, so in unlike.items() if so):
+            raise UsageError(f"no training step with {name} was measured")
+        batch, times = one.batch, one.times
+        if mesh.pp > 1:
+            times = mesh.microbatches or batch
+            batch //= times
+        of = MegatronLayout() if self.stack(mesh) == FSDP else MegatronLayout(mesh.tp, mesh.sp, mesh.pp)
+        how, work, dtype = StepOptions(times, full, mesh=of), replace(self.work, batch=batch), self.recipe.dtype
+        _, parts = step_estimate.estimated(self.model, work, self.count, self.device, dtype, how)
+        options = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
+        options += [f"--accumulate {times}"] if times > 1 else []
+        options += ["--recompute"] if full else []
+        options += [f"--{axis} {size}" for axis, size in (("tp", of.tp), ("pp", of.pp)) if size > 1]
+        options += ["--sp"] if of.sp else []
+        return parts.seconds, " ".join(options)
+
+    def linked(self, mesh: Mesh) -> tuple[int, ...]:
+        return mesh.tp, self.count
+
+    def stack(self, mesh: Mesh) -> str:
+        return FSDP if mesh.fsdp == mesh.ranks else MEGATRON
+
+
+class ServingTimes(Times):
+    """One new token of each sequence, under tensor parallelism."""
+
+    unit = "a token"
+
+    def __init__(
+        self, model: LoadedModel, work: Workload, device: Device, count: int, dtype: str | None, kv_dtype: str | None
+    ) -> None:
+        super().__init__(model, work, device, count)
+        self.dtype, self.kv_dtype = dtype, kv_dtype
+        self.placed = {1: place(model, 1, device, dtype=dtype, kv_dtype=kv_dtype)}
+
+    def estimate(self, one: Candidate) -> tuple[float, str]:
+        tp = one.mesh.tp
+        if one.mesh.pp > 1:
+            raise UsageError("no pipeline stages that serve were measured")
+        if one.mesh.ep > 1:
+            raise UsageError(f"whole experts are timed by `tfacct time` with {option('ep')}, among all devices")
+        if tp not in self.placed:
+            self.placed[tp] = place(self.model, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
+        work = replace(self.work, batch=one.batch, tokens=1, logits="last")
+        on = self.device.id if tp == 1 else f"{tp}x{self.device.id}"
+        given = {"dtype": self.dtype, "kv-dtype": self.kv_dtype}
+        options = [f"--on {on} --ctx {work.context} --batch {one.batch}"]
+        options += [f"--{name} {value}" for name, value in given.items() if value is not None]
+        return self.placed[tp].host.step(work).seconds, " ".join(options)
+
+    def linked(self, mesh: Mesh) -> tuple[int, ...]:
+        return (mesh.tp,)
+
+
+def times_of(
+    model: LoadedModel,
+    work: Workload,
+    device: Device | None,
+    count: int,
+    recipe: Recipe | None,
+    dtype: str | None,
+    kv_dtype: str | None,
+) -> Times:
+    """Estimates for the layouts of a training step, or of serving. Raises TfacctError."""
+    if device is None:
+        raise UsageError(
+            f"{option('by', 'time')} needs a device: {option('on')} names only bytes", option("on", "64xh100")
+        )
+    if recipe is not None:
+        return TrainingTimes(model, work, device, count, recipe)
+    return ServingTimes(model, work, device, count, dtype, kv_dtype)

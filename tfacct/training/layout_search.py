@@ -1,0 +1,348 @@
+"""Search for parallel layouts: which of them fit on some devices, and what one rank of each needs and sends."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
+
+from tfacct.accounts.memory import cache_bytes
+from tfacct.base import units
+from tfacct.base.errors import TfacctError
+from tfacct.base.later import Later
+from tfacct.base.spelling import option
+from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.storage import Width
+from tfacct.ledger.workload import Workload
+from tfacct.loading.links import Link
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, divisors, replicated_heads
+from tfacct.parallel.model_collectives import model_collectives
+from tfacct.parallel.pipeline import microbatches
+from tfacct.parallel.search import served, trained
+from tfacct.parallel.shard_model import shard_weights, stages_of
+from tfacct.parallel.support import DTYPES, check_axes
+from tfacct.parallel.verified import verified
+from tfacct.training import layouts
+from tfacct.training.graph import StepGraph
+from tfacct.training.memory import TrainingMemory
+from tfacct.training.model_step import graph_of, training_step
+from tfacct.training.parameters import stored
+from tfacct.training.ranks import shard_graph
+from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingStep
+from tfacct.training.traits import mode_of, traits_of
+from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
+
+RECOMPUTE = ("none", "attention", "full")
+"""Ways of recomputation that a search tries, the cheapest first."""
+
+
+class Estimate(NamedTuple):
+    """Estimated seconds of a layout. `options`: those of `tfacct time` that give them. `stack`: whose measured steps
+    they rest on; seconds of two stacks are not compared. `links`: those that they assume."""
+
+    seconds: float
+    options: str
+    stack: str = ""
+    links: tuple[Link, ...] = ()
+
+
+class Candidate(NamedTuple):
+    """A layout and how its step runs: `batch` sequences of a rank at a time, as many `times` one after another, what is
+    recomputed, and the bytes that a rank needs and sends."""
+
+    mesh: Mesh
+    batch: int
+    times: int
+    bytes: int
+    sent: int
+    recompute: str = RECOMPUTE[0]
+    estimate: Estimate | None = None
+
+
+class SearchResult(NamedTuple):
+    """`fitting`: layouts that fit, each in the ways in which it does, less recomputation first. `larger`: those that do
+    not fit, with as few sequences as can be, the smallest first. `skipped`: a reason for each other layout."""
+
+    fitting: list[list[Candidate]]
+    larger: Sequence[Candidate]
+    skipped: list[str]
+
+    @property
+    def counted(self) -> int:
+        """Number of layouts that are counted."""
+        return len(self.fitting) + len(self.larger)
+
+
+def search_serving(
+    model: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width
+) -> SearchResult:
+    """Layouts of a model that is served: replicas of so many ranks, each with its part of the batch; what a rank sends
+    for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
+    storage = model.storage(dtype)
+    sends = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
+    fitting, larger, skipped = list[list[Candidate]](), list[Candidate](), list[str]()
+    ranked: dict[tuple[int, int], LoadedModel] = {}
+    for mesh in served(model, devices):
+        key = mesh.tp, mesh.ep
+        try:
+            if key not in ranked:
+                ranked[key] = shard_weights([model], mesh.tp, dtype, mesh.ep)[0]
+            if mesh.pp > 1:
+                check_axes(model, mesh)
+            own = replace(work, batch=rounded_up(work.batch, mesh.dp))
+            step = (replace(own, tokens=1, new_source=0) if model.keeps else own).axes()
+            replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
+            sent = sum(one.sent for one in model_collectives(model, replica, step, sends)) if replica.ranks > 1 else 0
+        except TfacctError as error:
+            skipped.append(error.message.removeprefix(f"{model.name}: "))
+            continue
+        whole, at = ranked[key], own.axes()
+        # As published, a stage's tensors are stored as they are in the whole; a format's mix may go by their number.
+        needs = max(
+            sum(one.ledger.weight_bytes((whole if dtype is None else one).storage(dtype)).values())
+            + cache_bytes(one.ledger, at, kv)
+            for _, one in stages_of(whole, mesh.pp)
+        )
+        found = Candidate(mesh, own.batch, 1, needs, sent)
+        if needs <= budget:
+            fitting.append([found])
+        else:
+            larger.append(found)
+    larger.sort(key=lambda one: one.bytes)
+    return SearchResult(fitting, larger, skipped)
+
+
+class TrainingSearch:
+    """The training steps of all layouts, whose batch is that of all devices.
+
+    Each of `recompute` is tried, the cheapest first; with `least` a step takes one sequence at a time, in the way that
+    needs the least memory. Of a recipe with several micro-batches each layout takes as many.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        recipe: Recipe,
+        work: Workload,
+        budget: int,
+        *,
+        recompute: Sequence[str] = (),
+        least: bool = False,
+    ) -> None:
+        self.model, self.recipe, self.work, self.budget = model, recipe.for_model(model), work, budget
+        self.recipes = {how: replace(self.recipe, recompute=how) for how in recompute or (recipe.recompute,)}
+        self.least, self.times = least, recipe.gradient_accumulation
+        self.heads = max((part.heads for part in model.architecture.attentions), default=1)
+        self.pads = verified(model.family, "torch_plan")
+        self.unsupported: dict[tuple[RankShape, int, int, int, int, int, str], str | None] = {}
+        self.models: dict[tuple[int, int], LoadedModel] = {}
+        self.graphs: dict[tuple[int, int, int, int, tuple[str, ...]], StepGraph] = {}
+        self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
+
+    def result(self, devices: int) -> SearchResult:
+        """Of layouts that do not fit, the bytes are computed once somebody asks, and then what they send."""
+        fitting, larger, skipped = list[list[Candidate]](), list[Mesh](), list[str]()
+        for mesh in trained(self.model, devices, self.work.tokens):
+            if mesh.pp > 1 and self.times > 1:
+                mesh = replace(mesh, microbatches=self.times)
+            reason = self._reason(mesh)
+            if reason is not None:
+                skipped.append(reason)
+            elif ways := self._ways(mesh):
+                fitting.append(ways)
+            else:
+                larger.append(mesh)
+        return SearchResult(fitting, Later(len(larger), lambda: self._larger(larger)), skipped)
+
+    def _larger(self, found: list[Mesh]) -> Iterator[Candidate]:
+        needs = [(*min(self._smallest(mesh), key=itemgetter(0)), mesh) for mesh in found]
+        for size, batch, how, mesh in sorted(needs, key=itemgetter(0)):
+            yield self._candidate(mesh, batch, how, size)
+
+    def _reason(self, mesh: Mesh) -> str | None:
+        """Reason why a layout is not counted; None if it is."""
+        groups, tokens = mesh.fsdp * mesh.dp, self.work.tokens
+        if mesh.sequence_shards > 1 and tokens % mesh.sequence_chunks:
+            return f"{mesh.sequence_chunks:,} parts of a sequence do not divide {tokens:,} tokens"
+        if self.work.batch % groups:
+            return f"{groups:,} data-parallel ranks do not divide a batch of {self.work.batch:,}"
+        if self._own(mesh) % self.times:
+            return f"{self.times:,} micro-batches do not divide a batch of {self._own(mesh):,}"
+        if mesh.sp and tokens % mesh.tp:
+            return f"{mesh.tp:,} ranks do not divide {tokens:,} tokens"
+        if mesh.tp > self.heads:
+            return f"{option('tp')} exceeds the {self.heads:,} attention heads"
+        if heads := replicated_heads(self.model.ledger, mesh):
+            return f"{option('tp')} exceeds the {max(heads):,} key/value heads"
+        reasons = [self._unsupported(mesh, how) for how in self.recipes]
+        return None if None in reasons else reasons[0]
+
+    def _unsupported(self, mesh: Mesh, how: str) -> str | None:
+        """Reason why a layout does not go with the recipe and a way of recomputation; None if it does."""
+        # How many replicas, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
+        shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
+        key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares, how
+        if key not in self.unsupported:
+            recipe = replace(self.recipes[how], mesh=mesh)
+            found = unsupported_layout(self.model, recipe)
+            reason = found.reason if found is not None else refusal(self._model_of_rank(mesh), alone(recipe))
+            self.unsupported[key] = reason
+        return self.unsupported[key]
+
+    def _model_of_rank(self, mesh: Mesh) -> LoadedModel:
+        own = mesh.tp, mesh.ep
+        if own not in self.models:
+            self.models[own] = model_of_rank(self.model, mesh)
+        return self.models[own]
+
+    def _supported(self, mesh: Mesh) -> list[str]:
+        return [how for how in self.recipes if self._unsupported(mesh, how) is None]
+
+    # Which of its steps fit.
+
+    def _ways(self, mesh: Mesh) -> list[Candidate]:
+        """Ways in which a layout fits, each with as many sequences at a time as fit: more recomputation only where that
+        makes room for more of them."""
+        if self.least:
+            size, batch, how = min(self._smallest(mesh), key=itemgetter(0))
+            return [self._candidate(mesh, batch, how, size)] if size <= self.budget else []
+        found, most = list[Candidate](), self._sizes(mesh)[-1]
+        for how in self._supported(mesh):
+            batch, size = self._largest(mesh, how)
+            if batch > (found[-1].batch if found else 0):
+                found.append(self._candidate(mesh, batch, how, size))
+            if batch == most:
+                break
+        return found
+
+    def _own(self, mesh: Mesh) -> int:
+        """Sequences of a rank in a step."""
+        batch: int = self.work.batch
+        return batch // (mesh.fsdp * mesh.dp)
+
+    def _sizes(self, mesh: Mesh) -> list[int]:
+        """Sequences that a rank can take at a time. A pipeline takes all, its stages one after another."""
+        own = self._own(mesh)
+        if mesh.pp > 1:
+            return [own]
+        return divisors([own]) if self.times == 1 else [own // self.times]
+
+    def _smallest(self, mesh: Mesh) -> Iterator[tuple[int, int, str]]:
+        """The bytes of a step with as few sequences as can be, their number, and what is recomputed."""
+        batch = self._sizes(mesh)[0]
+        for how in self._supported(mesh):
+            yield max(map(self._peak, self._steps(mesh, batch, how))), batch, how
+
+    def _largest(self, mesh: Mesh, how: str) -> tuple[int, int]:
+        """As many sequences at a time as fit, and the bytes at the peak; none if not one fits.
+
+        The peak is about linear in them, so the first two sizes say where to look."""
+        sizes, known = self._sizes(mesh), dict[int, int]()
+
+        def fits(at: int) -> bool:
+            if at not in known:
+                known[at] = self._fitting(mesh, sizes[at], how)
+            return known[at] > 0
+
+        if not fits(0):
+            return 0, 0
+        low, high = 0, len(sizes)  # the last one that fits, the first one that does not
+        while high - low > 1:
+            at = low + 1
+            if low > 0:
+                each = (known[low] - known[0]) / (sizes[low] - sizes[0])
+                most = bisect_right(sizes, sizes[low] + (self.budget - known[low]) / max(each, 1))
+                at = min(max(most - 1, low + 1), high - 1)
+            low, high = (at, high) if fits(at) else (low, at)
+        return sizes[low], known[low]
+
+    def _fitting(self, mesh: Mesh, batch: int, how: str) -> int:
+        """Bytes at the peak if they fit, else 0; of a pipeline, on the rank where most are there."""
+        most = 0
+        for step in self._steps(mesh, batch, how):
+            if self.recipe.offload is None and _when_forward_ends(step) > self.budget:
+                return 0
+            if (peak := self._peak(step)) > self.budget:
+                return 0
+            most = max(most, peak)
+        return most
+
+    def _peak(self, step: TrainingStep) -> int:
+        # Neither model nor workload change the phases.
+        return int(TrainingMemory(self.model, self.work, self.recipe, step).peak.total)
+
+    def _candidate(self, mesh: Mesh, batch: int, how: str, size: int) -> Candidate:
+        times = self._own(mesh) // batch
+        return Candidate(mesh, batch, times, size, self._sent(mesh, batch, times), how)
+
+    # The step of one of them.
+
+    def _recipe(self, mesh: Mesh, how: str, *, accumulates: bool) -> Recipe:
+        """The recipe on a mesh, where a step takes one batch, or several."""
+        return replace(self.recipes[how], mesh=mesh, gradient_accumulation=1 + accumulates)
+
+    def _work(self, mesh: Mesh, batch: int) -> Workload:
+        """So many sequences on a rank that has its part of each."""
+        tokens = self.work.tokens // mesh.sequence_shards
+        return replace(self.work, batch=batch, tokens=tokens, context=tokens)
+
+    def _steps(self, mesh: Mesh, batch: int, how: str) -> Iterator[TrainingStep]:
+        """The step of a rank; of a pipeline, of ranks among which the one with the highest peak is."""
+        recipe = self._recipe(mesh, how, accumulates=batch < self._own(mesh))
+        times = microbatches(mesh, self._work(mesh, batch).axes(), train=True) if mesh.pp > 1 else 1
+        step = self._step(mesh, batch // times, recipe)
+        return layouts.sharded_steps(self.model, self._model_of_rank(mesh), step, recipe, times)
+
+    def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> TrainingStep:
+        """What a rank computes; the same in many layouts."""
+        key = _rank_shape(mesh), batch, recipe.accumulates, recipe.recompute
+        if key not in self.steps:
+            one, own = self._model_of_rank(mesh), alone(recipe)
+            work = own.runs(self._work(mesh, batch))
+            graph = shard_graph(self._graph(mesh, one, work, own), mesh, work.axes())
+            self.steps[key] = training_step(one, work, own, graph, stored(one))
+        return self.steps[key]
+
+    def _graph(self, mesh: Mesh, one: LoadedModel, work: Workload, recipe: Recipe) -> StepGraph:
+        """The graph of a rank's model. It is that of any other batch of several sequences, if the loss is whole."""
+        batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
+        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.recomputed_modules
+        if key not in self.graphs:
+            self.graphs[key] = graph_of(one, work, recipe, mode_of(one, recipe), traits_of(one))
+        return self.graphs[key]
+
+    def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
+        """Bytes that a rank sends in a whole step: replicas that shard nothing reduce their gradients once."""
+        once = mesh.fsdp == 1 and mesh.zero < 2
+        recipe = self._recipe(mesh, next(iter(self.recipes)), accumulates=times > 1)
+        found = layouts.collectives(self.model, replace(self.work, batch=batch), recipe) if mesh.ranks > 1 else []
+        return sum(
+            one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
+        )
+
+
+class RankShape(NamedTuple):
+    """What of a mesh decides what its ranks compute, however many replicas share weights or optimizer state."""
+
+    tp: int
+    sp: bool
+    ep: int
+    fsdp: bool
+    gathered: int
+    parts: int
+
+
+def _rank_shape(mesh: Mesh) -> RankShape:
+    """A ring saves what exchanged heads do, but of one head on a rank, which none exchange."""
+    gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
+    return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards)
+
+
+def _when_forward_ends(step: TrainingStep) -> int:
+    """Bytes of weights, optimizer state and saved activations: at the peak there are as many, or more."""
+    others = 0 if step.stage is None else step.stage.saved + step.stage.gradients
+    return int(step.weights + step.optimizer_state + step.saved_bytes() + others)
