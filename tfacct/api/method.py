@@ -42,14 +42,14 @@ def method(kind: type[AnswerT], function: Any) -> Any:
     return signed(asked, function)
 
 
-def signed(asked: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def signed(asked: Callable[..., Any], function: Callable[..., Any], *more: Parameter) -> Callable[..., Any]:
     """The method with the signature of a command's function, every option of a group spelled out, for `help` and
-    notebooks."""
+    notebooks; `more` come first."""
     _, *own = opt.spread(function).parameters.values()
     named = [one.replace(annotation=opt.plain(one.annotation)) for one in own if one.name != "family"]
     asked.__dict__.pop("__wrapped__", None)
     me = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    asked.__signature__ = Signature([me, *named])  # type: ignore[attr-defined]
+    asked.__signature__ = Signature([me, *more, *named])  # type: ignore[attr-defined]
     asked.__qualname__ = f"Model.{asked.__name__}"
     return asked
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -26,19 +27,30 @@ from tfacct.api.answers import (
 from tfacct.api.answers_training import CommsReport, ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.checked import CheckpointReport
-from tfacct.api.estimates import FitReport, ServeReport, TimeReport, TimeTrainReport
+from tfacct.api.estimates import (
+    BudgetReport,
+    CompareReport,
+    FitReport,
+    MfuReport,
+    ServeReport,
+    TimeReport,
+    TimeTrainReport,
+)
 from tfacct.api.lettered import LedgerReport
 from tfacct.api.method import checked, method, signed
 from tfacct.api.page import Page
 from tfacct.api.plans import PlanReport
 from tfacct.api.utilization import Rated
 from tfacct.base.errors import UsageError
+from tfacct.commands import budget as _budget
 from tfacct.commands import comms as _comms
+from tfacct.commands import compare as _compare
 from tfacct.commands import explore as _explore
 from tfacct.commands import flops as _flops
 from tfacct.commands import formula as _formula
 from tfacct.commands import measure as _measure
 from tfacct.commands import memory as _memory
+from tfacct.commands import mfu as _mfu
 from tfacct.commands import params as _params
 from tfacct.commands import plan as _plan
 from tfacct.commands import serve as _serve
@@ -47,6 +59,7 @@ from tfacct.commands import time as _time
 from tfacct.commands import train as _train
 from tfacct.commands import verify as _verify
 from tfacct.commands.command import options_of
+from tfacct.commands.compare import CompareOptions
 from tfacct.commands.diff import DiffOptions, diff
 from tfacct.commands.explore import ExploreOptions
 from tfacct.commands.solve import SolveOptions
@@ -88,6 +101,8 @@ class Model(Rated):
     time = method(TimeReport, _time.time)
     train_time = method(TimeTrainReport, _time.train_time)
     serve = method(ServeReport, _serve.serve)
+    budget = method(BudgetReport, _budget.budget_of)
+    mfu = method(MfuReport, _mfu.mfu)
     prove = method(ProveReport, _verify.prove)
     measure = method(MeasureReport, _measure.measure)
 
@@ -115,6 +130,18 @@ class Model(Rated):
             needs = "train=True" if name in options_of(_verify.verify_train) else "shard=True"
             raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} is not asked here")
         return answered(VerifyReport, function([self.loaded], **options).report)
+
+    def compare(
+        self,
+        *others: Asked | Source,
+        by: Literal["model", "line"] | None = None,
+        metric: list[str] | None = None,
+        all: bool = False,  # noqa: A002
+        **options: Unpack[CompareOptions],
+    ) -> CompareReport:
+        models = [self.loaded, *(loaded(one, {}) for one in others)]
+        found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options))
+        return answered(CompareReport, found.report, found.chart)
 
     def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
@@ -280,6 +307,8 @@ class Model(Rated):
 
 Model.train.__doc__ = _train.train.__doc__
 signed(Model.train, _train.train)
+Model.compare.__doc__ = _compare.compare.__doc__
+signed(Model.compare, _compare.compare, Parameter("others", Parameter.VAR_POSITIONAL))
 
 
 def load(source: Source, **sets: Any) -> Model:

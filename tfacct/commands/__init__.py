@@ -2,9 +2,9 @@
 
 PANELS = {
     "Count": ("flops", "params", "memory", "formula"),
-    "Train": ("train", "plan", "comms"),
+    "Train": ("train", "plan", "comms", "budget", "mfu"),
     "Serve": ("serve", "time"),
-    "Explore": ("diff", "sweep", "solve", "explore"),
+    "Explore": ("compare", "diff", "sweep", "solve", "explore"),
     "Data": ("models", "devices"),
     "Trust": ("verify", "check", "measure"),
     "": ("help",),

@@ -73,6 +73,9 @@ def train_time(
         Literal["none", "full", "attention"], Option("Activation checkpointing of a training step.", None, opt.RECIPE)
     ] = "none",
     total_tokens: Annotated[opt.Size | None, Option("Add the days for so many tokens: 1.5T, 300B.", "N")] = None,
+    mfu: Annotated[
+        float | None, Option("Assume this utilization, 0.5, in place of an estimate; any model, any device.", "SHARE")
+    ] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
     sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])] = False,
@@ -93,7 +96,8 @@ def train_time(
     `pp_chunks` parts, instead of FSDP; then `tp` · `pp` devices have `batch` sequences together. `sp`: those of `tp`
     shard the residual stream too. `total_tokens`: adds the days that so many take. Of each device `use` times its
     memory less `reserve` is usable: 1 and 2 GB. `dtype`: bf16, or, under FSDP, fp8 for the matrix products of the
-    layers. Printed by `time --train`. Raises TfacctError, also for a model with experts: no step of one was measured.
+    layers. `mfu`: the step at this share of the bf16 peak instead, which is your assumption and no estimate. Printed by
+    `time --train`. Raises TfacctError, without `mfu` also for a model with experts: no step of one was measured.
     """
     from tfacct.reports.time import time_train
     from tfacct.timing.megatron_time import MegatronLayout
@@ -106,7 +110,7 @@ def train_time(
         total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
     full = recompute == "full"
     mesh = MegatronLayout(tp, sp, pp, pp_chunks)
-    how = StepOptions(gradient_accumulation, full, total, recompute == "attention", mesh)
+    how = StepOptions(gradient_accumulation, full, total, recompute == "attention", mesh, mfu)
     where = Deployment(on, dtype, use=whole.get("use"), reserve=whole.get("reserve"))
     return Found(time_train(model, opt.request(whole), where, how))
 

@@ -62,29 +62,27 @@ NOTES = (
 
 @record
 class Side:
-    """A model at a context, in dtypes of its weights and its cache."""
+    """A model at a workload, and how it is counted."""
 
     model: LoadedModel
-    ctx: int | None = None
-    dtype: str | None = None
-    kv_dtype: str | None = None
-
-    @property
-    def request(self) -> Request:
-        """Whole sequences of the context."""
-        return Request(ctx=self.ctx)
+    request: Request = Request()
+    terms: Counting = Counting()
 
     @property
     def parts(self) -> dict[str, str]:
         """What tells sides apart, in words."""
-        cached = counting.dtypes(self.dtype, self.kv_dtype)[1]
-        tokens = f"{counting.workload(self.model, self.request).context:,} tokens"
+        context = self.request.ctx and f"{counting.workload(self.model, self.request).context:,} tokens"
         return {
             "model": compose.name_of(self.model),
-            "ctx": tokens if self.ctx else "",
-            "dtype": self.dtype or "as published",
-            "kv_dtype": f"KV {cached}",
+            "ctx": context or "",
+            "dtype": self.terms.dtype or "as published",
+            "kv_dtype": f"KV {self.cached}",
         }
+
+    @property
+    def cached(self) -> str:
+        """The dtype of its KV cache."""
+        return counting.dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
 
 
 def compare(
@@ -110,7 +108,7 @@ def compare(
         "unsupported": [f"{', '.join(whose)}: {why}" for why, whose in reasons.items()],
         "files": [note for one in every for note in sentences.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
-        "caches": " or ".join(dict.fromkeys(counting.dtypes(side.dtype, side.kv_dtype)[1] for side in sides)),
+        "caches": " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
     report = compose.report(
@@ -136,42 +134,57 @@ def sides_of(
     contexts: Sequence[int | None] = (None,),
     dtypes: Sequence[str | None] = (None,),
     kv_dtypes: Sequence[str | None] = (None,),
+    *,
+    request: Request | None = None,
+    terms: Counting | None = None,
 ) -> list[Side]:
-    """A side for each model, context and dtype."""
-    return [Side(one, ctx, dtype, kv) for one in models for ctx in contexts for dtype in dtypes for kv in kv_dtypes]
+    """A side for each model, context and dtype; the rest is as in `request` and `terms`."""
+    request, terms = request or Request(), terms or Counting()
+    return [
+        Side(one, replace(request, ctx=ctx), replace(terms, dtype=dtype, kv_dtype=kv_dtype))
+        for one in models
+        for ctx in contexts
+        for dtype in dtypes
+        for kv_dtype in kv_dtypes
+    ]
 
 
 def _numbers(
     side: Side, fit: MemoryLimit | None, mesh: Mesh | None, named: Sequence[Metric], reasons: dict[str, list[str]]
 ) -> dict[str, Any]:
     """The measures of one side, None where there is none; `reasons` gets why."""
-    model, terms = side.model, Counting(side.dtype, side.kv_dtype)
-    work = counting.runnable(model, side.request)
+    model, plain = side.model, Counting(side.terms.dtype, side.terms.kv_dtype)
+    whole = Request(ctx=side.request.ctx, source=side.request.source)
+    work = counting.runnable(model, whole)
     found: dict[str, Any] = {
         "context": work.context,
-        **counting.format_facts(model, side.dtype),
-        "kv_dtype": counting.dtypes(side.dtype, side.kv_dtype)[1],
+        **counting.format_facts(model, plain.dtype),
+        "kv_dtype": side.cached,
+        "metrics": {},
+        "fits": None,
+        REQUESTS: None,
     }
 
     def refused(error: TfacctError) -> None:
         reasons.setdefault(error.message.removeprefix(f"{model.name}: "), []).append(model.name)
 
-    measures = [(one.key, METRICS[one.metric], one.decode) for one in MEASURES]
-    for key, what, decode in [*measures, *((one.name, one, False) for one in named)]:
-        found[key] = None
-        if not model.keeps and (decode or key.startswith("kv_")):
-            continue
-        request = replace(side.request, decode=decode)
+    def taken(what: Metric, request: Request, terms: Counting) -> Fraction | None:
         try:
-            found[key] = Fraction(what.of(terms.point(model, counting.workload(model, request), [what])))
+            return Fraction(what.of(terms.point(model, counting.workload(model, request), [what])))
         except TfacctError as error:
             refused(error)
+            return None
+
+    for one in MEASURES:
+        absent = not model.keeps and (one.decode or one.group == "cache")
+        request = replace(whole, decode=one.decode)
+        found[one.key] = None if absent else taken(METRICS[one.metric], request, plain)
+    for what in named:
+        found["metrics"][what.name] = taken(what, side.request, side.terms)
     if fit is not None:
-        found |= {"fits": None, REQUESTS: None}
         try:
-            most = memory([model], side.request, dtype=side.dtype, kv_dtype=side.kv_dtype, fit=fit, mesh=mesh).models[
-                0
-            ]["fit"]
+            (facts,) = memory([model], whole, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
+            most = facts["fit"]
             unbounded = most["largest_batch"] is None and most["batch_slack_bytes"] is not None
             found |= {"fits": most["fits"], REQUESTS: None if unbounded else most["largest_batch"] or 0}
         except TfacctError as error:
@@ -196,7 +209,7 @@ def _shown(
     they differ from what is shown already."""
     contexts = {found["context"] for found in numbers}
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
-    dtypes = {side.dtype for side in sides}
+    dtypes = {side.terms.dtype for side in sides}
     stored = ", as published" if dtypes == {None} else f", {min(map(str, dtypes))}" if len(dtypes) == 1 else ""
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
     grown = any(cache != each * context for cache, each, context in caches if cache is not None)
@@ -219,7 +232,7 @@ def _shown(
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
     unbounded = key == REQUESTS and found["fits"] and found[key] is None
-    return "any" if unbounded else found[key]
+    return "any" if unbounded else {**found["metrics"], **found}[key]
 
 
 def _by_measure(

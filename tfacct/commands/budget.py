@@ -1,0 +1,86 @@
+"""What a number of training FLOPs buys."""
+
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.errors import UsageError, cut
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+
+class Training(TypedDict, total=False):
+    """How long a model is trained, and where."""
+
+    tokens: Annotated[opt.Size | None, Option("Of a MODEL without FLOPS: tokens to train on, 15T or 300B.", "N")]
+    tokens_per_parameter: Annotated[float | None, Option("Tokens for each parameter. Default: 20, Chinchilla's.", "R")]
+    ctx: Annotated[opt.Size | None, Option("Tokens of a sequence. Default: 4,096, or the model's longest.", "S")]
+    on: Annotated[str | None, Option("Devices, for the days: 8xh100.", "[N]xDEVICE", complete="device")]
+    mfu: Annotated[float | None, Option("Utilization that is assumed. Default: 0.4.", "SHARE")]
+    dtype: Annotated[str | None, Option("Dtype of the matrix products. Default: bf16.", "DTYPE")]
+    price: Annotated[float | None, Option("Price of a device-hour, in any currency.", "P")]
+
+
+def budget(
+    *,
+    what: Annotated[str, Option("FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")],
+    model: Annotated[str | None, Option("Model that the FLOPs train.", "MODEL", complete="model")] = None,
+    fields: opt.Sets = None,
+    **training: Unpack[Training],
+) -> Found:
+    """Model size, tokens and days for a compute budget."""
+    from tfacct.loading import find
+    from tfacct.loading.sets import read_sets
+
+    flops = units.read_number(what)
+    if flops is None and model is not None:
+        raise UsageError(f"FLOPS must be a number, not {cut(what)!r}", "for example 1e21")
+    name = what if flops is None else model
+    if fields and name is None:
+        raise UsageError(f"{option('fields')} needs {option('model')}")
+    found = None if name is None else find.find(name, read_sets(fields or ()))
+    return _budget(found, flops, training)
+
+
+def budget_of(
+    model: "LoadedModel",
+    *,
+    flops: Annotated[float | str | None, Option("Training FLOPs, such as 1e21.", "FLOPS")] = None,
+    **training: Unpack[Training],
+) -> Found:
+    """Tokens that training FLOPs buy of this model; without them, the FLOPs, days and cost of so many tokens.
+
+    >>> from tfacct import load
+    >>> load("llama-3.2-3b").budget(flops=1e21, on="8xh100").answer
+    'llama-3.2-3b on 42.5 B tokens (13.2 per parameter): 1e21 FLOPs, 3.66 days.'
+
+    `tokens`, or `tokens_per_parameter`: how long to train where `flops` does not say it. `ctx`: tokens of a sequence.
+    `on`: devices, for the days at `mfu`, 0.4 by default, and for the cost at `price` a device-hour. Raises TfacctError.
+    """
+    number = units.read_number(flops) if isinstance(flops, str) else flops
+    if flops is not None and number is None:
+        raise UsageError(f"{option('flops')} must be a number, not {cut(str(flops))!r}", "for example 1e21")
+    return _budget(model, number, training)
+
+
+def _budget(model: "LoadedModel | None", flops: Any, training: Training) -> Found:
+    from tfacct.reports.compute_budget import budget
+
+    given: Any = {**training, "ctx": opt.size("ctx", training.get("ctx"))}
+    if isinstance(tokens := training.get("tokens"), str):
+        given["tokens"] = units.read_count(option("tokens"), tokens, "tokens", "15T or 300B")
+    return Found(budget(model, None if flops is None else float(flops), **given))
+
+
+COMMAND = Command(
+    budget,
+    examples=(
+        "tfacct budget 1e21 --on 8xh100 --mfu 0.4",
+        "tfacct budget 1e21 --model llama-3.2-3b --price 2.5 --on 8xh100",
+        "tfacct budget llama-3.1-8b --tokens 15T --on 1024xh100",
+    ),
+)

@@ -1,0 +1,53 @@
+"""Model FLOPs utilization of a run."""
+
+from typing import TYPE_CHECKING, Annotated, Unpack
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+
+
+def mfu(
+    model: "LoadedModel",
+    *,
+    on: Annotated[str, Option("Devices of the run: h100, 8xh100.", "[N]xDEVICE", opt.WHERE, complete="device")],
+    tokens_per_second: Annotated[float | str | None, Option("Speed of all devices together: 60000, 1.2M.", "N")] = None,
+    step_time: Annotated[float | str | None, Option("Or the time of a step of --batch sequences: 1.2s.", "T")] = None,
+    forward: Annotated[bool, Option("Forward passes, not training steps.")] = False,
+    dtype: Annotated[str | None, Option("Dtype of the matrix products. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
+    **whole: Unpack[opt.Whole],
+) -> Found:
+    """Model FLOPs utilization of a run.
+
+    >>> from tfacct import load
+    >>> run = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second=60_000)
+    >>> run.answer
+    '43.9% MFU: 434 of 989 TFLOP/s on each device.'
+
+    By full attention, causal pairs alone, PaLM's formula and 6·N·D. `batch`: the sequences of a step on all devices,
+    for `step_time`. Raises TfacctError.
+    """
+    from tfacct.reports.mfu import mfu
+
+    speed, time = tokens_per_second, step_time
+    if isinstance(speed, str):
+        speed = units.read_count(option("tokens_per_second"), speed, "tokens", "60000 or 1.2M")
+    if isinstance(time, str):
+        number = units.read_number(time)
+        time = units.read_seconds(option("step_time"), time) if number is None else float(number)
+    report = mfu(model, opt.request(whole), on, tokens_per_second=speed, step_time=time, dtype=dtype, train=not forward)
+    return Found(report)
+
+
+COMMAND = Command(
+    mfu,
+    examples=(
+        "tfacct mfu llama-3.1-8b --ctx 8k --tokens-per-second 60000 --on 8xh100",
+        "tfacct mfu gpt2 --ctx 1k --batch 512 --step-time 0.9s --on 8xa100",
+    ),
+)
