@@ -87,6 +87,8 @@ def test_experts_are_said() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "a budget needs FLOPs, or a MODEL"),
+    "typo": ({"flops": 8}, "8 FLOPs train no model"),
+    "encoder": ({"model": presets.load("t5-small"), "flops": 1e18}, "t5-small: training tokens of a model with an"),
     "none": ({"flops": 0}, "flops must be a number above 0, not 0"),
     "both": ({"flops": 1e21, "tokens": 10}, "tokens does not work with FLOPs: each says how long to train"),
     "twice": ({"model": GPT2, "tokens": 10, "tokens_per_parameter": 20}, "tokens does not work with tokens_per_param"),

@@ -21,7 +21,7 @@ from tfacct.loading.where import MemoryLimit
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import compose, counting, sentences
-from tfacct.reports.counting import Counting
+from tfacct.reports.counting import ASSUMED, Counting
 from tfacct.reports.memory import memory
 
 WIDE = 6
@@ -54,6 +54,7 @@ MEASURES = (
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
+    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed for {}: its config names no dtype."),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
@@ -94,8 +95,12 @@ def compare(
     """
     if len(sides) < 2:
         raise UsageError("nothing to compare: one model at one workload", "name a second model, or list contexts")
-    if len({(id(side.model), *side.parts.values()) for side in sides}) < len(sides):
-        raise UsageError("nothing to compare: two sides are the same", "leave one of them out")
+    alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
+    for side in sides:
+        words = tuple(side.parts.values())
+        if alike.get(words) == side.model.raw:
+            raise UsageError("nothing to compare: two sides are the same", "leave one of them out")
+        alike[words] = side.model.raw
     models = [side.model for side in sides]
     named = [metric(name, (model.ledger for model in models)) for name in metrics]
     reasons: dict[str, list[str]] = {}
@@ -106,6 +111,7 @@ def compare(
     every = list({compose.name_of(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(whose)}: {why}" for why, whose in reasons.items()],
+        "assumed": _assumed(numbers, models),
         "files": [note for one in every for note in sentences.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
         "caches": " or ".join(dict.fromkeys(side.cached for side in sides)),
@@ -127,6 +133,12 @@ def compare(
         return report
     columns, sections, _ = _by_measure(labels, numbers, shown)
     return replace(report, columns=columns, sections=sections, aside=(), data=report)
+
+
+def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]) -> str:
+    """Models whose weights are counted in a format that nobody named, where others are as published."""
+    found = [compose.name_of(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
+    return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
 
 def sides_of(
@@ -210,7 +222,11 @@ def _shown(
     contexts = {found["context"] for found in numbers}
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
     dtypes = {side.terms.dtype for side in sides}
-    stored = ", as published" if dtypes == {None} else f", {min(map(str, dtypes))}" if len(dtypes) == 1 else ""
+    stored = ""
+    if any(found["dtype_from"] == "published" for found in numbers):
+        stored = ", as published"
+    elif len(dtypes) == 1:
+        stored = f", {counting.formats([side.model for side in sides], *dtypes)}"
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
     grown = any(cache != each * context for cache, each, context in caches if cache is not None)
     left = {

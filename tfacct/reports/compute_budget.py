@@ -9,7 +9,7 @@ from typing import Any
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
@@ -28,6 +28,8 @@ FAMILY = "llama"
 CONTEXT = 4096
 """Tokens of a training sequence where none is named, as most models are pretrained; fewer where a model has fewer."""
 MFU = 0.4
+LEAST = 1e12
+"""FLOPs below which nothing is trained: a smaller number is a typo."""
 NOTES = (
     NoteRow("experts", 1, lambda of: of["experts"], "N are active parameters; the fits are of dense models."),
     NoteRow(
@@ -46,7 +48,7 @@ NOTES = (
         "exact",
         2,
         lambda of: of["asked"] and of,
-        "FLOPs of {name} at context {context:,}, attention included: {each} per token.",
+        "{name} takes {each} FLOPs per token at context {context:,}: every matrix product, not 6·N.",
     ),
     NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without pauses or restarts."),
 )
@@ -150,9 +152,13 @@ def _check(
     """Raises UsageError for numbers that are none, or that contradict each other."""
     if flops is None and model is None:
         raise UsageError("a budget needs FLOPs, or a MODEL", "for example `tfacct budget 1e21`")
+    if model is not None and model.source is not None:
+        raise ConfigError(f"{model.name}: training tokens of a model with an encoder are not counted", "name a decoder")
     for name, value in (("flops", flops), ("tokens_per_parameter", tokens_per_parameter)):
         if value is not None:
             check_positive(name, value)
+    if flops is not None and flops < LEAST:
+        raise UsageError(f"{_power(flops)} FLOPs train no model", "for example 1e21")
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
     if tokens is not None and (flops is not None or tokens_per_parameter is not None):

@@ -27,6 +27,7 @@ NOTES = (
         lambda run: run["memory"],
         "A full step under FSDP needs {least} of {usable} on each device: adapters and offload need less.",
     ),
+    NoteRow("source", 2, lambda run: run["source"], "Tokens are those of the decoder; each sequence reads {:,} more."),
     NoteRow(
         "convention",
         2,
@@ -64,6 +65,11 @@ def mfu(
     full = lines[0]
     each = " on each device" if count > 1 else ""
     said = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
+    about = {
+        "memory": train and _short(model, work, of_device(count, device, training=True)),
+        "source": work.source,
+        "missing": missing,
+    }
     step = "training" if train else "forward passes"
     return compose.report(
         "mfu",
@@ -86,10 +92,7 @@ def mfu(
         f" {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
-        notes=lambda _: notes(
-            NOTES,
-            {"missing": missing, "memory": train and _short(model, work, of_device(count, device, training=True))},
-        ),
+        notes=lambda _: notes(NOTES, about),
         requests=[request],
     )
 
