@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -91,3 +94,26 @@ def test_refused(name: str) -> None:
     asked = dict(asked)
     with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
         compared(*asked.pop("names"), **asked)
+
+
+def test_command_line(run: Callable[..., Ran]) -> None:
+    """Lists give columns; a change of fields, or --by line, two sides line by line."""
+    ran = run("compare", "llama-3.1-8b", "--ctx", "8k,64k", "--on", "h100", "--json")
+    assert [found["context"] for found in json.loads(ran.out)["models"]] == [8192, 65536]
+    changed = run("compare", "gpt2", "--set", "n_layer=6", "--ctx", "64")
+    assert changed.out.splitlines()[0] == "gpt2 → gpt2 (n_layer=6), context 64, batch 1"
+    lines = json.loads(run("compare", "gpt2", "--ctx", "48,96", "--by", "line", "--json").out)["models"][0]["lines"]
+    assert lines[0]["path"] == "blocks.*.attn.q_proj" and lines[0]["new"] == 2 * lines[0]["old"]
+    beside = run(
+        "compare", "gpt2", "--set", "n_layer=6", "--by", "model", "--metric", "share.attn,total_flops", "--csv"
+    )
+    assert beside.out.startswith("label,total_params,") and "share.attn,total_flops" in beside.out.splitlines()[0]
+    for asked, said in (
+        ("gpt2 gpt2-xl --all", "--all needs --by line"),
+        ("gpt2 gpt2-xl --batch 2", "--batch needs --metric, or --by line"),
+        ("gpt2 gpt2-xl --set n_layer=3", "--set changes one MODEL, which is compared before and after"),
+        ("gpt2 gpt2-xl bert-base --by line", "--by line compares two sides, not 3"),
+        ("gpt2 gpt2-xl --by line --on h100", "--on needs --by model"),
+    ):
+        ran = run("compare", *asked.split())
+        assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {said}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -106,3 +109,20 @@ def test_refused(name: str) -> None:
     asked = {"model": None, **asked}
     with pytest.raises(TfacctError, match=rf"^{re.escape(said)}"):
         budget(asked.pop("model"), **asked)
+
+
+def test_command_line(run: Callable[..., Ran]) -> None:
+    ran = run("budget", "1e21", "--on", "8xh100", "--mfu", "0.4")
+    said = "1e21 FLOPs: 2.89 B parameters on 57.7 B tokens (Chinchilla), 3.66 days."
+    assert ran.out.splitlines()[1] == said
+    trained = run("budget", "gpt2", "--tokens", "1B", "--json")
+    assert json.loads(trained.out) == load("gpt2").budget(tokens="1B").document()
+    bought = run("budget", "1e18", "--model", "gpt2", "--set", "n_layer=6", "--json")
+    assert json.loads(bought.out) == load("gpt2", n_layer=6).budget(flops="1e18").document()
+    for asked, said in (
+        ("gpt2 --model gpt2-xl", "FLOPS must be a number, not 'gpt2'"),
+        ("1e21 --set n_layer=3", "--set needs --model"),
+        ("1e21 --tokens 1B", "--tokens does not work with FLOPs: each says how long to train"),
+    ):
+        ran = run("budget", *asked.split())
+        assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {said}")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tfacct
-from tests.conftest import TINY
+from tests.conftest import TINY, Ran
 from tfacct import TfacctError, load
 from tfacct.ledger.workload import Request
 
@@ -175,3 +177,17 @@ def test_report_of_what_cannot_be() -> None:
     for said, asked in refused.items():
         with pytest.raises(TfacctError, match=f"^{said}"):
             reported(**asked)
+
+
+def test_command_line(run: Callable[..., Ran]) -> None:
+    asked = ("mfu", "llama-3.1-8b", "--ctx", "8k", "--on", "8xh100")
+    assert run(*asked, "--tokens-per-second", "60k").out.splitlines()[1].startswith("43.9% MFU")
+    for time in ("8.738", "8.738s", "8738ms"):  # 64 · 8,192 tokens at 60,000 a second
+        assert "43.9% MFU" in run(*asked, "--step-time", time, "--batch", "64").out
+    ran = run(*asked, "--tokens-per-second", "fast")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: --tokens-per-second must be a number of tokens, not 'fast'",
+    )
+    python = load("llama-3.1-8b").mfu(on="8xh100", ctx="8k", tokens_per_second="60k")
+    assert json.loads(run(*asked, "--tokens-per-second", "60k", "--json").out) == python.document()

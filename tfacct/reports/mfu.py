@@ -88,8 +88,7 @@ def mfu(
                 "lines": lines,
             }
         ],
-        title=f"{compose.name_of(model)}: {step} on {device.several(count)} at {units.three(speed)} tokens/s,"
-        f" {units_of}, context {work.context:,}",
+        title=f"{compose.name_of(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
         notes=lambda _: notes(NOTES, about),
