@@ -68,7 +68,7 @@ def budget_of(
 
 
 def _budget(model: "LoadedModel | None", flops: Any, training: Training) -> Found:
-    from tfacct.reports.compute_budget import budget
+    from tfacct.reports.budget import budget
 
     given: Any = {**training, "ctx": opt.size("ctx", training.get("ctx"))}
     if isinstance(tokens := training.get("tokens"), str):

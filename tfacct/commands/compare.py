@@ -63,14 +63,13 @@ def compare(
     if by == "line" or (by is None and fields and len(sides) == 2 and not (metric or options.get("on"))):
         return _by_line(sides, options, metric, all)
     _check(options, metric, all)
-    budget, mesh = opt.budget(options), None
-    if budget is not None:
-        from tfacct.reports.budget import layout
+    devices, mesh = opt.budget(options), None
+    if devices is not None:
+        from tfacct.parallel.mesh import mesh_on
 
-        mesh = layout(budget, None, 1)
-    return Found(
-        compare(sides, fit=budget, mesh=mesh, metrics=[name for one in metric or () for name in one.split(",")])
-    )
+        mesh = mesh_on(devices, None)
+    names = [name for one in metric or () for name in one.split(",")]
+    return Found(compare(sides, fit=devices, mesh=mesh, metrics=names))
 
 
 def _list(name: str, given: Any) -> list[Any]:

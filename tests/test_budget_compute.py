@@ -13,7 +13,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.reports.compute_budget import budget
+from tfacct.reports.budget import budget
 from tfacct.timing.compute_optimal import LOSS_FITS, parameters
 
 GPT2 = presets.load("gpt2")
