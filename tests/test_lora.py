@@ -326,11 +326,11 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
 
 
 def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:
-    """Weights in nf4, and what adapters drop, go with adapters alone: both are named with them."""
+    """LoRA with dropout was measured of stablelm on bf16 weights alone."""
     asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
-    assert "the step is counted without --lora, --weights nf4 and --lora-dropout" in " ".join(ran.err.split())
-    assert run(*asked).code == 0
+    assert "the step is counted without --weights" in " ".join(ran.err.split())
+    assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.metrics import Point
-from tfacct.accounts.step_flops import recomputed_flops
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -35,6 +33,7 @@ from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, 
 from tfacct.training.batch_sizes import size_facts
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
+from tfacct.training.fitting import FLOPS_ALONE, changes, fits_in, what_fits
 from tfacct.training.graph import SavedTensor
 from tfacct.training.loss import CHUNKS
 from tfacct.training.memory import TrainingMemory, training_memory
@@ -42,7 +41,6 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.parameters import stored
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import optimizer_memory
 from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
 
@@ -483,18 +481,22 @@ def tensor_table(step: Step) -> Table:
     return columns, (tuple(rows),), ({"path": "saved", "bytes": whole, "share": Fraction(1)},)
 
 
-def part_table(step: Step) -> Table:
-    """Saved bytes by part of the model."""
+def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> Table:
+    """Sizes by name, with their shares."""
     columns = (
-        Column("part", "part"),
+        Column(key, label),
         Column("bytes", "bytes", "bytes"),
         Column("share", "share", "share"),
         Column("bar", "", "bar", drop=5),
     )
-    parts = by_part(step.facts["saved"])
-    whole = sum(parts.values())
-    rows = tuple(cells.with_share({"part": part, "bytes": size}, size, whole) for part, size in parts.items())
-    return columns, (rows,), ({"part": "saved", "bytes": whole, "share": Fraction(1)},)
+    whole = sum(sizes.values())
+    rows = tuple(cells.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
+    return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
+
+
+def part_table(step: Step) -> Table:
+    """Saved bytes by part of the model."""
+    return _share_table("part", "part", by_part(step.facts["saved"]), "saved")
 
 
 TABLES = {"phase": phase_table, "tensor": tensor_table, "part": part_table}
@@ -528,116 +530,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     return columns, (tuple(rows),), ()
 
 
-# What fits, and changes that lower the peak.
-
-HEAD = "lm_head"
-LONGEST = 2**30
-"""Tokens or sequences beyond which nobody asks what fits."""
-LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
-CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
-    ({"loss": "chunked"}, ""),
-    ({"recompute": "attention"}, ""),
-    ({"recompute": "full"}, ""),
-    (LORA, FROZEN),
-    ({"optimizer": "sgd"}, "no momentum"),
-    ({"offload": "optimizer"}, "transfers"),
-    ({"lora": "16"}, FROZEN),
-    ({"recompute": "full", "loss": "chunked"}, ""),
-    ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
-    ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
-    ({"recompute": "full", **LORA}, FROZEN),
-    ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
-)
-"""Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
-dtype of the step."""
-FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
-"""Single options that cost FLOPs and change nothing that is computed."""
-
-
-def fits_in(one: TrainingMemory, budget: MemoryLimit) -> bool:
-    """True if the step can run, and its peak fits."""
-    return one.model.past_positions(one.work) is None and bool(one.peak.total <= budget.usable)
-
-
-def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
-    """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
-    budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
-    least = 1 if mesh is None else mesh.sequence_chunks  # tokens that ranks divide
-    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
-    limit = one.model.position_limit or LONGEST
-
-    def peak(context: int, batch: int, recipe: Recipe) -> int:
-        work = replace(one.work, context=context, tokens=context, batch=batch)
-        return int(training_memory(one.model, work, recipe).peak.total)
-
-    def most_sequences(recipe: Recipe) -> int:
-        return each * largest_that_fits(lambda n: peak(one.work.context, each * n, recipe), budget, LONGEST // each)
-
-    def longest(recipe: Recipe) -> int | None:
-        if reads_images(one.model):
-            return one.model.context if peak(one.model.context, one.work.batch, recipe) <= budget else None
-        most = largest_that_fits(lambda n: peak(least * n, one.work.batch, recipe), budget, limit // least)
-        return least * most or None
-
-    batch: int | None = 0 if past is not None else most_sequences(one.recipe)
-    if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
-        batch = None  # as many are in flight in any larger batch
-    lower = [] if one.peak.total <= budget else list(changes(one, budget))
-    for change in lower:
-        recipe = change.pop("recipe")
-        change["largest_context"] = longest(recipe)
-        if reads_images(one.model):
-            change["largest_batch"] = most_sequences(recipe) or None
-    return {
-        **given.facts,
-        "fits": fits_in(one, given),
-        "past_positions": past,
-        "context_limit": one.model.position_limit,
-        "largest_context": longest(one.recipe),
-        "largest_batch": batch or None,
-        "changes": lower,
-    }
-
-
-def changes(
-    one: TrainingMemory, budget: int | None, tried: Sequence[tuple[dict[str, Any], str]] = CHANGES
-) -> Iterator[dict[str, Any]]:
-    """Changes that lower the peak: the new peak, the bytes freed, and what they cost."""
-    ledger, at = one.model.ledger, one.work.axes()
-    step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
-
-    def recomputed(recipe: Recipe) -> int:
-        chunked = recipe.loss == "chunked"
-        head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if chunked else 0
-        attention = recipe.recompute == ATTENTION
-        return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
-
-    # Of LoRA's step these FLOPs are not the whole: it makes no gradients of frozen weights.
-    seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
-    for fields, cost in tried:
-        fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
-        changed, adapts = replace(one.recipe, **fields), "lora" in fields
-        if changed.weights_dtype == NF4 and changed.in_fp32:
-            continue
-        if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
-            continue
-        seen.append(changed)
-        found = training_memory(one.model, one.work, changed)
-        peak = int(found.peak.total)
-        if peak >= one.peak.total or found.step.optimizer_state > one.step.optimizer_state:
-            continue
-        more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
-        costs = [f"{units.percent(more, 0)} more FLOPs"] if more > 0 and counted and not adapts else []
-        yield {
-            "set": fields,
-            "peak_bytes": peak,
-            "freed_bytes": int(one.peak.total) - peak,
-            "flops_ratio": 1 + more if counted and not adapts else None,
-            "costs": ", ".join([*costs, *([cost] if cost else [])]),
-            "fits": budget is not None and peak <= budget,
-            "recipe": changed,
-        }
+# What would make a step fit.
 
 
 def change_table(fits: dict[str, Any]) -> Table:
@@ -1034,7 +927,7 @@ def train_exact(
     return compose.report(
         "train",
         [model],
-        _exact_table(one.step),
+        _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
         [facts],
         title=f"{compose.name_of(model)}: a training step in {states.precision(recipe)},"
         f" {compose.workload_words([model], request)}, {recipe.description}",
@@ -1085,38 +978,16 @@ def _share_off(formula: int, measured: int) -> Fraction:
     return Fraction(formula - measured, measured) if measured else Fraction(0)
 
 
-def _exact_table(step: ExactStep) -> Table:
-    """Saved bytes by the modules that save them, largest first."""
-    columns = (
-        Column("module", "saved for backward by"),
-        Column("bytes", "bytes", "bytes"),
-        Column("share", "share", "share"),
-        Column("bar", "", "bar", drop=5),
-    )
-    rows: tuple[Row, ...] = tuple(
-        cells.with_share({"module": module, "bytes": size}, size, step.saved_bytes)
-        for module, size in step.saved_by.items()
-    )
-    return columns, (rows,), ({"module": "saved for backward", "bytes": step.saved_bytes, "share": Fraction(1)},)
-
-
 def _exact_facts(one: Measured, fit: MemoryLimit | None) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
-    fits = None
-    if fit is not None:
-        fits = {**fit.facts, "fits": step.peak_bytes <= fit.usable}
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
         "class_name": step.class_name,
         "versions": step.versions,
         "seconds": round(step.seconds, 3),
         "attention": step.attention,
-        "dtype": recipe.dtype,
-        "optimizer": recipe.optimizer,
-        "recompute": recipe.recompute,
-        "loss": recipe.loss,
+        **{name: getattr(recipe, name) for name in ("dtype", "optimizer", "recompute", "loss", "lora")},
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "lora": recipe.lora,
         "weights_bytes": step.parameter_bytes,
         "optimizer_bytes": step.optimizer_bytes,
         "gradients_bytes": step.gradient_bytes,
@@ -1128,6 +999,6 @@ def _exact_facts(one: Measured, fit: MemoryLimit | None) -> dict[str, Any]:
         "formula_peak_bytes": None if formula is None else int(formula.peak.total),
         "formula_error": None if one.error is None else float(one.error),
         "formula_why_not": one.no_formula,
-        "fit": fits,
+        "fit": None if fit is None else {**fit.facts, "fits": step.peak_bytes <= fit.usable},
         "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
     }

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -554,39 +554,28 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     if model.config.hf_unsupported() and refusal(model.with_fields(tied), recipe) is None:
         typed = spelled("--set tie_word_embeddings=true", "tie_word_embeddings=True")
         return f"{typed} counts it with a tied head, as its class runs it"
-    bare, packed = {"lora": None, "adapter_dtype": FP32, "lora_dropout": 0.0}, recipe.weights_dtype == NF4
-    adapters = [option("lora"), option("weights_dtype", NF4)] if packed else [option("lora")]
-    adapters += [option("adapter_dtype")] * (recipe.adapter_dtype != FP32) + [option("lora_dropout")] * (
-        recipe.lora_dropout > 0
-    )
-    without: dict[str, tuple[bool, dict[str, Any]]] = {
-        option("weights_dtype", FP32): (recipe.autocast, {"weights_dtype": None}),
-        option("recompute"): (recipe.recompute != "none", {"recompute": "none"}),
-        option("gradient_accumulation"): (recipe.accumulates, {"gradient_accumulation": 1}),
-        _listed(adapters): (recipe.lora is not None, {**bare, "weights_dtype": None} if packed else bare),
-    }
-    unpacked = recipe.lora is not None and recipe.weights_dtype is None
-    named = on_attention(model, recipe.lora) if recipe.lora is not None else []
-    ways: dict[str, tuple[bool, dict[str, Any]]] = {
-        f"{option('attention', other)} is counted": (True, {"attention": other}),
-        f"{option('dtype', 'bf16')} is counted": (recipe.dtype != "bf16", {"dtype": "bf16"}),
-        f"{option('recompute', 'full')} is counted": (bool(recipe.recomputed_modules), {"recompute": "full"}),
-        f"{option('loss', 'whole')} is counted": (recipe.loss == "chunked", {"loss": "whole"}),
-        f"{option('weights_dtype', NF4)} is counted": (unpacked, {"weights_dtype": NF4}),
-        **{f"{option('lora', on)} is counted": (True, {"lora": on}) for on in named},
-        **{
-            f"{option('lora', on)} {option('weights_dtype', NF4)} is counted": (
-                unpacked,
-                {"lora": on, "weights_dtype": NF4},
-            )
-            for on in named
-        },
-        **{f"the step is counted without {names}": way for names, way in without.items()},
-        "the step of one device alone is counted": (recipe.mesh is not None, {"mesh": None}),
-    }
-    for advice, (given, changed) in ways.items():
-        if given and refusal(model, replace(recipe, **changed)) is None:
-            return advice
+    on = [{"lora": names} for names in (on_attention(model, recipe.lora) if recipe.lora is not None else [])]
+    packed = {"weights_dtype": NF4}
+    ways: list[dict[str, Any]] = [
+        {"attention": other},
+        {"dtype": "bf16"},
+        *([{"recompute": "full"}] if recipe.recomputed_modules else []),
+        {"loss": "whole"},
+        *([packed] if on and recipe.weights_dtype is None else []),
+        *on,
+        *({**names, **packed} for names in on if recipe.weights_dtype is None),
+    ]
+    for way in ways:
+        if replace(recipe, **way) != recipe and refusal(model, replace(recipe, **way)) is None:
+            return f"{' '.join(option(name, value) for name, value in way.items())} is counted"
+    plain = Recipe(mesh=recipe.mesh, attention=recipe.attention)
+    adapters = ["lora", "adapter_dtype", "lora_dropout", *(["weights_dtype"] if recipe.weights_dtype == NF4 else [])]
+    for left_out in ["weights_dtype"], ["recompute"], ["gradient_accumulation"], adapters:
+        way = {name: getattr(plain, name) for name in left_out if getattr(recipe, name) != getattr(plain, name)}
+        if way and refusal(model, replace(recipe, **way)) is None:
+            return f"the step is counted without {listed([option(name) for name in way])}"
+    if recipe.mesh is not None and refusal(model, replace(recipe, mesh=None)) is None:
+        return "the step of one device alone is counted"
     return None
 
 
@@ -596,8 +585,3 @@ def on_attention(model: LoadedModel, text: str) -> list[str]:
     own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
     both = (*targets.names, *own) if targets.names else ()
     return [f"{targets.rank}:{','.join(dict.fromkeys(names))}" for names in (both, own) if names]
-
-
-def _listed(names: list[str]) -> str:
-    """Options of which all are left out."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
