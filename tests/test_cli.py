@@ -226,10 +226,21 @@ def test_models_filters(run) -> None:
 
 
 def test_fit_for_one_and_for_all(run) -> None:
-    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out.split())
-    assert "Fits in 24 GiB: 74,075 tokens at batch 1, or 9 sequences of 8,192." in one
-    # 25,769,803,776 − 16,060,522,496 − 74,075 · 131,072; and the same less 9 · 8,192 · 131,072
-    assert "Left free: 120 KiB at 74,075 tokens; 43.5 MiB at batch 9." in one
+    one = [
+        " ".join(line.split())
+        for line in run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out.splitlines()
+    ]
+    # 16,060,522,496 bytes of weights; a request takes 8,192 · 131,072 = 1 GiB; 9 leave 45,544,448 bytes of 24 GiB. With
+    # one byte an element it takes half: (25,769,803,776 − 16,060,522,496) / 2²⁹ = 18.1. One may have 74,075 tokens:
+    # 74,075 · 131,072 = 9,709,158,400 of the 9,709,281,280 bytes that the weights leave.
+    assert one[0] == "Fits in 24 GiB: 9 requests of 8,192 tokens at once."
+    assert [line.partition(" █")[0].removesuffix(" ▌") for line in one[4:8]] == [
+        "weights, bf16 15.0", "KV cache, 9 requests 9.00", "free 0.042", "usable 24.0",
+    ]  # fmt: skip
+    assert " ".join(one[9:]).startswith(
+        "One request takes 1.00 GiB of cache in bf16, 128 KiB per token. In fp8: 18 requests."
+        " One request may have 74,075 tokens."
+    )
     table = run("memory", "--fit", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
     assert line.split()[-2:] == ["–", "–"]

@@ -51,7 +51,7 @@ def test_answer_and_table() -> None:
     assert [column.label for column in report.columns] == ["", "llama-3.1-8b", "qwen3-8b", "qwen3-30b-a3b"]
     table = {row["what"]: [column.text(row[column.key]) for column in report.columns[1:]] for row in report.cells}
     assert table["parameters"] == ["8.03 B", "8.19 B", "30.5 B"]
-    assert table["requests of 8,192 on h100-sxm"] == ["54", "48", "16"]
+    assert table["requests of 8,192 on H100 SXM5 80GB"] == ["54", "48", "16"]
     assert "KV cache of 8,192" not in table  # 8,192 times that of a token
     assert [row["requests"] for row in report.rows] == [54, 48, 16]
     many = compared(*NAMES, contexts=[CTX])

@@ -177,7 +177,7 @@ def test_memory_is_what_torch_reports(name: str, run: Callable[..., Ran]) -> Non
 
 def test_the_least_that_torch_reports_is_said_where_it_is_noticeably_less(run: Callable[..., Ran]) -> None:
     """14,913 MiB with the drivers of 2025, for 15,095 before: 1.2 % less. Of an H100 they differ by 0.06 %."""
-    said = " ".join(run("memory", "gpt2", "--fit", "t4").out.split())
+    said = " ".join(run("memory", "gpt2", "--fit", "t4", "-v").out.split())
     assert "14.7 GiB (torch's total of the card; down to 14.6 GiB by driver)" in said
     assert "by driver" not in run("memory", "gpt2", "--fit", "h100-sxm").out
 
@@ -236,14 +236,18 @@ def test_a_budget_by_name() -> None:
 
 
 def test_the_card_is_said(board: str, run: Callable[..., Ran]) -> None:
-    said = " ".join(run("memory", "llama-3.1-8b", "--fit", "2xh100-sxm").out.split())
-    assert "Fits on 2 × h100-sxm (tp=2):" in said
+    said = " ".join(run("memory", "llama-3.1-8b", "--fit", "2xh100-sxm", "-v").out.split())
+    assert said.startswith("Fits on 2 × H100 SXM5 80GB (tp=2): ") and "on each GPU GiB" in said
+    assert "usable 69.4 0.9 of 79.2, less 2 GB for the engine" in said
     assert "Usable: 69.4 GiB of each h100-sxm: 0.9 of 79.2 GiB (torch's total of the card), less 2.00 GB for" in said
-    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "h100-sxm").out.split())
-    assert "Fits on h100-sxm:" in one and "Usable: 69.4 GiB of h100-sxm: 0.9 of 79.2 GiB (torch's total" in one
+    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "h100-sxm", "-v").out.split())
+    assert (
+        one.startswith("Fits on H100 SXM5 80GB:")
+        and "Usable: 69.4 GiB of h100-sxm: 0.9 of 79.2 GiB (torch's total" in one
+    )
     several = " ".join(run("memory", "gpt2", "--batch", "1,2", "--fit", "tpu-v5e").out.split())
     assert "0.9 of 14.9 GiB (as marketed, in decimal gigabytes; torch's total is not known), less" in several
-    known = " ".join(run("memory", "gpt2", "--fit", board).out.split())
+    known = " ".join(run("memory", "gpt2", "--fit", board, "-v").out.split())
     assert "0.9 of 23.4 GiB (the board's memory; torch reports 0.4–3% less), less" in known
     trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--fit", "h100-sxm").out.split())
     assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2.00 GB" in trained

@@ -133,11 +133,11 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, fit="80GiB").fit
     assert found["context_stage"] == 1
     words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--fit", "80GiB").out.split())
-    assert "Left free: 8.00 KiB on stage 1 at 339,922 tokens" in words
+    assert "One request may have 339,922 tokens, past the 131,072 it was trained with; stage 1 is full first." in words
     # Windows and blocks without one: the stage that holds most is not the one that holds no more.
-    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--fit", "2GiB").out.split())
+    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--fit", "2GiB", "-v").out.split())
     found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, fit="2GiB").models[0]
-    assert f"on stage {found['fit']['batch_stage']} at batch" in words
+    assert f"Stage {found['fit']['batch_stage']} limits the number of requests." in words
 
 
 def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
@@ -193,7 +193,7 @@ def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> N
     assert alone.flops(ctx=512, fsdp=8).total == alone.flops(ctx=512).total
     assert alone.params(tp=2, sp=True).rank_params == alone.params(tp=2).rank_params
     assert alone.params(cp=2).rank_params == alone.params().total
-    words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2").out.split())
+    words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2", "-v").out.split())
     assert "sp divides the stream between products" in words and "Ranks of fsdp have a batch each" in words
 
 

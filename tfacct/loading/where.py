@@ -44,9 +44,11 @@ class MemoryLimit:
 
     @property
     def where(self) -> str:
-        """The devices after `fits`: `in 24 GiB`, `on h100-sxm`, `on 2 × h100-sxm`."""
+        """The devices after `fits`: `in 24 GiB`, `on H200 SXM`, `on 2 × H200 SXM`."""
         several = "" if self.count == 1 else f"{self.count:,} × "
-        return f"in {several}{self.size}" if self.device is None else f"on {several}{self.device.id}"
+        if self.device is None:
+            return f"in {several}{self.size}"
+        return f"on {several}{self.device.name.partition(', one of')[0]}"
 
     @property
     def size(self) -> str:

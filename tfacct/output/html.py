@@ -148,7 +148,7 @@ def _classed(kind: Kind, shown: str = "") -> str:
 def _bar(cell: Cell, longest: Fraction) -> str:
     """A bar beside numbers that say the same: a drawing that readers aloud pass over."""
     if not isinstance(cell, Fraction) or cell <= 0:
-        return "<td></td>"
+        return f"<td>{_text(cell) if isinstance(cell, str) else ''}</td>"
     width = f"{float(100 * cell / longest):.4g}"
     rectangle = f'<rect width="{width}" height="10"/>'
     return f'<td><svg aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none">{rectangle}</svg></td>'

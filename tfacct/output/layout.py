@@ -86,6 +86,10 @@ class Table:
         self.longest = {
             column.key: longest_bar(report, column.key) for column in report.columns if column.kind == "bar"
         }
+        self.beside_bars = {
+            key: max((len(spelled(text)) for row in self.rows if isinstance(text := row.get(key), str)), default=0)
+            for key in self.longest
+        }
         self.texts = [
             {column.key: printable(spelled(column.text(row.get(column.key), digits))) for column in report.columns}
             for row in self.rows
@@ -120,7 +124,7 @@ class Table:
         return Part(columns, {column.key: max(len(column.label), self._content(column)) for column in columns})
 
     def _content(self, column: Column) -> int:
-        return BAR_AT_LEAST if column.kind == "bar" else self.body[column.key]
+        return max(BAR_AT_LEAST, self.beside_bars[column.key]) if column.kind == "bar" else self.body[column.key]
 
     def _header_broken(self, columns: tuple[Column, ...]) -> Part:
         """The columns with every header broken wherever it is wider than what stands under it."""
@@ -159,7 +163,7 @@ class Table:
                 part = replace(part, widths=part.widths | {tallest.key: enough})
                 broken = [column for column in broken if len(column.label) > part.widths[column.key]]
         bars = [column.key for column in part.columns if column.kind == "bar"]
-        longer = {key: min(BAR_AT_MOST, BAR_AT_LEAST + width - part.width) for key in bars}
+        longer = {key: max(part.widths[key], min(BAR_AT_MOST, BAR_AT_LEAST + width - part.width)) for key in bars}
         return replace(part, widths=part.widths | longer)
 
     def _split(self, part: Part, width: int) -> Iterator[Part]:
@@ -222,7 +226,8 @@ def lines(
 ) -> Iterator[Line]:
     """A report's title, answer, table, notes, and last the columns that had to leave. `spelled` is a text as the screen
     can show it, before it is measured; `limit`: the most rows of the table, 0 for all."""
-    yield from _sentence(spelled(report.title), width)
+    if report.derivation is not None or not report.answer_first:
+        yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
     yield Line()
     hidden: list[Column] = []
@@ -311,7 +316,9 @@ def longest_bar(report: Report, key: str) -> Fraction:
 
 
 def _bar(cell: Cell, longest: Fraction, width: int) -> str:
+    if isinstance(cell, str):
+        return cell
     if not isinstance(cell, Fraction) or cell <= 0:
         return ""
-    halves = round(cell / longest * width * 2)
+    halves = round(cell / longest * min(width, BAR_AT_MOST) * 2)
     return "█" * (halves // 2) + "▌" * (halves % 2)

@@ -233,6 +233,8 @@ class Report:
     """The key of the one number that `total` returns."""
     agrees: bool = True
     """False where a witness was asked and gave another number."""
+    answer_first: bool = False
+    """True where the answer says what the title does: a terminal shows no title over a table."""
     interrupted: bool = False
     """True where Ctrl-C ended the work and the report holds what was finished."""
     aside: tuple[Column, ...] = ()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
+WIDE = ("fp32", "bf16", "fp16")
+"""Formats of the cache next to which the number of requests in fp8 is reported."""
 NARROWER = ("fp8", "int4")
 """Dtypes of weights that are suggested where a model does not fit."""
 LARGEST_PAGE = 1 << 20
@@ -85,10 +87,10 @@ def memory(
         {"workload": fact["workload"], **counting.format_facts(whole, dtype), **fact}
         for fact, whole in zip(facts, undivided, strict=True)
     )
-    instead = ""
-    if fit is not None and len(facts) == 1 and nothing_fits(facts[0]):
+    instead, alone = "", len(subjects) == 1
+    if fit is not None and alone and not facts[0]["fit"]["fits"] and not _past(facts[0]):
         instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
-    if len(subjects) == 1:
+    if alone:
         table = _one(facts[0], _row(subjects[0]))
         title = f"{compose.name_of(subjects[0])}: memory{ranks.of_one(mesh)}"
     else:
@@ -96,7 +98,7 @@ def memory(
         title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
     kept = sentences.kept_in(subjects, cached.name)
     kv = "" if kept.endswith(f" in {counting.stored_name(subjects, dtype)}") else f", {kept}"
-    return compose.report(
+    report = compose.report(
         "memory",
         subjects,
         table,
@@ -104,12 +106,16 @@ def memory(
         title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
-        notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], dtype, fit, mesh)),
+        notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, dtype, fit, mesh)),
         counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=left_out,
         headline="total_bytes",
     )
+    if fit is None or not alone:
+        return report
+    columns, sections, totals = _fit_table(subjects[0], facts[0], stored, cached, fit, mesh)
+    return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
 @ranks.in_devices
@@ -217,35 +223,31 @@ def _between(fact: Mapping[str, Any], what: str) -> str:
 def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
     """What fits a budget; first, where the step that was asked about does not, that it does not."""
     found, work = fact["fit"], fact["workload"]
-    sequences, tokens = f"{work['batch']:,}", f"{work['keys']:,}"
+    tokens = f"{work['keys']:,}"
     if _past(fact):
-        return f"Cannot run: {found['past_positions']}. {where[0].upper()}{where[1:]}: {_longest(fact, ' fits')}"
+        return f"Cannot run: {found['past_positions']}."
     if nothing_fits(fact):
         return f"Does not fit {where}: {too_large(fact)}."
     if not found["fits"]:
-        takes = f"Does not fit {where}: {units.binary(fact['total_bytes'])} at context {tokens}, batch {sequences}."
-        return f"{takes} {_longest(fact, ' fits')}"
+        takes = f"{_requests(work['batch'])} of {tokens} tokens take{'s' if work['batch'] == 1 else ''}"
+        return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not subject.keeps:
         return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
-    batch = found["largest_batch"]
-    many = "any batch" if batch is None else f"{batch:,} sequence{'' if batch == 1 else 's'}"
-    return f"Fits {where}: {_longest(fact, '')}, or {many} of {tokens}."
+    most, asked = found["largest_batch"], work["batch"]
+    if most is None:
+        return f"Fits {where}: any number of requests of {tokens} tokens."
+    if asked > 1:
+        return f"Fits {where}: {_requests(asked)} of {tokens} tokens at once, at most {most:,}."
+    return f"Fits {where}: {_requests(most)} of {tokens} tokens{' at once' if most > 1 else ''}."
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'}"
 
 
 def _past(fact: Mapping[str, Any]) -> bool:
     """True if the step ends past a stored position embedding."""
     return fact["fit"]["past_positions"] is not None
-
-
-def _longest(fact: dict[str, Any], fits: str) -> str:
-    """The largest context at the batch that was asked about."""
-    found, batch = fact["fit"], fact["workload"]["batch"]
-    if found["largest_context"] is not None:
-        end = f", {END}," if found["largest_context"] == found["context_limit"] else ""
-        return f"{found['largest_context']:,} tokens{end}{fits and ' fit'} at batch {batch:,}{fits and '.'}"
-    if found["context_slack_bytes"] is not None:
-        return f"{'A' if fits else 'a'}ny context{fits} at batch {batch:,}{fits and '.'}"
-    return f"Not even one token fits at batch {batch:,}."
 
 
 def _page_size(kv_block: int | None) -> int:
@@ -432,14 +434,19 @@ def nothing_fits(fact: Mapping[str, Any]) -> bool:
     return not (_fits(fact, "context") or _fits(fact, "batch") or _past(fact))
 
 
+def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
+    """`70.7 GiB of 69.4 GiB usable`, exact where both round to the same."""
+    usable = fact["fit"]["budget_bytes"]
+    taken, room = map(units.binary, (size, usable))
+    taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
+    return f"{taken} of {room} usable"
+
+
 def too_large(fact: Mapping[str, Any]) -> str:
     """Why nothing fits, as a clause: the weights alone, or what they leave."""
     weights, usable = fact["weights_bytes"], fact["fit"]["budget_bytes"]
     if weights > usable:
-        taken, room = map(units.binary, (weights, usable))
-        if taken == room:
-            taken, room = f"{weights:,}", f"{usable:,} bytes"
-        return f"the weights alone are {taken} of {room} usable"
+        return f"the weights alone are {_of_usable(weights, fact)}"
     batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
     if not fact["kv_bytes_per_token"]:
@@ -537,6 +544,32 @@ def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
 
+def _fit_table(
+    model: LoadedModel, facts: dict[str, Any], stored: str, cached: Width, limit: MemoryLimit, mesh: Mesh | None
+) -> Table:
+    """What each device holds of its usable memory: weights, the cache of the requests that fit, and what is free; of a
+    model that does not fit, the cache of the requests that were asked for, and what is missing."""
+    fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
+    count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
+    step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
+    keeps = model.keeps and not _past(facts)
+    cache = int(cache_bytes(model.ledger, rank_tokens(mesh, step).axes(), cached)) if keeps else 0
+    free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
+    reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
+    rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
+    taken = {f"weights, {stored}": weights, **({f"{model.kept}, {_requests(count)}": cache} if keeps else {})}
+    taken |= {"free": free} if free >= 0 else {}
+    rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
+    rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
+    rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
+    columns = (
+        Column("what", "on each GPU" if limit.count > 1 else "memory"),
+        Column("bytes", unit, "bytes", unit=unit),
+        Column("bar", "", "bar", drop=4),
+    )
+    return columns, (tuple(rows),), ()
+
+
 def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     """The largest context or batch that fits, `any` where none is too large."""
     found: int | None = fit.get(f"largest_{what}")
@@ -595,6 +628,7 @@ class About(NamedTuple):
     models: Sequence[LoadedModel]
     undivided: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
+    request: Request
     dtype: str | None
     fit: MemoryLimit | None
     mesh: Mesh | None
@@ -609,29 +643,54 @@ class About(NamedTuple):
         return self.facts[0] if len(self.facts) == 1 else {}
 
 
-def _free(about: About) -> list[str]:
-    """What stays free, or what bounds nothing, of the memory that one model has to fit in."""
+def _per_request(about: About) -> dict[str, str] | None:
+    """What one request takes of the whole model's cache, and how many fit with a cache in 8 bits."""
+    model, whole, fit = about.models[0], about.undivided[0], about.fit
+    if fit is None or not about.alone or not model.keeps or _past(about.alone):
+        return None
+    kept, work = width(about.cached), counting.workload(whole, about.request)
+    size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), kept))
+    each = token_bytes(whole.ledger, work.axes(), kept)
+    own, most = about.alone["fit"], ""
+    if about.cached in WIDE and own["largest_batch"]:
+        narrow = _fullest(whole, _sharded(whole, about), about.mesh, about.request, about.dtype, width("fp8"), fit)[1]
+        found = narrow["fit"]["largest_batch"]
+        most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
+    return {
+        "size": units.binary(size),
+        "kept": f"cache in {about.cached}" if sentences.attends(about.models) else "state",
+        "each": f", {units.binary(each)} per token" if each * work.context == size else "",
+        "most": most,
+    }
+
+
+def _sharded(whole: LoadedModel, about: About) -> LoadedModel:
+    """The model as one rank of all stages together has it."""
+    return shard_models([whole], about.mesh, about.dtype)[1][0]
+
+
+def _longest_request(about: About) -> str:
+    """How long one batch of requests may be, or why nothing limits it."""
     fit, model = about.alone.get("fit"), about.models[0]
     if not fit:
-        return []
-    context, batch = fit["largest_context"], fit["largest_batch"]
+        return ""
+    if nothing_fits(about.alone):
+        return ""
+    context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
     if not model.keeps:
-        free, limit = fit["context_slack_bytes"], fit["context_limit"]
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return [] if free is None else [f"{units.binary(free)} stay free. No cache limits {ends}."]
-    found, slack = [], []
-    on = {
-        what: f" on stage {fit[f'{what}_stage']:,}" if f"{what}_stage" in fit else "" for what in ("context", "batch")
-    }
-    if context is None and fit["context_slack_bytes"] is not None:
-        why = "a window" if sentences.attends(about.models) else "a state of fixed size"
-        found = [f"Every block keeps only {why}, so nothing limits the context."]
-    elif context is not None:
-        past = f", past the {model.context:,} it was trained with" if context > model.context else ""
-        slack = [f"{units.binary(fit['context_slack_bytes'])}{on['context']} at {context:,} tokens{past}"]
-    if batch is not None:
-        slack += [f"{units.binary(fit['batch_slack_bytes'])}{on['batch']} at batch {batch:,}"]
-    return [*found, *([f"Left free: {'; '.join(slack)}."] if slack else [])]
+        return "" if free is None else f"{units.binary(free)} stay free. No cache limits {ends}."
+    if context is None:
+        if free is None:
+            return f"Not even one token fits at batch {about.alone['workload']['batch']:,}."
+        windows = sentences.attends(about.models)
+        return "Every layer keeps only a window, so nothing limits the context." if windows else ""
+    batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
+    past = f", past the {model.context:,} it was trained with" if context > model.context else ""
+    past = f", {END}" if context == limit else past
+    who = "One request" if batch == 1 else f"{batch:,} requests"
+    full = f"; stage {stage:,} is full first" if stage else ""
+    return f"{who} may have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
 
 
 def _pages(about: About) -> dict[str, int] | None:
@@ -668,16 +727,29 @@ def _padded(about: About) -> list[str]:
 
 LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
 NOTES = (
+    NoteRow("request", 1, _per_request, "One request takes {size} of {kept}{each}.{most}"),
+    NoteRow("longest_request", 1, _longest_request),
+    NoteRow(
+        "batch_stage",
+        2,
+        lambda about: about.alone.get("fit", {}).get("batch_stage"),
+        "Stage {:,} limits the number of requests.",
+    ),
     NoteRow("files", 1, lambda about: sentences.files_notes(about.undivided, about.dtype)),
     NoteRow("projector", 2, lambda about: sentences.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: sentences.not_included_notes(about.models, about.facts)),
+    NoteRow(
+        "engine",
+        2,
+        lambda about: about.fit is not None and bool(about.fit.reserve),
+        "Activations and buffers beyond the reserve are not included.",
+    ),
     NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
     NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached)),
     NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
     NoteRow("unwindowed", 2, lambda about: sight.unwindowed(about.facts)),
     NoteRow("shrinking", 3, lambda about: sight.shrinking(about.facts)),
     NoteRow("source", 2, lambda about: sentences.source_notes(about.models)),
-    NoteRow("free", 1, _free),
     NoteRow(
         "largest",
         2,
@@ -691,7 +763,7 @@ NOTES = (
         "The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space.",
     ),
     NoteRow("vllm", 1, _vllm),
-    NoteRow("usable", 2, lambda about: about.fit is not None and about.fit.notes),
+    NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.undivided, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),
 )
