@@ -553,7 +553,7 @@ def _fit_table(
     count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
     step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
     keeps = model.keeps and not _past(facts)
-    cache = int(cache_bytes(model.ledger, rank_tokens(mesh, step).axes(), cached)) if keeps else 0
+    cache = int(cache_bytes(model.ledger, ranks.cached_tokens(None, mesh, step).axes(), cached)) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
     reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
     rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
@@ -666,7 +666,7 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 def _sharded(whole: LoadedModel, about: About) -> LoadedModel:
     """The model as one rank of all stages together has it."""
-    return shard_models([whole], about.mesh, about.dtype)[1][0]
+    return ranks.sharded([whole], about.mesh, about.dtype)[1][0]
 
 
 def _longest_request(about: About) -> str:
