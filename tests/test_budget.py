@@ -37,7 +37,7 @@ def test_memory_alone_is_usable_without_the_rule() -> None:
     assert ruled.notes == ["Usable: 19.6 GB: 0.9 of 24 GB, less 2.00 GB for the runtime."]
     with pytest.raises(TfacctError, match="on='2x24GB' names 2 devices, but there are 4 ranks"):
         bare.checked_for(4)
-    with pytest.raises(TfacctError, match=r"on must be a size with its unit, not '24'\n24GB or 24GiB\?"):
+    with pytest.raises(TfacctError, match=r"size with its unit, not '24'\n24GB, 24GiB or 24xh100\?"):
         memory_limit("24")
 
 

@@ -249,7 +249,7 @@ def test_the_card_is_said(board: str, run: Callable[..., Ran]) -> None:
     assert "0.9 of 14.9 GiB (as marketed, in decimal gigabytes; torch's total is not known), less" in several
     known = " ".join(run("memory", "gpt2", "--fit", board, "-v").out.split())
     assert "0.9 of 23.4 GiB (the board's memory; torch reports 0.4–3% less), less" in known
-    trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--fit", "h100-sxm").out.split())
+    trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--on", "h100", "-v").out.split())
     assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2.00 GB" in trained
 
 

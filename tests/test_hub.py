@@ -296,7 +296,7 @@ def test_no_preset_is_suggested_for_quantized_weights(ask: Ask, model: str) -> N
 def test_every_command_takes_a_hub_id(ask_all: Callable[[list[list[str]]], list[Ran]]) -> None:
     commands = [
         ["flops", ID], ["flops", ID, "qwen2-7b"], ["flops", ID, "--bytes"], ["params", ID], ["memory", ID],
-        ["kv", ID], ["formula", ID], ["show", ID], ["diff", ID, f"{ID}@v1.0"], ["diff", ID, "--set", "head_dim=8"],
+        ["kv", ID], ["formula", ID], ["models", ID], ["diff", ID, f"{ID}@v1.0"], ["diff", ID, "--set", "head_dim=8"],
         ["sweep", ID, "--ctx", "1,2,4"], ["solve", ID, "--for", "ctx", "--until", "kv_cache_bytes=weights_bytes"],
         ["flops", ID, "--set", "num_hidden_layers=1"], ["flops", ID, "--markdown"],
     ]  # fmt: skip
@@ -333,7 +333,7 @@ def test_revisions(ask: Ask, server: Hub) -> None:
     for revision, shown, vocabulary in [
         ("main", "main", 73), ("v1.0", "v1.0", 74), ("refs/pr/3", "refs/pr/3", 74), (COMMIT, COMMIT[:7], 73),
     ]:  # fmt: skip
-        (model,) = json.loads(ask("show", f"{ID}@{revision}", "--json").out)["models"]
+        (model,) = json.loads(ask("models", f"{ID}@{revision}", "--json").out)["models"]
         assert model["model"] == f"{ID}@{shown}"
         assert model["config"]["vocab_size"] == vocabulary
         assert model["origin"]["revision"] == (COMMIT if vocabulary == 73 else OTHER_COMMIT)
@@ -343,10 +343,10 @@ def test_revisions(ask: Ask, server: Hub) -> None:
 
 
 def test_show_says_where_it_came_from(ask: Ask, server: Hub) -> None:
-    ran = ask("show", ID)
+    ran = ask("models", ID)
     said = " ".join(ran.out.split())
     assert f"source: {server.url}/{ID}, fetched at {COMMIT}" in said and "expected parameters" not in said
-    (model,) = json.loads(ask("show", ID, "--json", HF_HUB_OFFLINE="1").out)["models"]
+    (model,) = json.loads(ask("models", ID, "--json", HF_HUB_OFFLINE="1").out)["models"]
     assert model["origin"] == {
         "url": f"{server.url}/{ID}", "kind": "cached", "via": None, "revision": COMMIT,
         "expected_params": None, "expected_from": None,
@@ -433,7 +433,7 @@ def test_what_the_hub_says_of_a_file_names_no_path(ask: Ask, server: Hub, tmp_pa
         CONFIG, headers={key: word.replace("{folder}", str(tmp_path)) for key, word in BAD_WORDS[name].items()}
     )
     before = below(tmp_path)
-    ran = ask("show", ID, HF_TOKEN="hf_mine")
+    ran = ask("models", ID, HF_TOKEN="hf_mine")
     assert (ran.code, ran.out) == (2, "") and "does not answer as a hub does" in ran.err
     assert "\x1b" not in ran.err and "Traceback" not in ran.err
     assert below(tmp_path) - before <= {"home", "home/hub"}
@@ -527,7 +527,7 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
     """The hub's own config has a vocabulary of 73; the preset of 152,064."""
 
     def vocabulary(model: str, **environment: str) -> tuple[str, int, str]:
-        ran = ask("show", model, "--json", **environment)
+        ran = ask("models", model, "--json", **environment)
         (said,) = json.loads(ran.out)["models"]
         return said["model"], said["config"]["vocab_size"], ran.err
 
@@ -542,12 +542,12 @@ def test_the_hub_is_asked_first_and_the_preset_answers_where_it_does_not(ask: As
     assert vocabulary(page) == (PRESET_ID, 73, "")
     assert vocabulary(PRESET_ID, HF_HUB_OFFLINE="1") == (PRESET_ID, 73, ""), "the copy that the hub gave"
     for model in (f"{PRESET_ID}@v1.0", f"https://huggingface.co/{PRESET_ID}/tree/v1.0"):
-        ran = ask("show", model)
+        ran = ask("models", model)
         assert (ran.code, ran.out) == (2, "") and f"{PRESET_ID} has no revision 'v1.0'" in ran.err
     server.answers[f"{PRESET_ID}@main"] = Answer(
         CONFIG_OF_OTHER + b" " * 4_000_000, headers={"X-Repo-Commit": OTHER_COMMIT}
     )
-    ran = ask("show", PRESET_ID)
+    ran = ask("models", PRESET_ID)
     assert (ran.code, ran.out) == (2, "") and "larger than 4 MB" in ran.err
 
 
@@ -587,7 +587,7 @@ def test_the_cache_serves_when_the_hub_does_not(ask: Ask, server: Hub) -> None:
     server.answers[f"{ID}@main"] = refusal(404, "RepoNotFound")
     assert ask("flops", ID).code == 2
     server.answers[f"{ID}@main"] = Answer(CONFIG_OF_OTHER, headers={"X-Repo-Commit": OTHER_COMMIT})
-    (model,) = json.loads(ask("show", ID, "--json").out)["models"]
+    (model,) = json.loads(ask("models", ID, "--json").out)["models"]
     assert (model["config"]["vocab_size"], model["origin"]["kind"]) == (74, "fetched")
 
 

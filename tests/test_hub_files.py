@@ -135,7 +135,7 @@ def test_headers_on_the_hub_are_read_by_ranges(
     hosts: tuple[Server, Server], ask: Ask, tmp_path: Path, shards: int
 ) -> None:
     whole = published(hosts, tmp_path / "files", shards)
-    ran = ask("checkpoint", ID, "--json")
+    ran = ask("check", ID, "--json")
     assert (ran.code, ran.err) == (0, "")
     (model,) = json.loads(ran.out)["models"]
     assert (model["tensor_bytes"], model["agrees"], model["model"], len(model["files"])) == (
@@ -180,7 +180,7 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., 
     hub.files["a/index/model.safetensors.index.json"] = json.dumps({"weight_map": {"w": "../../config.json"}}).encode()
     said = {name: words for name, (_, words) in weights.items()}
     said |= {"a/index": "which is no safetensors file beside it", "a/none": "has no model.safetensors and no model.saf"}
-    for name, ran in zip(said, ask_all([["checkpoint", name] for name in said]), strict=True):
+    for name, ran in zip(said, ask_all([["check", name] for name in said]), strict=True):
         right = name == "a/long"
         assert ran.code == (0 if right else 2), (name, ran.err)
         assert said[name] in " ".join((ran.out if right else ran.err).split()), name
@@ -198,5 +198,5 @@ def test_offline_the_cache_answers(ask: Ask, tmp_path: Path) -> None:
     (snapshot / "config.json").write_text(json.dumps(dict(ours.raw)))
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text(COMMIT)
-    ran = ask("checkpoint", ID, HF_HUB_OFFLINE="1")
+    ran = ask("check", ID, HF_HUB_OFFLINE="1")
     assert ran.code == 0 and "every tensor has its line" in " ".join(ran.out.split()), ran.err

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from tfacct.base import units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.loading import devices
@@ -140,6 +140,12 @@ def memory_limit(
             if count > 1 and not device.links.any:
                 device.link(count)  # raises: they cannot share a model
             return of_device(count, device, use, reserve, training=training)
+        if name.isdecimal():
+            devices_of = f" or {name}xh100" if count == 1 else ""
+            raise UsageError(
+                f"{option('on')} must be devices or a size with its unit, not {cut(on)!r}",
+                f"{name}GB, {name}GiB{devices_of}?",
+            )
         memory = units.read_bytes(option("on"), name)
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:
         raise UsageError(f"{option('on')} must be a whole number of bytes, not {on!r}")
