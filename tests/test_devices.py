@@ -331,6 +331,19 @@ def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) ->
 
 
 @pytest.mark.parametrize(
+    ("text", "number"), [("16kxh100", 16_384), ("1e3xh100", 1000), ("1,000 × H100", 1000), ("h100", 1)]
+)
+def test_how_many_of_a_device(text: str, number: int) -> None:
+    assert devices.several("--on", text) == (number, devices.load("h100-sxm"))
+
+
+@pytest.mark.parametrize("text", ["1.5xh100", "1.5kxh100", "1.2.3xh100", "9999999999999999999xh100", "2000001xh100"])
+def test_no_number_of_devices(text: str) -> None:
+    with pytest.raises(TfacctError, match=r"^(the number in )?--on "):
+        devices.several("--on", text)
+
+
+@pytest.mark.parametrize(
     ("on", "says"),
     [
         ("24GB", "--on 24GB is memory alone, and its speed is not known"),

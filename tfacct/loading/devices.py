@@ -54,8 +54,8 @@ MEMORY: Mapping[str, str] = {
 """Origin of the bytes of a device's memory, and what they are in words. All but `torch` are of the board's bytes."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
 """Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
-SEVERAL = re.compile(r"(\d{1,9})\s*[x×]\s*(\S.*)", re.IGNORECASE | re.ASCII)
-"""How many of a device: `4xh100`, `8 x H100`, `2x24GB`."""
+SEVERAL = re.compile(r"(\d[\d.,_]*(?:e\d+)?[kmbt]?)\s*[x×]\s*(\S.*)", re.IGNORECASE | re.ASCII)
+"""How many of a device: `4xh100`, `8 x H100`, `2x24GB`, `16kxh100`."""
 NAME = re.compile(r"[a-z0-9][a-z0-9.+]*", re.ASCII)
 """A device's name or alias, as `fold` has it."""
 TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
@@ -299,7 +299,8 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     ((8, 'H100'), (2, '24GB'), (1, 'h100'))
     """
     match = SEVERAL.fullmatch(text.strip())
-    count, name = (int(match[1]), match[2]) if match else (1, text.strip())
+    number = f"the number in {named} {cut(text)}"
+    count, name = (units.read_integer(number, match[1]), match[2]) if match else (1, text.strip())
     if not 1 <= count <= MOST:
         raise UsageError(f"{named} {cut(text)}: 1 to {MOST:,} devices")
     if SEVERAL.fullmatch(name):
