@@ -598,7 +598,7 @@ def _change_that_fits(step: Step) -> str | None:
 def _lever(step: Step) -> str | None:
     """The change that lowers the peak most and costs FLOPs alone."""
     one = step.memory
-    if _does_not_fit(step):
+    if step.fits is not None and not step.fits["fits"]:
         return None
     found = min(changes(one, None, FLOPS_ALONE), key=lambda change: int(change["peak_bytes"]), default=None)
     if found is None or found["freed_bytes"] < LEAST_GAIN * int(one.peak.total):

@@ -37,6 +37,8 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
 )
 """Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
 dtype of the step."""
+LEAST_SHOWN = Fraction(1, 100)
+"""Share of a step's FLOPs below which a change costs `under 1%`."""
 FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
 """Single options that cost FLOPs and change nothing that is computed."""
 
@@ -114,7 +116,8 @@ def changes(
         if peak >= one.peak.total or found.step.optimizer_state > one.step.optimizer_state:
             continue
         more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
-        costs = [f"{units.percent(more, 0)} more FLOPs"] if more > 0 and counted and not adapts else []
+        percent = units.percent(more, 0) if more >= LEAST_SHOWN else "under 1%"
+        costs = [f"{percent} more FLOPs"] if more > 0 and counted and not adapts else []
         yield {
             "set": fields,
             "peak_bytes": peak,
