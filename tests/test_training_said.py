@@ -135,3 +135,30 @@ def test_every_note_is_printed_in_some_case() -> None:
         report = train([model], Request(ctx=ctx, batch=2 if "packing" in recipe else 1), Recipe(**recipe), fit=limit)
         printed |= {(note.key, note.rank) for note in report.notes if isinstance(note, Note)}
     assert printed == {(row.key, row.rank) for row in NOTES}
+
+
+def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
+    """69.0 of 77.3 GiB; what lowers the peak most; the time that `tfacct time` estimates; all weights at 80 columns."""
+    lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", H100, columns=80).out.splitlines()
+    assert "Fits on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, in the loss." in lines
+    head = next(line for line in lines if line.startswith(" GiB on each GPU"))
+    assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
+    assert "--recompute full lowers the peak to 22.0 GiB for 25% more FLOPs." in lines
+    recomputed = load("llama-3.1-8b").train(ctx="8k", fsdp=8, recompute="full").peak_bytes
+    assert f"{recomputed / 2**30:.1f}" == "22.0"
+    step = load("llama-3.1-8b").time(ctx="8k", train=True, on=H100).models[0]
+    seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
+    assert f"≈ {seconds:.2f} s a step: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in lines
+    assert not any(
+        "a step:" in line for line in run("train", "llama-3.1-8b", "--fit", H100, "--lora", "8").out.splitlines()
+    )
+
+
+def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
+    said = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", CARD, columns=80).out
+    assert "Does not fit on GeForce RTX 4090: the peak is 75.4 of 21.8 GiB." in said
+    assert "Try --qlora --recompute full (12.7 GiB)." in said
+    fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", CARD, "--qlora", "--recompute", "full").out
+    assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, in the loss." in fits
+    small = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", "1GiB").out
+    assert "No change listed fits; --qlora --recompute full has the lowest peak, 12.7 GiB." in " ".join(small.split())
