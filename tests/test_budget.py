@@ -63,6 +63,8 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
     assert requests == (usable - each.weights_bytes) // each.kv_cache_bytes > 0
     served = model.serve(on=on, dtype=dtype, prompt=context - 1, new=1, users=1, **rule)
     assert served.largest_users == requests
+    other = "qwen3-8b" if name == "llama-3.1-8b" else "llama-3.1-8b"
+    assert model.compare(other, on=on, dtype=dtype, ctx=context, **rule).models[0]["requests"] == requests
     for batch, holds in ((requests, True), (requests + 1, False)):
         found = model.memory(dtype=dtype, ctx=context, batch=batch, on=on, **rule)
         assert found.fit["fits"] is holds and found.answer.startswith("Fits" if holds else "Does not fit")
