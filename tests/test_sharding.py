@@ -289,7 +289,7 @@ def test_what_cannot_be_derived_is_refused_by_name(run, arguments: str, said: st
 def test_the_answer_comes_first(run) -> None:
     ran = run("comms", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
     assert "A step sends 113 GiB from each rank: 70.4 GiB over tp and 42.7 GiB over fsdp" in ran.out
-    assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is divided" in ran.out
+    assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is sharded" in ran.out
 
 
 def test_memory_of_one_rank() -> None:

@@ -87,7 +87,7 @@ def test_what_becomes_of_logits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("--fsdp 8 --after-head gathered", "--after-head gathered applies to logits that --tp divides"),
+        ("--fsdp 8 --after-head gathered", "--after-head gathered applies to logits that --tp shards"),
         ("--tp 8 --after-head loss", "--after-head loss applies to a training step"),
         (
             "--tp 8 --reduce-dtype fp32 --train",

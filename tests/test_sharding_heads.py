@@ -76,4 +76,4 @@ def test_what_is_whole_is_said(run: Any) -> None:
         assert "attention and what is kept of keys and values are whole on each rank" in words
     words = " ".join(run("kv", "olmo-2-1b", "llama-3.2-1b", "--tp", "2").out.split())
     assert "A rank keeps keys and values of its heads. Those of olmo-2-1b are whole on every rank" in words
-    assert "K N are divided" in run("comms", "olmo-2-1b", "--tp", "2", "--ctx", "64").out
+    assert "K N are sharded" in run("comms", "olmo-2-1b", "--tp", "2", "--ctx", "64").out

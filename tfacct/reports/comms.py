@@ -1,18 +1,19 @@
-"""What the ranks of a mesh send one another: every collective of a forward pass or of a training step."""
+"""Collectives of a parallel layout: what one rank sends in a forward pass or in a training step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, whole_sequences
+from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import stage_collectives
@@ -27,16 +28,51 @@ from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
 _OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
 _WHEN = ("forward", "backward", "update")
-_ABOUT = (
-    "Bytes are those of the results on one rank. What a rank sends is that of a ring: of a gather and a scatter all"
-    " shares but one, of an all-reduce twice as much. In an all-to-all each rank is sent its share.",
-    "Logits stay divided along the vocabulary, unless they are gathered or a loss is computed of their parts.",
-)
 _COUNTED: dict[AfterHead, str] = {
     "divided": "; no loss, no optimizer, no gathered logits",
     "gathered": " and the gathered logits; no loss, no optimizer",
     "loss": " and of the loss; no optimizer",
 }
+
+
+class Ends(NamedTuple):
+    """What happens to the logits, and the dtype in which gradients of weights are summed over batches; None: as all
+    else is sent."""
+
+    after: AfterHead = "divided"
+    reduced: str | None = None
+
+
+class RankCollectives(NamedTuple):
+    """Collectives of one rank of a model: of a pipeline, of the stage that sends most. `stored`: elements of weights on
+    the rank that stores most, `whole`: of the model; `sent_by_stage`, `stored_by_stage`: of each stage."""
+
+    work: Workload
+    lines: list[Collective]
+    stored: int
+    whole: int
+    sent_by_stage: list[int]
+    stored_by_stage: list[int]
+
+    @property
+    def sent(self) -> int:
+        """Bytes that the rank sends in a ring."""
+        return sum(line.sent for line in self.lines)
+
+    @property
+    def stage(self) -> int:
+        """Number of the stage that sends most."""
+        return self.sent_by_stage.index(max(self.sent_by_stage)) + 1
+
+
+@record
+class Comms:
+    """What the notes are about: models and their collectives on a mesh."""
+
+    models: Sequence[LoadedModel]
+    every: Sequence[RankCollectives]
+    mesh: Mesh
+    train: bool
 
 
 def comms(
@@ -50,9 +86,9 @@ def comms(
     reduce_dtype: str | None = None,
 ) -> Report:
     """Collectives of one new token, of `tokens` of them, or with `train` of a training step; of an encoder, which has
-    no single token, of its whole context. `after`: whether logits
-    stay divided, are gathered, or go into a divided loss. `reduce_dtype`: of gradients that are summed over batches.
-    Raises UsageError, and ConfigError for a model with a part that has no rule."""
+    no single token, of its whole context. `after`: whether logits stay sharded, are gathered, or go into a sharded
+    loss. `reduce_dtype`: of gradients that are summed over batches. Raises UsageError, and ConfigError for a model with
+    a part that is not supported."""
     mesh = checked(mesh)
     check_step(mesh)
     ends = ends_of(mesh, train, after, reduce_dtype)
@@ -64,35 +100,28 @@ def comms(
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
     encoders: list[LeftOut] = []
-    if not train and request.tokens is None and any(subject.keeps for subject in subjects):
+    if not train and request.tokens is None and any(model.keeps for model in subjects):
         request = replace(request, decode=True)
         subjects, encoders = counting.steppable(subjects, request)
-    subjects, every, left_out = supported_on(subjects, lambda subject: _of(subject, request, mesh, train, name, ends))
-    alone = len(subjects) == 1
-    who = f"{compose.name_of(subjects[0])}: what" if alone else "What"
-    rows = _table(every[0]) if alone else _several(subjects, every)
+    models, every, left_out = supported_on(subjects, lambda model: _of(model, request, mesh, train, name, ends))
+    who = f"{compose.name_of(models[0])}: what" if len(models) == 1 else "What"
     return compose.report(
         "comms",
-        subjects,
-        rows,
+        models,
+        table(every[0].lines) if len(models) == 1 else _several(models, every),
         [_facts(one, mesh, train, name, ends) for one in every],
-        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(subjects, request)}",
+        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(models, request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
-        answer=_answer(subjects, every, train),
-        notes=lambda at: _notes(subjects[at], every[at], mesh, train),
+        answer=_answer(models, every, train),
+        notes=lambda at: notes(NOTES, Comms(models[at], every[at], mesh, train)),
         counted=f"the collectives of products, norms and weights{_COUNTED[ends.after]}",
-        details=lambda _: _ABOUT,
         requests=[request],
         left_out=[*encoders, *left_out],
         headline="sent_bytes",
     )
 
 
-class Ends(NamedTuple):
-    """What becomes of logits, and the dtype in which gradients of weights are summed over batches; None: the same."""
-
-    after: AfterHead = "divided"
-    reduced: str | None = None
+# Checks, and the collectives of one model.
 
 
 def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> Ends:
@@ -100,13 +129,11 @@ def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> En
     if after not in _COUNTED:
         raise UsageError(f"{option('after_head')} is {listed(tuple(_COUNTED))}, not {after!r}")
     if after != "divided" and mesh.tp == 1:
-        raise UsageError(
-            f"{option('after_head', after)} applies to logits that {option('tp')} divides", f"give {option('tp', 8)}"
-        )
+        said = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
+        raise UsageError(said, f"give {option('tp', 8)}")
     if after == "loss" and not train:
-        raise UsageError(
-            f"{option('after_head', after)} applies to a training step", f"{option('train', True)} counts it"
-        )
+        said = f"{option('after_head', after)} applies to a training step"
+        raise UsageError(said, f"{option('train', True)} counts it")
     if reduce_dtype is None:
         return Ends(after)
     name = units.dtype_name(reduce_dtype)
@@ -118,253 +145,271 @@ def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> En
     return Ends(after, name)
 
 
-class Counted(NamedTuple):
-    """A model's collectives, and those of a kind together."""
-
-    work: Any
-    lines: list[Collective]
-    stored: int
-    whole: int
-    by_stage: list[int]
-    stored_by_stage: list[int]
-
-    @property
-    def sent(self) -> int:
-        """Bytes that one rank sends in a ring."""
-        return sum(line.sent for line in self.lines)
-
-    @property
-    def together(self) -> list[list[Collective]]:
-        """Lines of one kind, over one axis, in one pass and of one sort of tensor."""
-        found: dict[tuple[str, ...], list[Collective]] = {}
-        for when in _WHEN:
-            for line in self.lines:
-                if line.when == when:
-                    apart = line.because if line.of == "keys" else ""
-                    found.setdefault((line.over, line.when, line.kind, line.of, apart), []).append(line)
-        return sorted(found.values(), key=_place)
-
-
-def _place(lines: Sequence[Collective]) -> tuple[int, int, int]:
-    """Where collectives of a kind stand in a table: by mesh axis, pass and kind."""
-    first = lines[0]
-    return _OVER.index(first.over), _WHEN.index(first.when), _ORDER.index(first.kind)
-
-
-def _of(subject: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> Counted:
-    check_mesh(subject, mesh, train=train)
+def _of(model: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> RankCollectives:
+    check_mesh(model, mesh, train=train)
     if train:
-        _check_order(subject, mesh)
-    work = counting.workload(subject, request)
+        _check_order(model, mesh)
+    work = counting.workload(model, request)
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
         bits = units.dtype_bits(dtype)
-        every = stage_collectives(subject, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
+        every = stage_collectives(model, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
     except UsageError as error:
-        error.message = f"{subject.name}: {error.message}"
+        error.message = f"{model.name}: {error.message}"
         raise
     sizes = [sum(line.sent for line in lines) for lines in every]
     lines = every[sizes.index(max(sizes))]
     if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
         given = option("imbalance", f"{float(mesh.imbalance):g}")
-        said = f"{given} applies to tokens that go to experts, and none do here"
         raise UsageError(
-            said, f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them"
+            f"{given} applies to tokens that go to experts, and none do here",
+            f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them",
         )
-    if not verified(subject.family, "torch_plan"):
-        check_rows(subject, mesh)
-    stored = [stored_elements(own, mesh) for own in stage_ledgers(subject.ledger, mesh)]
-    return Counted(work, lines, max(stored), subject.parameters, sizes, stored)
+    if not verified(model.family, "torch_plan"):
+        check_rows(model, mesh)
+    stored = [stored_elements(own, mesh) for own in stage_ledgers(model.ledger, mesh)]
+    return RankCollectives(work, lines, max(stored), model.parameters, sizes, stored)
 
 
-def _check_order(subject: LoadedModel, mesh: Mesh) -> None:
+def _check_order(model: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
-    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(subject.architecture):
+    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(model.architecture):
         raise ConfigError(
-            f"{subject.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
+            f"{model.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
             f"{option('fsdp')} and {option('zero')} reduce without such buckets; all of them together have the bytes of"
             " the gradients",
         )
 
 
-def _answer(subjects: Sequence[LoadedModel], every: Sequence[Counted], train: bool) -> str:
+# The answer and the tables.
+
+
+def _answer(models: Sequence[LoadedModel], every: Sequence[RankCollectives], train: bool) -> str:
     (one, *others) = every
-    pass_ = "A step" if train else "A new token" if one.work.tokens == one.work.batch == 1 else "A forward pass"
     if others:
-        least, most = (pick(zip(every, subjects, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
-        ends = [f"{units.binary(each.sent)} ({subject.name})" for each, subject in (least, most)]
-        who = "The rank that sends most" if any(len(set(each.by_stage)) > 1 for each in every) else "Each rank"
-        return f"{who} sends from {ends[0]} to {ends[1]}."
+        least, most = (pick(zip(every, models, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
+        ends = [f"{units.binary(each.sent)} ({model.name})" for each, model in (least, most)]
+        uneven_ = any(len(set(each.sent_by_stage)) > 1 for each in every)
+        return f"{'The rank that sends most' if uneven_ else 'Each rank'} sends from {ends[0]} to {ends[1]}."
     over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in _OVER}
     parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
     calls = sum(line.calls for line in one.lines)
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
     many = f"{calls:,} collective{'' if calls == 1 else 's'}"
-    same = len(set(one.by_stage)) == 1
-    where = "each rank" if same else f"a rank of stage {one.by_stage.index(one.sent) + 1:,}"
-    return f"{pass_} sends {units.binary(one.sent)} from {where}: {named}{many}."
+    where = "each rank" if len(set(one.sent_by_stage)) == 1 else f"a rank of stage {one.stage:,}"
+    what = "A step" if train else "A new token" if one.work.tokens == one.work.batch == 1 else "A forward pass"
+    return f"{what} sends {units.binary(one.sent)} from {where}: {named}{many}."
+
+
+def _alike(lines: Iterable[Collective]) -> list[list[Collective]]:
+    """Lines of one kind, over one mesh axis, in one pass and of one sort of tensor; in the order of a table."""
+    found: dict[tuple[str, ...], list[Collective]] = {}
+    for line in lines:
+        apart = line.because if line.of == "keys" else ""
+        found.setdefault((line.over, line.when, line.kind, line.of, apart), []).append(line)
+
+    def place(lines: Sequence[Collective]) -> tuple[int, int, int]:
+        first = lines[0]
+        return _OVER.index(first.over), _WHEN.index(first.when), _ORDER.index(first.kind)
+
+    return sorted(found.values(), key=place)
 
 
 def _because(lines: Sequence[Collective]) -> str:
-    """The reason of collectives of one kind, from the letters of their lines."""
+    """The reason of collectives of one kind, from the axes of their lines."""
     first = lines[0]
-    if first.of == "heads":
-        return "heads for tokens"
-    if first.over == "pp":
-        return "blocks are divided" if first.kind == "send" else "the table is on two"
-    if first.of == "keys":
-        return "S is divided" if first.because == "S" else "gradients contract T"
-    if first.of == "weights" and first.over in ("cp", "ulysses"):
-        return "gradients contract T"
-    if first.over == "dp":
-        return "gradients contract B" if first.when == "backward" else "moments are divided"
-    if first.over == "fsdp":
-        if first.kind == "reduce-scatter":
-            return "gradients contract B"
-        return "blocks again" if first.when == "backward" else "weights are divided"
-    if first.of == "logits":
-        return "V is divided" if first.kind == "all-gather" else "the loss contracts V"
+    backward = first.when == "backward"
+    match first.over, first.of:
+        case _, "heads":
+            return "heads for tokens"
+        case "pp", _:
+            return "layers are split" if first.kind == "send" else "tied embedding on two"
+        case _, "keys":
+            return "S is sharded" if first.because == "S" else "gradients contract T"
+        case (("cp" | "ulysses"), "weights"):
+            return "gradients contract T"
+        case "dp", _:
+            return "gradients contract B" if backward else "optimizer is sharded"
+        case "fsdp", _:
+            again = "gathered again" if backward else "weights are sharded"
+            return "gradients contract B" if first.kind == "reduce-scatter" else again
+        case _, "logits":
+            return "V is sharded" if first.kind == "all-gather" else "the loss contracts V"
     if first.kind == "all-to-all":
-        return "E is divided"
+        return "E is sharded"
     order = (*TP_AXES, "G", "E", "T")
     there = {line.because: tp_axis(line.because) or line.because for line in lines}
-    letters = sorted((one for one in there if there[one] in order), key=lambda one: (order.index(there[one]), one))
-    named = " ".join(letters)
+    axes = sorted((one for one in there if there[one] in order), key=lambda one: (order.index(there[one]), one))
+    named = " ".join(axes)
     if first.of == "shared weights":
         return f"weights contract {named}"  # norms', positions'
-    return f"{named} {'are' if len(letters) > 1 else 'is'} {'divided' if first.kind == 'all-gather' else 'contracted'}"
+    return f"{named} {'are' if len(axes) > 1 else 'is'} {'sharded' if first.kind == 'all-gather' else 'contracted'}"
 
 
-def _row(lines: Sequence[Collective]) -> dict[str, Any]:
-    first = lines[0]
-    return {
-        "kind": first.kind,
-        "over": first.over,
-        "when": first.when,
-        "calls": sum(line.calls for line in lines),
-        "bytes": sum(line.bytes for line in lines),
-        "sent_bytes": sum(line.sent for line in lines),
-        "because": _because(lines),
-    }
-
-
-def _table(one: Counted) -> Table:
-    rows: list[Row] = [_row(lines) for lines in one.together]
-    total: Row = {"kind": "total", **{key: sum(row[key] for row in rows) for key in ("calls", "bytes", "sent_bytes")}}  # type: ignore[misc]
-    columns = (
-        Column("kind", "collective"),
-        Column("over", "over"),
-        Column("when", "when"),
-        Column("calls", "calls", "count"),
-        Column("bytes", "bytes", "bytes"),
-        Column("sent_bytes", "sent", "bytes"),
-        Column("because", "because", drop=1),
-    )
-    return columns, (tuple(rows),), (total,)
-
-
-def _several(subjects: Sequence[LoadedModel], every: Sequence[Counted]) -> Table:
-    rows: list[Row] = [
+def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
+    """Collectives of a kind together: a row of the table each, and an entry of the JSON."""
+    return [
         {
-            "model": compose.name_of(subject),
+            "kind": alike[0].kind,
+            "over": alike[0].over,
+            "when": alike[0].when,
+            "calls": sum(line.calls for line in alike),
+            "bytes": sum(line.bytes for line in alike),
+            "sent_bytes": sum(line.sent for line in alike),
+            "because": _because(alike),
+            "of": alike[0].of,
+            "lines": [
+                {"what": line.what or "outside the blocks", "calls": line.calls, "bytes": line.bytes}
+                | {"because": line.because}
+                for line in alike
+            ],
+        }
+        for alike in _alike(lines)
+    ]
+
+
+SIZES = (Column("calls", "calls", "count"), Column("bytes", "bytes", "bytes"), Column("sent_bytes", "sent", "bytes"))
+
+
+def table(lines: Iterable[Collective]) -> Table:
+    """Collectives of one rank, and their sum."""
+    names = (Column("kind", "collective"), Column("over", "over"), Column("when", "when"))
+    found = rows(lines)
+    total: dict[str, Any] = {size.key: sum(row[size.key] for row in found) for size in SIZES}
+    return (*names, *SIZES, Column("because", "because", drop=1)), (tuple(found),), ({"kind": "total", **total},)
+
+
+def _several(models: Sequence[LoadedModel], every: Sequence[RankCollectives]) -> Table:
+    found: list[Row] = [
+        {
+            "model": compose.name_of(model),
             "calls": sum(line.calls for line in one.lines),
             "bytes": sum(line.bytes for line in one.lines),
             "sent_bytes": one.sent,
         }
-        for subject, one in zip(subjects, every, strict=True)
+        for model, one in zip(models, every, strict=True)
     ]
-    numbers = (Column("calls", "calls", "count"), Column("bytes", "bytes", "bytes"))
-    return (Column("model", "model"), *numbers, Column("sent_bytes", "sent", "bytes")), (tuple(rows),), ()
+    return (Column("model", "model"), *SIZES), (tuple(found),), ()
 
 
-def _notes(subjects: Sequence[LoadedModel], every: Sequence[Counted], mesh: Mesh, train: bool) -> list[str]:
-    notes = ["Bytes are those of the results on one rank, and what is sent is that of a ring."]
-    if len(every) == 1:
-        held, whole = units.people(every[0].stored), units.people(every[0].whole)
-        padding = ", padding included" if mesh.fsdp > 1 else ""
-        uneven_ = len({*every[0].stored_by_stage}) > 1
-        fullest = "The fullest rank" if padding or uneven_ or padded_axes(subjects[0].ledger, mesh) else "Each rank"
-        notes.append(f"{fullest} stores {held} of {whole} parameters{padding}.")
-    if mesh.fsdp > 1:
-        notes.append(f"Each rank of fsdp has a batch of its own. {of_units(mesh, train)}")
-    notes += uneven(subjects, mesh)
-    if mesh.pp > 1 and len(every) == 1:
-        notes += _of_stages(subjects[0], every[0], mesh, train)
-    notes += of_parts(mesh, train, masked=not any(encodes(subject.architecture) for subject in subjects))
-    if mesh.dp > 1:
-        notes.append(of_copies(mesh) if train else f"{mesh.dp:,} copies have a batch each.")
-    if any(line.over == "ep" for one in every for line in one.lines):
-        notes.append(
-            "Tokens are spread evenly over the ranks of ep."
-            if mesh.imbalance == 1
-            else f"The fullest rank of ep receives {float(mesh.imbalance):g} times as many tokens as the mean."
-        )
-    if mesh.fsdp > 1 and any(subject.quantized for subject in subjects):
-        notes.append("The config stores its weights quantized; here they are sent unpacked.")
-    return notes
+# Notes.
 
 
-def _of_stages(subject: LoadedModel, one: Counted, mesh: Mesh, train: bool) -> list[str]:
-    """Which stages there are, and whose rank is shown."""
-    sizes, times = one.by_stage, microbatches(mesh, one.work.axes(), train)
-    shown = sizes.index(max(sizes)) + 1
-    most = "as much as any" if len(set(sizes)) == 1 else "most"
-    which = f"Shown is a rank of stage {shown:,}, which sends {most}."
-    return [f"{division(subject.ledger, mesh)} {which}", *([waits(mesh, times)] if train else [])]
+def _stored(about: Comms) -> str:
+    """How many parameters a rank of one model stores."""
+    if len(about.every) != 1:
+        return ""
+    one, fsdp = about.every[0], about.mesh.fsdp > 1
+    most = fsdp or len({*one.stored_by_stage}) > 1 or padded_axes(about.models[0].ledger, about.mesh)
+    held, whole = units.people(one.stored), units.people(one.whole)
+    padding = ", padding included" if fsdp else ""
+    return f"{'The fullest rank' if most else 'Each rank'} stores {held} of {whole} parameters{padding}."
 
 
-def of_copies(mesh: Mesh) -> str:
-    """What copies of the ranks divide, and how they reduce gradients."""
-    said = f"{mesh.dp:,} copies have a batch each"
+def _stages(about: Comms) -> list[str]:
+    """Which stages one model has, whose rank is shown, and how long stages wait."""
+    mesh = about.mesh
+    if mesh.pp == 1 or len(about.every) != 1:
+        return []
+    one = about.every[0]
+    most = "as much as any" if len({*one.sent_by_stage}) == 1 else "most"
+    shown = f"{division(about.models[0].ledger, mesh)} Shown is a rank of stage {one.stage:,}, which sends {most}."
+    return [shown, *([waits(mesh, microbatches(mesh, one.work.axes(), True))] if about.train else [])]
+
+
+def _replicas(about: Comms) -> str:
+    """What replicas of the ranks shard, and how they reduce gradients."""
+    mesh = about.mesh
+    if mesh.dp == 1:
+        return ""
+    each = f"{mesh.dp:,} replicas have a batch each"
+    if not about.train:
+        return f"{each}."
+    if mesh.fsdp > 1 and not mesh.zero:
+        return f"{each}; they reduce the gradients that fsdp has scattered, as HSDP does."
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
-        how = f"{said} and divide moments{also}, as ZeRO {mesh.zero} does; sums are scattered block by block."
-        return f"{how}{_alone(mesh)}"
-    if mesh.fsdp > 1:
-        return f"{said}; they reduce the gradients that fsdp has scattered, as HSDP does."
-    buckets = "gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
-    return f"{said}; {buckets}{_alone(mesh)}"
-
-
-def _alone(mesh: Mesh) -> str:
-    """How many of the copies sum the gradients of an expert."""
+        said = f"{each} and shard optimizer state{also}, as ZeRO {mesh.zero} does; sums are scattered layer by layer."
+    else:
+        buckets = "gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
+        said = f"{each}; {buckets}"
     if mesh.ep == 1:
-        return ""
+        return said
     if mesh.expert_replicas == 1:
-        return " Each expert is on one rank, which has all of its gradient."
-    return f" Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
+        return f"{said} Each expert is on one rank, which has all of its gradient."
+    return f"{said} Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
 
 
-def _facts(one: Counted, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:
+def _routing(about: Comms) -> str:
+    if not any(line.over == "ep" for one in about.every for line in one.lines):
+        return ""
+    if about.mesh.imbalance == 1:
+        return "Tokens are spread evenly over the ranks of ep."
+    times = f"{float(about.mesh.imbalance):g}"
+    return f"The fullest rank of ep receives {times} times as many tokens as the mean."
+
+
+def _sequences(about: Comms) -> list[str]:
+    masked = not any(encodes(model.architecture) for model in about.models)
+    return of_parts(about.mesh, about.train, masked=masked)
+
+
+NOTES: tuple[NoteRow, ...] = (
+    NoteRow("stored", 2, _stored),
+    NoteRow(
+        "fsdp",
+        2,
+        lambda about: about.mesh.fsdp > 1 and of_units(about.mesh, about.train),
+        "Each rank of fsdp has a batch of its own. {}",
+    ),
+    NoteRow("uneven", 2, lambda about: uneven(about.models, about.mesh)),
+    NoteRow("stages", 2, _stages),
+    NoteRow("sequences", 2, _sequences),
+    NoteRow("replicas", 2, _replicas),
+    NoteRow("routing", 2, _routing),
+    NoteRow(
+        "quantized",
+        1,
+        lambda about: about.mesh.fsdp > 1 and any(model.quantized for model in about.models),
+        "The config stores its weights quantized; here they are sent unpacked.",
+    ),
+    NoteRow(
+        "ring",
+        3,
+        lambda _: True,
+        "Bytes are those of the results on one rank. In a ring it sends all shares but one of what is gathered or"
+        " scattered, and twice as much of an all-reduce; in an all-to-all it sends each other rank a share.",
+    ),
+    NoteRow(
+        "logits",
+        3,
+        lambda about: about.mesh.tp > 1,
+        "Logits stay sharded along the vocabulary, unless they are gathered or a loss is computed of their shards.",
+    ),
+)
+
+
+# The JSON.
+
+
+def _facts(one: RankCollectives, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:
+    staged: dict[str, Any] = {}
+    if mesh.pp > 1:
+        by_stage = zip(one.stored_by_stage, one.sent_by_stage, strict=True)
+        staged = {
+            "stage": one.stage,
+            "stages": [{"rank_params": stored, "sent_bytes": sent} for stored, sent in by_stage],
+            **waits_facts(mesh, microbatches(mesh, one.work.axes(), train), train),
+        }
     return {
         "workload": counting.workload_facts(one.work, dtype=dtype),
         "train": train,
         "mesh": facts(mesh),
         "after_head": ends.after,
         "reduce_dtype": ends.reduced or dtype,
-        **(_stages(one, mesh, train) if mesh.pp > 1 else {}),
+        **staged,
         "rank_params": one.stored,
         "total_params": one.whole,
         "sent_bytes": one.sent,
-        "collectives": [{**_row(lines), "of": lines[0].of, "lines": _lines(lines)} for lines in one.together],
+        "collectives": rows(one.lines),
     }
-
-
-def _stages(one: Counted, mesh: Mesh, train: bool) -> dict[str, Any]:
-    """What is said of a pipeline: its ranks, the one that is shown, and how long stages wait."""
-    times = microbatches(mesh, one.work.axes(), train)
-    return {
-        "stage": one.by_stage.index(one.sent) + 1,
-        "stages": [
-            {"rank_params": stored, "sent_bytes": sent}
-            for stored, sent in zip(one.stored_by_stage, one.by_stage, strict=True)
-        ],
-        **waits_facts(mesh, times, train),
-    }
-
-
-def _lines(lines: Sequence[Collective]) -> list[dict[str, Any]]:
-    return [
-        {"what": line.what or "outside the blocks", "calls": line.calls, "bytes": line.bytes, "because": line.because}
-        for line in lines
-    ]
