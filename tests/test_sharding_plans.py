@@ -49,7 +49,7 @@ def divided(model: str) -> dict[str, str]:
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is None or not paths.repeated(line.path):
                 continue
-            letter = mesh.divided(line.einsum.every)
+            letter = mesh.sharded_axis(line.einsum.every)
             if letter is None:
                 continue
             module, style = theirs[line.path], "colwise" if letter in line.einsum.out else "rowwise"

@@ -50,7 +50,7 @@ def adds_up(name: str) -> int:
             elements = one.rows * one.columns
             # Ranks that a letter of the tensor tells apart.
             apart = mesh.ep if tensor.parameter.bank and mesh.ep > 1 else 1
-            if mesh.divided(tensor.parameter.axes, tensor.parameter.bank):
+            if mesh.sharded_axis(tensor.parameter.axes, tensor.parameter.bank):
                 apart *= mesh.tp
             assert elements * apart == tensor.elements, (mesh, tensor.path)
             held += tensor.count * one.elements
@@ -67,7 +67,7 @@ def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
     at = Workload(3, 7, 2).axes()
     for whole, own in zip(loaded.ledger.products(at), rank.ledger.products(at), strict=True):
         letters = whole.line.einsum.every
-        ways = mesh.tp if mesh.divided(letters) else 1
+        ways = mesh.tp if mesh.sharded_axis(letters) else 1
         assert own.line.flops(own.axes) * ways == whole.line.flops(whole.axes), (mesh, whole.path)
 
 

@@ -1,4 +1,4 @@
-"""A collective as a line, and what one rank sends for it."""
+"""A collective, and what one rank sends for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logit
 
 
 class Collective(NamedTuple):
-    """A collective as a line: `what` is the line of the ledger that needs it, `calls` how many times it runs in a step,
-    `bytes` those of all results on one rank, `because` the letter it follows from. `of`: the stream, weights that every
-    rank of `tp` has, the weights of an `fsdp` unit, what goes to experts and comes back, logits, keys
-    and values, or heads. `sent`: bytes that one rank sends, in a ring or to each other rank."""
+    """Calls of a collective that a line of the ledger, `what`, needs in a step.
+
+    `bytes`: of all results on one rank. `sent`: bytes that one rank sends, in a ring or to each other rank. `because`:
+    the axis that it follows from. `of`: the residual stream, weights that every rank of `tp` has, the weights of a unit
+    of FSDP, tokens of experts, logits, keys and values, or heads."""
 
     what: str
     kind: Kind
@@ -34,8 +35,8 @@ class Collective(NamedTuple):
 def collective(
     what: str, kind: Kind, over: Over, when: When, of: Of, calls: int, result: int, ranks: int, because: str
 ) -> Collective:
-    """A collective whose result has so many bytes, and what one rank sends for it in a ring: all but its own share of a
-    gather's result, as many shares of a scatter's, and both for an all-reduce."""
+    """A collective whose `result` has so many bytes, run as a ring: a rank sends all shards but one of a gathered
+    result, as many of a scattered one, and both for an all-reduce."""
     shares = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": 1}[kind]
     share = result if kind == "reduce-scatter" else rounded_up(result, ranks)
     sent = shares * (ranks - 1) * share
@@ -43,7 +44,6 @@ def collective(
 
 
 def to_all(what: str, when: When, calls: int, given: int | Fraction, result: int | Fraction, ranks: int) -> Collective:
-    """An all-to-all over `ep`: of what a rank gives, a share goes to each rank, its own among them. Bytes are rounded
-    up, where an imbalance leaves a part of one."""
+    """An all-to-all over `ep`: a rank keeps one of the equal parts of what it gives. Bytes are rounded up."""
     sent = ceil(Fraction(given * (ranks - 1), ranks))
     return Collective(what, "all-to-all", "ep", when, "experts", calls, calls * ceil(result), calls * sent, "E")

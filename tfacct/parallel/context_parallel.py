@@ -1,11 +1,10 @@
-"""What attention sends where ranks divide a sequence's tokens: keys and values come to the queries of all ranks, or
-each rank takes some heads of all tokens.
+"""What attention sends if ranks shard the tokens of a sequence: keys and values reach the queries of all ranks, or each
+rank gets some heads of all tokens.
 
-Ring: Liu et al. (arXiv 2310.01889), as torch's experimental context_parallel runs it: each pass hands the keys and
-values of a rank round to all others, and their gradients, summed in fp32, once more, home. Gather: "The Llama 3 Herd of
-Models" (2407.21783), section 3.3.2; rules 2 and 3 give the same. Heads: Jacobs et al., "DeepSpeed Ulysses"
-(2309.14509), section 3.
-"""
+Ring: Liu et al. (arXiv 2310.01889), as torch's experimental context_parallel runs it: each pass sends the keys and
+values of a rank around all others, and their gradients, summed in fp32, one hop further, back to that rank. Gather:
+"The Llama 3 Herd of Models" (2407.21783), section 3.3.2; rules 2 and 3 give the same. Heads: Jacobs et al., "DeepSpeed
+Ulysses" (2309.14509), section 3."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tfacct.parallel.collectives import Collective, Kind, When, collective
 from tfacct.parallel.mesh import Mesh
 
 SUMMED = 32
-"""Bits in which a ring sums the gradients of keys and values."""
+"""Bits in which a ring sums gradients of keys and values."""
 
 
 def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
@@ -30,7 +29,7 @@ def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> 
             continue
         scores, values = attention
         axes = {**group.axes, **at, "S": at["T"]}
-        axes |= {"K": mesh.share("K", group.axes["K"])}
+        axes |= {"K": mesh.shard_size("K", group.axes["K"])}
         if mesh.ulysses > 1:
             yield from _of_heads(scores, values, group, mesh, axes, bits, train)
         if mesh.cp > 1 and mesh.cp_method == "ring":
@@ -42,7 +41,7 @@ def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> 
 def _around(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Keys and values in one message, from each rank to the next; backward once more, and their gradients home."""
+    """Keys and values in one message from each rank to the next; backward again, and their gradients back."""
     both = size(axes, scores.einsum.right) + size(axes, values.einsum.right)
 
     def sent(when: When, hops: int, width: int, because: str) -> Collective:
@@ -58,7 +57,7 @@ def _around(
 def _gathered(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Keys, and values, of all ranks; backward again, and each rank's share of the sums of their gradients."""
+    """Keys, and values, of all ranks; backward again, and each rank's shard of their summed gradients."""
     steps: list[tuple[Kind, When, str]] = [("all-gather", "forward", "S")]
     steps += [("all-gather", "backward", "S"), ("reduce-scatter", "backward", "T")] if train else []
     for kind, when, because in steps:
@@ -71,7 +70,7 @@ def _gathered(
 def _of_heads(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Queries, keys and values go to the rank of their heads, and the result back to that of its tokens."""
+    """Queries, keys and values go to the rank of their heads, and the result back to the rank of its tokens."""
     moved: list[tuple[str, Letters]] = [
         (scores.path, scores.einsum.left),
         (scores.path, scores.einsum.right),

@@ -1,9 +1,9 @@
-"""What copies of a model send, each with a batch of its own: rule 3 over gradients, and rule 2 where copies divide what
-an optimizer keeps.
+"""What replicas of a model send, each with its own batch: rule 3 over gradients, and rule 2 if replicas shard optimizer
+state.
 
 Li et al., "PyTorch Distributed" (arXiv 2006.15704), section 3.2.3: gradients are reduced in buckets, in the order in
-which they are ready. Rajbhandari et al., "ZeRO" (1910.02054), section 7.2.1: moments that are divided, and gradients
-with them, want a scatter of the sums and a gather of what was updated.
+which they are ready. Rajbhandari et al., "ZeRO" (1910.02054), section 7.2.1: sharded optimizer state needs a scatter
+of the summed gradients and a gather of the updated weights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tfacct.parallel.shard_shapes import fsdp_units, shards
 
 MEBIBYTE = 2**20
 FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
-"""Bytes at which DistributedDataParallel closes a bucket: the first early, so that reducing starts early."""
+"""Bytes at which DistributedDataParallel closes the first bucket, so that reducing starts early, and all others."""
 
 
 def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> Iterator[Collective]:
     """Collectives over `dp` of a training step. `tensors`: as `buckets` takes them."""
     if mesh.zero:
         for unit in fsdp_units(ledger, as_fsdp(mesh)):
-            if unit.ranks == 1:  # experts that no other rank has
+            if unit.ranks == 1:  # experts of one rank alone
                 continue
             part = whole_bytes(unit.elements, bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
@@ -49,7 +49,7 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
                 "gradients", "all-reduce", axis(mesh), "backward", "weights", count, size, mesh.replicas, "B"
             )
         for unit in fsdp_units(ledger, mesh) if mesh.ep > 1 and mesh.expert_replicas > 1 else ():
-            if unit.apart:
+            if unit.of_experts:
                 part = whole_bytes(unit.elements, bits)
                 yield collective(
                     unit.what,
@@ -65,22 +65,22 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
 
 
 def axis(mesh: Mesh) -> Over:
-    """The axis of the ranks that have the same weights: parts of a sequence count among copies, where there are any."""
+    """The axis of the ranks with the same weights. Shards of a sequence are counted with the replicas, if any."""
     return "dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses"
 
 
 def as_fsdp(mesh: Mesh) -> Mesh:
-    """The mesh whose copies divide what ranks of `fsdp` would."""
+    """The mesh whose replicas shard as ranks of `fsdp` do."""
     return replace(mesh, fsdp=mesh.dp, dp=1)
 
 
 def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> list[int]:
-    """Bytes of each bucket, once they follow the order in which gradients are ready, from the second step on.
+    """Bytes of each bucket in the order in which gradients are ready, which DistributedDataParallel uses from the
+    second step on.
 
-    `tensors`: in the order in which the model's class computes with them, the tensor there that one here is, or is a
-    part of. What it does not name has the ledger's order. Experts that `ep` divides are in none: fewer ranks have the
-    same.
-    """
+    `tensors`: the tensor of the class that stores each tensor of the ledger, in the order in which the class computes
+    with them; all others follow the ledger's order. Experts that `ep` shares are in no bucket: fewer ranks have the
+    same."""
     key = "buckets", mesh.tp, mesh.ep, bits, bool(tensors), FIRST, OTHERS
     if key not in ledger.known:
         ledger.known[key] = bucket_sizes(reversed(_sizes(ledger, mesh, bits, tensors)))
@@ -89,23 +89,23 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
 
 
 def bucket_sizes(sizes: Iterable[int]) -> list[int]:
-    """Bytes of the buckets that gradients of these sizes fill, in the order in which they are ready."""
+    """Bytes of the buckets that gradients of these sizes fill, in this order."""
     found: list[int] = []
-    held = 0
+    filled = 0
     for size in sizes:
-        held += size
-        if held >= (OTHERS if found else FIRST):
-            found.append(held)
-            held = 0
-    return [*found, held] if held else found
+        filled += size
+        if filled >= (OTHERS if found else FIRST):
+            found.append(filled)
+            filled = 0
+    return [*found, filled] if filled else found
 
 
 def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> list[int]:
-    """Bytes of every tensor on one rank, in the order of the forward pass; a tied one is a table's."""
+    """Bytes of every tensor on one rank, in the order of the forward pass; a tied one counts as embedding."""
     place = {path: number for number, path in enumerate(tensors)}
     ends: dict[str, int] = {}
-    behind: list[str] = []
-    blocks: dict[tuple[bool, int], list[int]] = {}
+    after: list[str] = []
+    layers: dict[tuple[bool, int], list[int]] = {}
     for group, weights in ledger.weights:
         apart = mesh.ep > 1
         learned = {path for path, one in weights.items() if one.table is None or one.table.trained}
@@ -116,11 +116,11 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
             name = tensors.get(path, path)
             sizes[name] = sizes.get(name, 0) + whole_bytes(one.rows * one.columns, bits)
         if any(map(paths.repeated, own)):
-            side = not paths.parse(next(iter(own))).side  # an encoder's blocks run first
-            blocks.update(((side, number), [*sizes.values()]) for number in group.numbers)
+            side = not paths.parse(next(iter(own))).side  # layers of an encoder run first
+            layers.update(((side, number), [*sizes.values()]) for number in group.numbers)
         else:
-            behind += [path for path in sizes if blocks and path not in ends]
+            after += [path for path in sizes if layers and path not in ends]
             ends = {**sizes, **ends}
-    front = [size for path, size in ends.items() if path not in behind]
-    middle = (size for number in sorted(blocks) for size in blocks[number])
-    return [*front, *middle, *(ends[path] for path in behind)]
+    front = [size for path, size in ends.items() if path not in after]
+    middle = (size for number in sorted(layers) for size in layers[number])
+    return [*front, *middle, *(ends[path] for path in after)]

@@ -1,8 +1,8 @@
-"""What ranks send of low-rank adapters on matmuls that `tp` divides, as peft divides them: of a matmul by columns the
-second matrix, by rows the first one; the other, narrow one is whole on every rank (`add_lora_tp_hooks_dtensor` in
+"""What ranks send for low-rank adapters on matmuls that `tp` shards, as peft shards them: of a column-parallel matmul
+the second matrix, of a row-parallel one the first; every rank has the other one whole (`add_lora_tp_hooks_dtensor` in
 peft).
 
-Ranks of `fsdp` divide the rows of both, as fully_shard does: they are gathered with the frozen weights of their layer,
+Ranks of `fsdp` shard the rows of both, as fully_shard does: they are gathered with the frozen weights of their layer,
 and their gradients alone are scattered."""
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: A
         for line in group.lines:
             if not isinstance(line, Matmul) or line.path not in on:
                 continue
-            letter = mesh.divided(line.einsum.every)
-            if letter is not None:
-                rows = letter not in line.einsum.out
+            sharded = mesh.sharded_axis(line.einsum.every)
+            if sharded is not None:
+                rows = sharded not in line.einsum.out
                 what, when = f"{line.path}.lora_{'A' if rows else 'B'}", FORWARD if rows else BACKWARD
-                yield collective(what, "all-reduce", "tp", when, "stream", group.count, result, mesh.tp, letter)
+                yield collective(what, "all-reduce", "tp", when, "stream", group.count, result, mesh.tp, sharded)
 
 
 def of_units(

@@ -161,11 +161,11 @@ class Mesh:
         cut = own is not None and own not in HEADS
         return bool(whole % ranks == 0 or (cut and self.fsdp == 1 and whole > ranks))
 
-    def share(self, axis: str | None, whole: Size) -> Size:
+    def shard_size(self, axis: str | None, whole: Size) -> Size:
         """Size of a sharded axis on the fullest rank of `tp`."""
         return whole if axis is None else rounded_up(whole, self.tp)
 
-    def divided(self, every: Letters, bank: bool = False) -> str | None:
+    def sharded_axis(self, every: Letters, bank: bool = False) -> str | None:
         """Rule 1: the axis of a matmul or tensor that `tp` shards; None if it has none. Experts that `ep` shares are
         whole."""
         if self.tp == 1 or (bank and self.ep > 1):

@@ -1,4 +1,4 @@
-"""The collectives of a loaded model: as its class runs, fuses and orders its products and stores its tensors."""
+"""Collectives of a loaded model, as its class fuses and orders its matmuls and stores its tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfacct.parallel.verified import verified
 def model_collectives(
     subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False
 ) -> list[Collective]:
-    """Every collective of a model on a mesh, as its class sends numbers of so many bits. Raises TfacctError."""
+    """Every collective of the rank that sends most, in numbers of so many bits. Raises TfacctError."""
     every = {id(lines): lines for lines in stage_collectives(subject, mesh, at, bits, train=train)}
     return max(every.values(), key=lambda lines: sum(one.sent for one in lines))
 
@@ -34,7 +34,7 @@ def stage_collectives(
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[list[Collective]]:
-    """Every collective of each rank of `pp`, of the one where there is no other. Raises TfacctError."""
+    """Every collective of each rank of `pp`. Raises TfacctError."""
     how: dict[str, Any] = {
         "train": train,
         "shares": routing_bits(subject, mesh, bits, train=train),
@@ -49,15 +49,15 @@ def stage_collectives(
 
 
 def fused_modules(subject: LoadedModel) -> dict[str, str]:
-    """The module of its class for each of the products that are several in the ledger and one there."""
+    """The module of the class that runs several matmuls of the ledger as one, for each of these."""
     theirs = subject.config.hf_modules
     several = Counter(theirs.values())
     return {path: module for path, module in theirs.items() if several[module] > 1}
 
 
 def tensors_in_order(subject: LoadedModel) -> dict[str, str]:
-    """Each tensor as its class stores it, in the order in which the class computes with them: queries and keys are
-    normed as they are made, or once values are there too."""
+    """The class's tensor for each tensor of the ledger, in the order in which the class computes with them: it norms
+    queries and keys after their own matmuls, or after that of the values."""
     theirs = subject.class_tensors
     if verified(subject.family, "norms_last"):
         return theirs

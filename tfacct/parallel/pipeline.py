@@ -1,10 +1,10 @@
-"""Stages of a pipeline: which blocks each rank of `pp` has, its part of a ledger, and what it sends.
+"""Stages of a pipeline: which layers each rank of `pp` has, its part of a ledger, and what it sends.
 
 A stage sends the residual stream to the next one and its gradient back; the first and the last one sum the gradients of
 a tied embedding.
 
 Huang et al., "GPipe" (arXiv 1811.06965), section 2; Shoeybi et al., "Megatron-LM" (arXiv 1909.08053); Narayanan et al.
-(2104.04473), section 2.2: a rank may have several stages, every so many blocks, so that it waits less;
+(2104.04473), section 2.2: a rank may have several stages, so that it waits less;
 torch.distributed.pipelining.
 """
 
@@ -28,11 +28,11 @@ from tfacct.parallel.rules import AfterHead, collectives
 from tfacct.parallel.shard_shapes import shard
 
 ONCE = ("weights", "shared weights")
-"""What is sent once in a step, however many microbatches it takes: sums of the gradients of all."""
+"""What is sent once in a step, however many micro-batches it has: gradients summed over all."""
 
 
 class Stage(NamedTuple):
-    """Blocks in a row, with the tables in front of them or the head behind, where they are the first or the last."""
+    """Consecutive layers, with the embeddings before the first ones or the head after the last ones."""
 
     blocks: range
     first: bool
@@ -40,12 +40,12 @@ class Stage(NamedTuple):
 
 
 def blocks_in(ledger: Ledger) -> int:
-    """Number of blocks."""
+    """Number of layers."""
     return sum(len(group.numbers) for group in ledger.groups)
 
 
 def divided(blocks: int, parts: int) -> list[range]:
-    """Blocks of each stage: where they are not as many everywhere, the first stages have one more.
+    """Layers of each stage; if they do not divide evenly, the first stages have one more.
 
     >>> divided(7, 3)
     [range(0, 3), range(3, 5), range(5, 7)]
@@ -56,7 +56,7 @@ def divided(blocks: int, parts: int) -> list[range]:
 
 
 def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
-    """The stages of each rank of `pp`, its first one first. Raises UsageError for more stages than blocks."""
+    """The stages of each rank of `pp`. Raises UsageError for more stages than layers."""
     parts = mesh.pp * mesh.chunks
     if parts > blocks:
         said = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
@@ -76,25 +76,25 @@ def part(ledger: Ledger, own: Sequence[Stage]) -> Ledger:
 
 
 def _groups(ledger: Ledger, own: Sequence[Stage]) -> Iterator[Group]:
-    behind = False
+    after = False
     for group in ledger.groups:
         if group.numbers:
-            behind = True
+            after = True
             numbers = [number for stage in own for number in _within(group, stage)]
             if numbers:
                 yield replace(group, count=len(numbers), numbers=numbers)
-        elif any(stage.last if behind else stage.first for stage in own):
+        elif any(stage.last if after else stage.first for stage in own):
             yield group
 
 
 def _within(group: Group, stage: Stage) -> Sequence[int]:
-    """Numbers of a group's blocks that are in a stage."""
+    """Numbers of a group's layers that are in a stage."""
     numbers = group.numbers
     return numbers[bisect_left(numbers, stage.blocks.start) : bisect_left(numbers, stage.blocks.stop)]
 
 
 def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
-    """Ranks whose stages hold as much as one another's: blocks of each kind, tables, the head."""
+    """Ranks whose stages have the same: as many layers of each kind, embeddings, the head."""
     found: dict[tuple[object, ...], list[int]] = {}
     for rank, own in enumerate(every):
         counts = (len(_within(group, stage)) for group in ledger.groups for stage in own)
@@ -103,7 +103,7 @@ def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tu
 
 
 def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
-    """Number of microbatches of a pass. Raises UsageError where they do not divide the batch, or do not go with the
+    """Number of micro-batches of a pass. Raises UsageError if they do not divide the batch or do not fit the
     schedule."""
     batch = int(at["B"])
     count = mesh.microbatches or (batch if train else 1)
@@ -136,8 +136,8 @@ def in_pipeline(
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[list[Collective]]:
-    """Collectives of each rank of `pp`, in a forward pass or a training step of all its microbatches, as `collectives`
-    takes its arguments. Raises UsageError for a mesh that does not divide what it must."""
+    """Collectives of each rank of `pp` in a forward pass or a training step of all micro-batches, with the arguments of
+    `collectives`. Raises UsageError for sizes that the mesh does not divide."""
     check(ledger, mesh, at)
     times = microbatches(mesh, at, train)
     each = {**at, "B": at["B"] // times}
@@ -159,10 +159,10 @@ def in_pipeline(
             reduced=reduced,
         )
         # Weights stay gathered until the last backward pass.
-        held = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
-        own = [one if one.of in ONCE else repeated(one, times) for one in held]
+        once = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
+        own = [one if one.of in ONCE else repeated(one, times) for one in once]
         for rank in alike:
-            if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, as the one before
+            if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, like the one before
                 found[rank] = found[rank - 1]
                 continue
             ends = [_summed(*table, mesh, reduced or bits)] if table and rank in (0, mesh.pp - 1) else []
@@ -171,14 +171,14 @@ def in_pipeline(
 
 
 def repeated(one: Collective, times: int) -> Collective:
-    """The same for so many microbatches."""
+    """The same for so many micro-batches."""
     return one._replace(calls=times * one.calls, bytes=times * one.bytes, sent=times * one.sent)
 
 
 def _sent(
     ledger: Ledger, own: Sequence[Stage], mesh: Mesh, at: Axes, bits: int, times: int, train: bool
 ) -> Iterator[Collective]:
-    """The stream that a rank's stages give to the next ones, and its gradients that they give back."""
+    """The residual stream that stages of a rank send to the next ones, and its gradients that they send back."""
     width = next(group.axes["D"] for group in ledger.groups if group.numbers)
     tokens = at["T"] // (mesh.sequence_shards * (mesh.tp if mesh.sp else 1))
     each = whole_bytes(at["B"] * tokens * width, bits)
@@ -191,15 +191,15 @@ def _sent(
 
 
 def _tied(ledger: Ledger) -> tuple[Parameter, Axes] | None:
-    """The table that stands in front of the blocks and behind them; None where there is none."""
+    """The embedding that the head shares; None if there is none."""
     ends = [group for group in ledger.groups if not group.numbers]
-    held = [{one.path: (one, group.axes) for line in group.lines for one in line.parameters()} for group in ends]
-    both = [own for path, own in held[0].items() if any(path in other for other in held[1:])] if held else []
+    weights = [{one.path: (one, group.axes) for line in group.lines for one in line.parameters()} for group in ends]
+    both = [own for path, own in weights[0].items() if any(path in other for other in weights[1:])] if weights else []
     return both[0] if both else None
 
 
 def _summed(table: Parameter, axes: Axes, mesh: Mesh, bits: int) -> Collective:
-    """The all-reduce of the gradient of a table that two stages have."""
+    """The all-reduce of the gradient of an embedding that two stages have."""
     size = whole_bytes(shard(table, axes, mesh).elements, bits)
     return collective(table.path, "all-reduce", "pp", "backward", "shared weights", 1, size, 2, "L")
 
@@ -210,19 +210,19 @@ BUBBLE = {
     "interleaved": "(P − 1)/(V · M)",
     "zero-bubble": "(P − 1) · (F + B − W)/(M · (F + B + W))",
 }
-"""Time that a stage waits, over the time that it computes: P stages, M microbatches, V stages of a rank. F, B and W:
-time of a forward pass, of the gradients of what is read, and of those of weights."""
+"""Time that a stage waits over the time that it computes: P stages, M micro-batches, V stages of a rank. F, B and W:
+time of a forward pass, of the gradients of inputs, and of those of weights."""
 
 
 def bubble(mesh: Mesh, times: int) -> Fraction | None:
-    """The ratio of the formula; None where times stand in it."""
+    """Value of the formula; None if it has times in it."""
     if mesh.schedule == "zero-bubble":
         return None
     return Fraction(mesh.pp - 1, times * mesh.chunks)
 
 
 def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
-    """How long stages wait, as in the JSON: a formula, and its value where no time stands in it."""
+    """How long stages wait, as in the JSON: a formula, and its value if it has no times in it."""
     ratio = bubble(mesh, times) if train else None
     said = BUBBLE[mesh.schedule] if train else None
     return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}

@@ -1,7 +1,7 @@
-"""What one rank computes and caches where ranks divide the tokens of sequences, or the experts.
+"""What one rank computes and caches if ranks shard the tokens of sequences or share experts.
 
-A rank of `cp` has the queries of its tokens and, on the way, the keys of all: T is divided and S is not. Under a causal
-mask it sees its share of the pairs exactly, because it has a piece from the front and one from the back. Ranks of `tp`
+A rank of `cp` has the queries of its tokens and, on the way, the keys of all: T is sharded and S is not. Under a causal
+mask it sees exactly its share of the pairs, because it has a chunk from the front and one from the back. Ranks of `tp`
 and the stages of `pp` have models of their own, in `shard_model`.
 """
 
@@ -28,7 +28,7 @@ from tfacct.parallel.support import check_mesh, check_sizes
 def on_rank(
     subject: LoadedModel, products: list[Product], mesh: Mesh, work: Workload, *, masked: bool = False
 ) -> list[Product]:
-    """These products as one rank runs them. Raises TfacctError for a model whose tokens the ranks do not divide."""
+    """These matmuls as one rank runs them. Raises TfacctError for a model whose tokens the ranks cannot shard."""
     if mesh.cp > 1:
         check_parts(subject, mesh, work)
         if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
@@ -38,8 +38,8 @@ def on_rank(
 
 
 def check_parts(subject: LoadedModel, mesh: Mesh, work: Workload) -> None:
-    """Raises TfacctError for a model whose tokens the ranks of a sequence do not divide."""
-    alone = Mesh(cp=mesh.cp, cp_method="gather")  # keys come round or are gathered: a rank computes as much
+    """Raises TfacctError for a model whose tokens the ranks of a sequence cannot shard."""
+    alone = Mesh(cp=mesh.cp, cp_method="gather")  # in a ring or gathered: a rank computes the same
     check_mesh(subject, alone, train=False)
     check_sizes(subject, alone, work.axes())
 
@@ -49,7 +49,7 @@ def _windowed(product: Product) -> bool:
 
 
 def check_elements(mesh: Mesh | None) -> None:
-    """Refuse elements of work that is no product where ranks divide its tokens. Raises UsageError."""
+    """Refuse elements of pointwise work if ranks shard its tokens. Raises UsageError."""
     if mesh is not None and (mesh.sp or mesh.cp > 1):
         given = option("sp", True) if mesh.sp else option("cp", mesh.cp)
         raise UsageError(f"{option('pointwise')} is not counted beside {given}", "leave one of the two out")
@@ -58,8 +58,7 @@ def check_elements(mesh: Mesh | None) -> None:
 def points_of(
     subject: LoadedModel, point: Point, metrics: Sequence[Metric], mesh: Mesh, dtype: str | None
 ) -> list[Point]:
-    """The model at a point as one rank has it, or as each stage of `pp` does, for these metrics of its ledger. Raises
-    TfacctError."""
+    """The model at a point as one rank of each pipeline stage has it, for these metrics. Raises TfacctError."""
     if mesh.fsdp > 1:
         others = "the bytes of a training step are, as peak_bytes"
         raise UsageError(f"{metrics[0].name} is not divided by {option('fsdp')}", others)
@@ -80,8 +79,7 @@ def points_of(
 
 @record
 class RankPoint(Point):
-    """A point whose ledger `tp` and `ep` divide already, where ranks divide tokens or deal them out to experts: one
-    rank's share counts."""
+    """A point of one rank that shards tokens or shares experts; its ledger is sharded by `tp` and `ep` already."""
 
     mesh: Mesh = Mesh()
 
@@ -122,8 +120,8 @@ class RankPoint(Point):
 
 
 def of_rank(product: Product, mesh: Mesh) -> Product:
-    """A product of a ledger that `tp` and `ep` divide already, as a rank with its part of each sequence runs it. Pairs
-    of token and expert are dealt out to the ranks of a batch evenly."""
+    """A matmul of a ledger that is sharded by `tp` and `ep` already, as a rank with its shard of each sequence runs it.
+    The ranks of a batch share its pairs of token and expert evenly."""
     if mesh.sequence_shards > 1:
         product = _of_tokens(product, mesh)
     if mesh.ep > 1 and product.line.bank:
@@ -161,8 +159,8 @@ def _of_pairs(product: Product, mesh: Mesh) -> Product:
 
 
 def cached_tokens(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload whose tokens one rank caches. Raises TfacctError for tokens that the ranks do not divide,
-    and for a model that caches something else than each of its tokens."""
+    """The part of a workload whose tokens one rank caches. Raises TfacctError for tokens that the ranks cannot shard,
+    and for a model that caches anything but keys and values of each token."""
     if mesh is None or mesh.cp == 1:
         return work
     given = option("cp", mesh.cp)

@@ -1,8 +1,8 @@
-"""What one rank sends: the three rules over the products of a ledger, its logits, and its weights.
+"""Collectives of one pass: the three rules over the matmuls of a ledger, its logits and its weights.
 
 Logits are gathered, or a loss is computed of them where they are. Shoeybi et al., "Megatron-LM" (arXiv 1909.08053),
-section 3: the loss is fused with the head's product, so that numbers of tokens are sent in place of logits. torch's
-loss_parallel sends the same three.
+section 3: the loss is fused with the head's matmul, so that three numbers per token are sent instead of logits. torch's
+loss_parallel sends the same.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
 LOSS_BITS = 32
 """Width of the numbers of a loss: logits are cast to fp32 for it."""
 OF_LOSS = ("max", "sum", "target")
-"""What a token's loss needs of all ranks: its largest logit, the sum of exponentials, and the logit of its target."""
+"""What the loss of a token needs from all ranks: its largest logit, the sum of exponentials, the target's logit."""
 LATENTS = frozenset(("R", "Rq", "Rs"))
-"""Letters of latents, of which keys, values and queries of all heads are made."""
+"""Axes of latents, from which queries, keys and values of all heads are projected."""
 
 
 def collectives(
@@ -43,13 +43,12 @@ def collectives(
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[Collective]:
-    """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. `shares`:
-    bits of the weights by which a token's experts are summed, where those are others. `modules`: of products that the
-    model's class runs as one, its name. `tensors`: those of the class, as `buckets` takes them. `after`: what becomes
-    of logits. `reduced`: bits in which gradients of weights are summed over batches, where those are others.
+    """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. Raises
+    UsageError for sizes that the mesh does not divide.
 
-    Raises UsageError for a mesh that does not divide what it must.
-    """
+    `shares`: bits of the weights that sum a token's experts, if not `bits`. `modules`: matmuls that the class runs as
+    one, by path. `tensors`: of the class, as `buckets` takes them. `after`: what is done with logits. `reduced`: bits
+    in which gradients of weights are summed over batches, if not `bits`."""
     check(ledger, mesh, at)
     at = mesh.own(at)
     found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
@@ -67,7 +66,7 @@ def collectives(
 
 
 class Sent(NamedTuple):
-    """A collective over `tp` that lines need, whatever their sizes: of an `operand` with these axes on all ranks."""
+    """A collective over `tp` that lines need, before sizes are known: of an operand with these axes on all ranks."""
 
     what: str
     kind: Kind
@@ -80,7 +79,7 @@ class Sent(NamedTuple):
 def _of_group(
     group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str], lookups: bool
 ) -> Iterator[Collective]:
-    """Collectives over `tp` of one group of blocks. `lookups`: the rows of its table are read for a source too."""
+    """Collectives over `tp` of one group of layers. `lookups`: a source reads rows of its embedding too."""
     axes = group.bound(at)
 
     def sent(one: Sent) -> Collective:
@@ -90,100 +89,100 @@ def _of_group(
         return collective(one.what, one.kind, "tp", one.when, one.of, *each, one.because)
 
     key = mesh.sp, mesh.plan, mesh.ep > 1, train, lookups, "N" in axes
-    of_products, of_work = group.own.once(
+    of_matmuls, of_work = group.own.once(
         (_of_group, *key, *modules.items()),
-        lambda: ([*_of_products(group, mesh, train, modules, lookups)], [*_of_work(group, mesh)] if train else []),
+        lambda: ([*_of_matmuls(group, mesh, train, modules, lookups)], [*_of_work(group, mesh)] if train else []),
     )
-    # A source that was read in an earlier step has no tokens in this one.
-    yield from (sent(one) for one in of_products if size(axes, one.operand) != 0)
+    # A source that an earlier step read has no tokens in this one.
+    yield from (sent(one) for one in of_matmuls if size(axes, one.operand) != 0)
     if train and mesh.tp > (tp_size("K", axes) or mesh.tp):
-        yield from _of_copied_heads(group, mesh, axes, bits)
+        yield from _of_replicated_heads(group, mesh, axes, bits)
     yield from map(sent, of_work)
 
 
-def _of_products(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str], lookups: bool) -> Iterator[Sent]:
-    """What a group's products need of the ranks that divide them."""
+def _of_matmuls(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str], lookups: bool) -> Iterator[Sent]:
+    """Collectives that the sharded matmuls of a group need."""
     whole: set[tuple[str, str, Letters]] = set()
     reduced: set[tuple[str, Letters]] = set()
     inside = between(group, mesh)
     whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
-    for line in _products(group, lookups):
-        letter = mesh.divided(line.einsum.every)
+    for line in _matmuls(group, lookups):
+        sharded = mesh.sharded_axis(line.einsum.every)
         reads = paths.module_of(line.path)
         if (
             mesh.sp
-            and letter is None
+            and sharded is None
             and _latent(line.einsum.out)
             and ("forward", reads, line.einsum.left) not in whole
         ):
-            # All that attention reads is gathered as one tensor: latents are whole, and so are their gradients.
+            # Attention reads one gathered tensor: latents are whole, and so are their gradients.
             whole.add(("forward", reads, line.einsum.left))
             yield Sent(line.path, "all-gather", "forward", line.einsum.left, "T")
-        if letter is None or line.bank or (inside is not None and line.path.startswith(inside)):
+        if sharded is None or line.bank or (inside is not None and line.path.startswith(inside)):
             continue
         for when in whens:
-            # The operand that is not the weight: what a product reads, or the gradient of what it made, of which
-            # `Matmul.backward` makes the gradient of what it read.
+            # The operand that is not the weight: the input, or the gradient of the output, from which `Matmul.backward`
+            # computes the gradient of the input.
             read, made = line.einsum.left, line.einsum.out
             if when == "backward":
                 read, made = made, read
             what = reads if when == "forward" else line.path
-            if mesh.sp and _streams(read, letter) and (when, what, read) not in whole:
+            if mesh.sp and _streams(read, sharded) and (when, what, read) not in whole:
                 whole.add((when, what, read))
                 yield Sent(line.path, "all-gather", when, read, "T")
-            if letter in made:
-                # A norm over all heads, or attention behind it, reads them gathered.
-                if tp_axis(letter) in HEADS and joint_qk_norm(group):
-                    yield Sent(line.path, "all-gather", when, made, letter)
+            if sharded in made:
+                # A norm over all heads, or attention after it, reads them gathered.
+                if tp_axis(sharded) in HEADS and joint_qk_norm(group):
+                    yield Sent(line.path, "all-gather", when, made, sharded)
                 continue
             if when == "backward":
                 together = mesh.sp or mesh.plan == "megatron"
                 gradient = reads if together else modules.get(line.path, line.path), made
                 if gradient in reduced:
-                    continue  # one tensor's gradients are added up before they are reduced
+                    continue  # gradients of one tensor are summed before they are reduced
                 reduced.add(gradient)
             scattered = mesh.sp and not _latent(made)
-            yield Sent(line.path, "reduce-scatter" if scattered else "all-reduce", when, made, letter)
-    for line in _products(group) if train and "N" in group.axes else ():
-        if line.einsum.out[-1] == "Rs":  # of the latent's product all heads read the rotated part as it is
+            yield Sent(line.path, "reduce-scatter" if scattered else "all-reduce", when, made, sharded)
+    for line in _matmuls(group) if train and "N" in group.axes else ():
+        if line.einsum.out[-1] == "Rs":  # all heads read the rotary part of the latent's matmul
             yield Sent(line.path, "all-reduce", "backward", ("B", "T", "Hr"), "N")
 
 
 def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
-    """Sums of the gradients of weights of work that is no product."""
+    """Sums of the gradients of weights of pointwise work."""
     for path, spec, weight in _shared(group):
-        letter = mesh.divided(spec) or ("T" if mesh.sp and not _latent(spec) else None)
-        if letter is not None and letter not in weight:
-            yield Sent(path, "all-reduce", "backward", weight, letter, "shared weights")
+        sharded = mesh.sharded_axis(spec) or ("T" if mesh.sp and not _latent(spec) else None)
+        if sharded is not None and sharded not in weight:
+            yield Sent(path, "all-reduce", "backward", weight, sharded, "shared weights")
 
 
-def _of_copied_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
-    """A key/value head that several ranks have is read by other query heads on each: the gradients of its weights sum
-    over G, which these divide."""
-    for line in _products(group):
-        letter = mesh.divided(line.einsum.every)
-        if letter is None or tp_axis(letter) != "K":
+def _of_replicated_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
+    """Other query heads read a key/value head on each rank that has it: the gradients of its weights sum over G, which
+    these ranks shard."""
+    for line in _matmuls(group):
+        sharded = mesh.sharded_axis(line.einsum.every)
+        if sharded is None or tp_axis(sharded) != "K":
             continue
-        ranks = mesh.tp // axes[letter]
+        ranks = mesh.tp // axes[sharded]
         for one in line.parameters():
-            result = whole_bytes(size({**axes, letter: 1}, one.axes), bits)
+            result = whole_bytes(size({**axes, sharded: 1}, one.axes), bits)
             yield collective(
                 one.path, "all-reduce", "tp", "backward", "shared weights", group.count, result, ranks, "G"
             )
 
 
-def _streams(operand: Letters, letter: str) -> bool:
-    """True if an operand is the stream, which lives divided along its tokens."""
-    return letter not in operand and any(axis in TOKENS for axis in operand) and not _latent(operand)
+def _streams(operand: Letters, sharded: str) -> bool:
+    """True if an operand is the residual stream, which is sharded along its tokens."""
+    return sharded not in operand and any(axis in TOKENS for axis in operand) and not _latent(operand)
 
 
 def _latent(operand: Letters) -> bool:
-    """True of what attention makes of its tokens for all heads: it lives whole on each rank."""
+    """True of latents, which each rank has whole."""
     return not LATENTS.isdisjoint(operand)
 
 
 def _of_source(ledger: Ledger) -> bool:
-    """True if an encoder looks its tokens up in the decoder's table: it has none of its own, and no stem."""
+    """True if an encoder looks its tokens up in the decoder's embedding: it has neither its own nor a stem."""
     lines = [line for group in ledger.groups for line in group.lines if paths.parse(line.path).side]
     return bool(lines) and not any(_looks_up(line) or paths.parse(line.path).part == "stem" for line in lines)
 
@@ -192,25 +191,25 @@ def _looks_up(line: Line) -> TypeGuard[Table]:
     return isinstance(line, Table) and any(tp_axis(axis) == VOCABULARY for axis in letters(line.spec))
 
 
-def _products(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
-    """Products of a group. Looking rows up is one: of tokens, each a row of zeros and a one, and the table."""
+def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
+    """Matmuls of a group. A lookup is one too: of one-hot tokens and the embedding."""
 
     def found() -> Iterator[Matmul]:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is not None:
                 yield line
             elif _looks_up(line):
-                # No gradient is asked of the tokens, and the table's own needs no sum over V.
+                # Tokens need no gradient, and that of the embedding no sum over V.
                 rows, width = letters(line.spec)
                 source = paths.parse(line.path).side
                 for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
                     yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {width}")
 
-    return group.own.once((_products, lookups), lambda: tuple(found()))
+    return group.own.once((_matmuls, lookups), lambda: tuple(found()))
 
 
 def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
-    """Weights of work that is no product: path, axes of the work, axes of the weight."""
+    """Weights of pointwise work: path, axes of the work, axes of the weight."""
     for line in group.lines:
         if isinstance(line, Pointwise):
             for parameter in line.parameters():
@@ -221,19 +220,18 @@ def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
 
 
 def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead) -> Iterator[Collective]:
-    """Collectives of logits that `tp` divides. The gradients of gathered ones are not sent: each rank takes its own,
-    and so it is with those of a divided loss."""
+    """Collectives of logits that `tp` shards. Their gradients are not sent: each rank needs its own alone."""
     for group in ledger.groups if mesh.tp > 1 and after != "divided" else ():
         axes = group.bound(at)
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is None:
                 continue
-            letter = next((axis for axis in line.einsum.out if tp_axis(axis) == VOCABULARY), None)
-            if letter is None:
+            sharded = next((axis for axis in line.einsum.out if tp_axis(axis) == VOCABULARY), None)
+            if sharded is None:
                 continue
-            tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != letter))
+            tokens = size(axes, tuple(axis for axis in line.einsum.out if axis != sharded))
             if after == "gathered":
-                result = whole_bytes(tokens * mesh.tp * mesh.share(letter, axes[letter]), bits)
+                result = whole_bytes(tokens * mesh.tp * mesh.shard_size(sharded, axes[sharded]), bits)
                 yield collective(line.path, "all-gather", "tp", "forward", "logits", group.count, result, mesh.tp, "V")
             for name in OF_LOSS if after == "loss" else ():
                 result = whole_bytes(tokens, LOSS_BITS)
@@ -243,14 +241,14 @@ def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead
 
 
 def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int) -> Iterator[Collective]:
-    """Collectives over `fsdp`, which gathers weights before they are read and scatters their gradients."""
+    """Collectives over `fsdp`, which gathers weights before use and scatters their gradients."""
     for unit in fsdp_units(ledger, mesh):
         if unit.ranks == 1:
             continue
         part = whole_bytes(unit.elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
-            # Blocks let go of their weights behind the forward pass; what is in no block stays.
+            # Layers free gathered weights after the forward pass; what is outside the layers stays gathered.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
             steps.append(("reduce-scatter", "backward", whole_bytes(unit.trained, reduced)))
         for kind, when, result in steps:

@@ -1,4 +1,4 @@
-"""The ways in which a plan divides devices: which meshes it looks at."""
+"""Layouts of a number of devices that `plan` tries."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, Method, divisors
 from tfacct.parallel.pipeline import blocks_in
 
-MOST_PARTS = 16
-"""Parts of a sequence beyond which a plan does not look."""
-MOST_BESIDE = 2
-"""Ranks of `tp` beyond which a plan does not look beside whole experts in stages, which are trained with few."""
+MOST_SEQUENCE_SHARDS = 16
+"""Most shards of a sequence that are tried."""
+MOST_TP_WITH_EXPERTS = 2
+"""Largest `tp` that is tried with `ep` and `pp`: such models are trained with little tensor parallelism."""
 LEAST_TOKENS = 2048
-"""Tokens of a sequence on a rank below which it does not either."""
+"""Fewest tokens of a sequence on one rank that are tried."""
 
 
 def served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
-    """Copies by tp and pp; those that divide experts by whole ones too."""
+    """Replicas by tp and pp; if the model has experts, by ep too."""
     experts = _experts(subject)
     for tp, pp in _stages(subject, devices):
         mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
@@ -29,21 +29,21 @@ def served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
 
 
 def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
-    """Ranks of `tp`, and stages, no more than blocks."""
+    """Sizes of `tp` and `pp`, with no more stages than layers."""
     blocks = blocks_in(subject.ledger)
     for tp in divisors([devices]):
         yield from ((tp, pp) for pp in divisors([devices // tp]) if pp <= blocks)
 
 
-def _parts(devices: int, tokens: int) -> list[int]:
-    """Numbers of parts of a sequence that are tried, from 2 on."""
-    most = min(MOST_PARTS, tokens // LEAST_TOKENS)
-    return [parts for parts in divisors([devices])[1:] if parts <= most]
+def _sequence_shards(devices: int, tokens: int) -> list[int]:
+    """Numbers of shards of a sequence, from 2 on."""
+    most = min(MOST_SEQUENCE_SHARDS, tokens // LEAST_TOKENS)
+    return [shards for shards in divisors([devices])[1:] if shards <= most]
 
 
 def trained(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
-    """Divisions by tp, fsdp, dp and ZeRO's stages; in stages with copies that share moments or nothing; of sequences
-    with ranks of fsdp, or in stages; of experts by whole ones, with ranks of fsdp, or among copies, also in stages."""
+    """Layouts of tp, fsdp, dp and ZeRO; pp with dp and ZeRO 1; cp and ulysses with fsdp, cp with pp; ep with fsdp, or
+    with dp, also in stages."""
     windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
     experts = _experts(subject)
@@ -52,18 +52,18 @@ def trained(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
                 yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
-            for ep in _whole(experts, tp, devices // pp) if tp <= MOST_BESIDE else ():
+            for ep in _whole(experts, tp, devices // pp) if tp <= MOST_TP_WITH_EXPERTS else ():
                 yield from _staged(Mesh(tp, pp=pp, ep=ep), devices // tp // pp)
-            for cp in _parts(devices // tp // pp, tokens):  # long sequences, whose stream is divided where it can be
+            for cp in _sequence_shards(devices // tp // pp, tokens):  # long sequences: with sp wherever it works
                 yield from _staged(Mesh(tp, tp > 1, pp=pp, cp=cp, cp_method=method), devices // tp // pp // cp)
     for tp in divisors([devices]):
         for sp in (False, True) if tp > 1 else (False,):
-            for parts in _parts(devices // tp, tokens):
-                fsdp = devices // tp // parts
+            for shards in _sequence_shards(devices // tp, tokens):
+                fsdp = devices // tp // shards
                 for ulysses in (
-                    sorted({1, gcd(parts, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
+                    sorted({1, gcd(shards, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
                 ):  # none, or as many as share the heads
-                    cp = parts // ulysses
+                    cp = shards // ulysses
                     how = method if cp > 1 else "ring"
                     yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)
             for fsdp in divisors([devices // tp]):
@@ -78,15 +78,15 @@ def trained(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
 
 
 def _experts(subject: LoadedModel) -> int:
-    """Number of experts that whole ones of all blocks divide; 0 where there are none."""
+    """Greatest number of ranks that experts of all layers divide among; 0 without experts."""
     return gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
 
 
 def _whole(experts: int, tp: int, devices: int) -> list[int]:
-    """Numbers of ranks that divide so many experts, whole groups of `tp`; none where there are no experts."""
+    """Sizes of `ep` for so many experts, multiples of `tp`; none without experts."""
     return [ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0] if experts else []
 
 
 def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
-    """Stages with so many copies, which share moments or nothing."""
+    """The mesh with so many replicas, with and without ZeRO 1."""
     yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))

@@ -1,4 +1,4 @@
-"""Models as one rank of a mesh has them: its heads, its part of widths and of the vocabulary, its experts."""
+"""Models as one rank of a mesh has them: shards of heads, widths and vocabulary, its experts, its stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes
 from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages
-from tfacct.parallel.shard_shapes import with_experts_here, with_heads_here
+from tfacct.parallel.shard_shapes import with_rank_experts, with_rank_heads
 from tfacct.parallel.support import (
     check_axes,
     check_formats,
@@ -29,8 +29,8 @@ from tfacct.parallel.support import (
 
 
 def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
-    """The models as one of `tp` ranks has them: its heads, its part of the networks' width and of the vocabulary.
-    `ep`: ranks, `tp` of them to a batch, that divide the experts, each of which is whole. Raises TfacctError."""
+    """The models as one of `tp` ranks has them: shards of heads, MLP width and vocabulary. `ep`: ranks, `tp` of them to
+    a batch, that share whole experts. Raises TfacctError."""
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
@@ -45,34 +45,33 @@ def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
         check_sizes(subject, mesh, {})
     else:
         check_shardable(subject, mesh)
-    shape, ledger = _with_shares(subject, mesh)
+    shape, ledger = _with_shards(subject, mesh)
     if mesh.ep > 1:
-        ledger = with_experts_here(ledger, mesh)
+        ledger = with_rank_experts(ledger, mesh)
     return replace(subject, architecture=shape, ledger=ledger)
 
 
-def _with_shares(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
-    """The model with the shares of `tp`, its experts whole where other ranks divide them, and its ledger: once for any
-    number of these."""
-    key = _with_shares, mesh.tp, mesh.ep > 1
+def _with_shards(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
+    """The model with shards of `tp`, whole experts if `ep` shares them, and its ledger: the same for every `ep`."""
+    key = _with_shards, mesh.tp, mesh.ep > 1
     if key in subject.ledger.known:
         known: tuple[Transformer, Ledger] = subject.ledger.known[key]
         return known
 
     def divided(part: Part) -> Part:
-        own = {field: (letter, getattr(part, field)) for field, letter in part.sizes().items() if letter in TP_AXES}
-        sizes: dict[str, Any] = {field: mesh.share(letter, whole) for field, (letter, whole) in own.items()}
+        own = {field: axis for field, axis in part.sizes().items() if axis in TP_AXES}
+        sizes: dict[str, Any] = {field: mesh.shard_size(axis, getattr(part, field)) for field, axis in own.items()}
         if norms_all_heads(part):
             return part
         if isinstance(part, Grouped):
-            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # of one that several ranks have, fewer
-        if isinstance(part, Experts) and mesh.ep > 1:  # each expert is whole, and a shared network as wide is not
+            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # fewer if ranks have the same one
+        if isinstance(part, Experts) and mesh.ep > 1:  # experts are whole; a shared expert of the same width is not
             shared = {"shared": sizes["width"], "shared_alike": False} if part.shared_alike else {}
             sizes |= {"width": part.width, **shared}
         return replace(part, **sizes) if sizes else part
 
     shape = subject.architecture.mapped(divided)
-    found = shape, with_heads_here(shape.ledger(), mesh)
+    found = shape, with_rank_heads(shape.ledger(), mesh)
     subject.ledger.known[key] = found
     return found
 

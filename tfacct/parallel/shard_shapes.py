@@ -1,4 +1,4 @@
-"""What one rank stores: each tensor's rows and columns there, and which tensors are gathered together."""
+"""Shapes of stored tensors on one rank, and the units of tensors that FSDP gathers together."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from tfacct.ledger.lines import EXPERTS, NO_MATRIX, RATES, Line, Matmul, Paramet
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.parallel.mesh import HEADS, Mesh, is_joint_qk_norm, joint_qk_norm
 
-HERE = "Er"
+RANK_EXPERTS = "Er"
 """Experts of one rank."""
-HEADS_HERE = {"K": "Kr", "N": "Nr"}
-"""Heads of one rank, where only their weights are divided."""
+RANK_HEADS = {"K": "Kr", "N": "Nr"}
+"""Heads of one rank, where only their weights are sharded."""
 COLUMNS = frozenset(("Kc", "Ns"))
-"""Letters of what each row has, in weights that are no products': taps of a convolution, states of a channel."""
+"""Axes within a row, in weights of no matmul: taps of a convolution, states of a channel."""
 
 
 class Shard(NamedTuple):
-    """A stored tensor on one rank: `rows` × `columns` of it, with `padded` rows where `fsdp` divides them. `turns`: a
-    class may have its columns in front. `trained`: a step has its gradient."""
+    """A stored tensor on one rank: `rows` × `columns`, and `padded` rows if `fsdp` shards them. `transposes`: a class
+    may store its columns first. `trained`: a training step has its gradient."""
 
     path: str
     rows: int
     columns: int
     padded: int
-    turns: bool = True
+    transposes: bool = True
     trained: bool = True
 
     @property
@@ -41,8 +41,8 @@ class Shard(NamedTuple):
 
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
-    """A tensor on one rank. Its rows are the outputs of a product, the rows of a table, the experts of a bank, and all
-    of a vector."""
+    """A tensor on one rank. Its rows are the outputs of a matmul, the rows of an embedding, the experts of stacked
+    experts, and all of a vector."""
     return _padded(parameter, *_sides(parameter, axes, mesh), mesh)
 
 
@@ -53,8 +53,8 @@ def _padded(parameter: Parameter, rows: int, columns: int, mesh: Mesh) -> Shard:
 
 
 def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
-    """Rows and columns of a tensor on one rank, however many share the rows."""
-    if mesh.zero:  # engines cut tensors that lie one behind the other, wherever their rows end
+    """Rows and columns of a tensor on one rank, before FSDP shards the rows."""
+    if mesh.zero:  # engines cut the concatenation of all tensors, wherever their rows end
         along = parameter.axes
     elif parameter.table is not None or parameter.bank:
         along = parameter.axes[:1]
@@ -62,11 +62,11 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
         along = tuple(axis for axis in parameter.axes if axis in NO_MATRIX)
-        if parameter.axes[0] in RATES.values():  # of what is added to the tokens of a key, a row for each of them
+        if parameter.axes[0] in RATES.values():  # of position biases of compressed keys, a row for each of their tokens
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
-    letter = None if is_joint_qk_norm(parameter) else mesh.divided(parameter.axes, parameter.bank)
-    local = {axis: mesh.share(axis, axes[axis]) if axis == letter else axes[axis] for axis in parameter.axes}
+    sharded = None if is_joint_qk_norm(parameter) else mesh.sharded_axis(parameter.axes, parameter.bank)
+    local = {axis: mesh.shard_size(axis, axes[axis]) if axis == sharded else axes[axis] for axis in parameter.axes}
     if parameter.bank:
         local[parameter.axes[0]] //= mesh.ep
     rows = prod([local[axis] for axis in along])
@@ -74,12 +74,12 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
 
 
 def is_routing_bias(path: str) -> bool:
-    """True of what corrects the choice of experts, of which no step has a gradient."""
+    """True of the bias that corrects the choice of experts: no step has its gradient."""
     return path.endswith(".routing.bias")
 
 
 def trained(path: str) -> bool:
-    """True of a weight of which a class's step has a gradient: not of what only chooses keys, either."""
+    """True of a weight whose gradient a training step has: not of what only chooses experts or keys."""
     return ".indexer." not in path and not is_routing_bias(path)
 
 
@@ -91,8 +91,8 @@ class _Unit(NamedTuple):
 
 
 class Unit(_Unit):
-    """Weights that are gathered together, among so many ranks: those of a block, `times` times, those of its experts
-    where `ep` divides them, or (`what` is empty) all that is in no block."""
+    """Weights that `ranks` ranks gather together: of one layer, `times` times, of its experts if `ep` shares them, or,
+    if `what` is empty, of everything outside the layers."""
 
     @cached_property
     def elements(self) -> int:
@@ -101,20 +101,20 @@ class Unit(_Unit):
 
     @cached_property
     def trained(self) -> int:
-        """The same of those that a step has gradients of."""
+        """The same of those whose gradients a step has."""
         return sum([one.elements for one in self.shards if one.trained])
 
     @property
-    def apart(self) -> bool:
-        """True if these are the experts of a block."""
+    def of_experts(self) -> bool:
+        """True if these are the experts of a layer."""
         return bool(self.what) and not self.what.endswith("*")
 
 
 def fsdp_units(ledger: Ledger, mesh: Mesh) -> list[Unit]:
-    """Weights that are gathered together, for each kind of blocks."""
+    """Weights that are gathered together, for each kind of layers."""
     key = "gathered", mesh.tp, mesh.ep, mesh.weight_shards, mesh.expert_shards, mesh.zero > 0
     if key not in ledger.known:
-        ledger.known[key] = list(_gathered(ledger, mesh))
+        ledger.known[key] = list(_fsdp_units(ledger, mesh))
     found: list[Unit] = ledger.known[key]
     return found
 
@@ -133,15 +133,15 @@ def shards(group: Group, mesh: Mesh) -> Mapping[str, Shard]:
     return group.own.once((shards, mesh.weight_shards, mesh.expert_shards, *sizes), found)
 
 
-def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
+def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
     root: dict[str, Shard] = {}
     within: list[Shard] = []
     for group, weights in ledger.weights:
         own = shards(group, mesh)
         if not any(map(paths.repeated, own)):
-            of_block = {path for path, one in weights.items() if one.table is not None and one.table.within}
-            within += [one for path, one in own.items() if path in of_block]
-            root |= {path: one for path, one in own.items() if path not in of_block}
+            of_layer = {path for path, one in weights.items() if one.table is not None and one.table.within}
+            within += [one for path, one in own.items() if path in of_layer]
+            root |= {path: one for path, one in own.items() if path not in of_layer}
             continue
         what = next(iter(own)).split("*")[0] + "*"
         apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
@@ -157,17 +157,17 @@ def _gathered(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
         yield Unit("", 1, mesh.weight_shards, list(root.values()))
 
 
-def with_experts_here(ledger: Ledger, mesh: Mesh) -> Ledger:
-    """The ledger of one rank among those that divide the experts of each bank; the router is whole on each."""
+def with_rank_experts(ledger: Ledger, mesh: Mesh) -> Ledger:
+    """The ledger of one of the ranks that share the experts; each has the whole router."""
 
     def here(line: Line) -> Line:
-        return replace(line, bank=HERE) if isinstance(line, Matmul) and line.bank else line
+        return replace(line, bank=RANK_EXPERTS) if isinstance(line, Matmul) and line.bank else line
 
     groups = (
         replace(
             group,
             lines=tuple(map(here, group.lines)),
-            axes={**group.axes, HERE: rounded_up(group.axes[EXPERTS], mesh.ep)},
+            axes={**group.axes, RANK_EXPERTS: rounded_up(group.axes[EXPERTS], mesh.ep)},
         )
         if EXPERTS in group.axes
         else group
@@ -176,17 +176,17 @@ def with_experts_here(ledger: Ledger, mesh: Mesh) -> Ledger:
     return replace(ledger, groups=tuple(groups))
 
 
-def with_heads_here(ledger: Ledger, mesh: Mesh) -> Ledger:
-    """The ledger of one rank among those that divide the weights of heads alone: a norm over all heads together reads
-    queries and keys that are gathered, and attention runs on all of them."""
+def with_rank_heads(ledger: Ledger, mesh: Mesh) -> Ledger:
+    """The ledger of one of the ranks that shard only the weights of heads: a norm over all heads reads gathered queries
+    and keys, and each rank runs attention on all of them."""
 
     def here(line: Line) -> Line:
-        return line.renamed(HEADS_HERE) if isinstance(line, Matmul) and line.weight_axes() is not None else line
+        return line.renamed(RANK_HEADS) if isinstance(line, Matmul) and line.weight_axes() is not None else line
 
     def own(group: Group) -> Group:
         if mesh.tp == 1 or not joint_qk_norm(group):
             return group
-        shares = {HEADS_HERE[letter]: group.axes[letter] // mesh.tp for letter in HEADS}
+        shares = {RANK_HEADS[axis]: group.axes[axis] // mesh.tp for axis in HEADS}
         return replace(group, lines=tuple(map(here, group.lines)), axes={**group.axes, **shares})
 
     return replace(ledger, groups=tuple(map(own, ledger.groups)))
@@ -198,8 +198,8 @@ def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
 
 
 def sharded_parameters(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[TorchParameter]:
-    """Parameters of the rank with most, for an optimizer that takes each element by itself. `tensors`: the class's
-    tensor of each of the ledger's, of which it can fuse several."""
+    """Parameters of the rank with most, for an optimizer that updates each element by itself. `tensors`: the tensor of
+    the class that stores each tensor of the ledger, or several of them."""
     found: dict[tuple[int, str], TorchParameter] = {}
     for number, unit in enumerate(fsdp_units(ledger, mesh)):
         for one in unit.shards:

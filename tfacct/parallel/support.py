@@ -426,7 +426,7 @@ def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[
     sizes, ranks = {}, {}
     for unit in fsdp_units(subject.ledger, mesh):
         for one in unit.shards if unit.what else ():
-            sizes[one.path] = [size for size in (one.rows, one.columns)[: 1 + one.turns] if size > 1]
+            sizes[one.path] = [size for size in (one.rows, one.columns)[: 1 + one.transposes] if size > 1]
             ranks[one.path] = unit.ranks
     return sizes, ranks
 

@@ -267,7 +267,7 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     ]
     said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
     for letter, whole in padded_axes(ledger, mesh):
-        share = mesh.share(letter, whole)
+        share = mesh.shard_size(letter, whole)
         said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
     return said
 
