@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
@@ -393,6 +393,16 @@ def seconds(value: Fraction | float) -> str:
         if value * per >= 0.9995 or (unit == "µs" and value):
             return f"{three(value * per)} {unit}"
     return "0 s"
+
+
+def time_range(values: Sequence[float | Fraction]) -> str:
+    """One time, or two in one unit.
+
+    >>> time_range([0.0163, 0.0238]), time_range([0.5, 2.0])
+    ('16.3 … 23.8 ms', '500 ms … 2.00 s')
+    """
+    *low, high = map(seconds, values)
+    return " … ".join([*(one.removesuffix(f" {high.split()[1]}") for one in low), high])
 
 
 def three(value: Fraction | float) -> str:

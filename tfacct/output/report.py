@@ -108,7 +108,7 @@ class Column(NamedTuple):
             if self.kind == "shares":
                 return " → ".join("–" if share is None else units.percent(share) for share in cell)
             if self.kind == "seconds":
-                return " … ".join(units.seconds(number) for number in cell if number is not None)
+                return units.time_range([number for number in cell if number is not None])
             return " × ".join(f"{number:,}" for number in cell)
         match self.kind:
             case "share":

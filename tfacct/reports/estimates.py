@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -25,15 +24,28 @@ CONVENTION = (
 
 def error_note(one: Placement, sequences: int = 1) -> str:
     """The measured error of an estimate of serving, or the reason why none is known."""
-    if reason := one.unmeasured(sequences):
-        return _unknown(reason)
-    kind = one.validation.kind
-    reported, here = REPORTED[kind, "request"], one.validation.on.get(one.device.id, 0)
-    alike = "" if one.runs_alike else f", none with {one.dtype} weights"
+    error = one.error("request", sequences)
+    if error is None:
+        return _unknown(one.unmeasured(sequences))
+    reported = REPORTED[error.kind, "request"]
+    missing = [] if error.on.get(one.device.id) else ["on this device"]
+    missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
+    none = f"; none {' or '.join(missing)}" if missing else ""
     return (
-        f"Estimate. {'Models with experts' if kind == 'experts' else 'Dense models'}: median error"
-        f" {units.percent(reported.median)} (request latency) on {reported.runs:,} runs never fitted;"
-        f" {_fitted(here, 'run')}{alike}."
+        f"Estimate: median error {units.percent(reported.median)} on {reported.runs:,} runs never fitted; 80% lie"
+        f" within × {error.low:.2f} … {error.high:.2f}{none}."
+    )
+
+
+def evidence_note(one: Placement, sequences: int = 1) -> str:
+    """The runs that the error was measured on; empty where none is known."""
+    error = one.error("request", sequences)
+    if error is None:
+        return ""
+    models = "models with experts" if error.kind == "experts" else "dense models"
+    return (
+        f"The error is that of the latency of requests to {models}; {_fitted(error.on.get(one.device.id, 0), 'run')},"
+        f" and {units.percent(error.coverage)} of the measured runs lie in the interval of the others."
     )
 
 
@@ -145,9 +157,3 @@ def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
 def assumptions(*laws: Any) -> dict[str, float]:
     """Every constant of the laws by name; of serving without any."""
     return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}
-
-
-def time_range(values: Sequence[float]) -> str:
-    """Two times in one unit: `16.3 … 23.8 ms`."""
-    low, high = map(units.seconds, values)
-    return f"{low.split()[0]} … {high}" if low.split()[1] == high.split()[1] else f"{low} … {high}"

@@ -1,5 +1,4 @@
-"""A closed loop of users on devices: request time, rates and cost as estimates, and brackets for what a scheduler
-decides."""
+"""Concurrent requests on devices: throughput, latency and cost, as estimates. A scheduler decides within ranges."""
 
 from __future__ import annotations
 
@@ -14,12 +13,13 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
 from tfacct.reports.estimates import (
     CONVENTION,
     assumptions,
     error_note,
+    evidence_note,
     files_notes,
     formats_note,
     gathered_notes,
@@ -39,7 +39,7 @@ HOUR, MILLION = 3600, 10**6
 @record
 class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `users` at once, None for a few numbers up to what
-    fits. `price`: of a device for an hour. `within`: seconds from token to token that users put up with."""
+    fits. `price`: of a device for an hour. `within`: seconds for each output token."""
 
     prompt: int
     new: int
@@ -57,7 +57,7 @@ class Load:
         for name in ("prompt", "new"):
             check_size(option(name), getattr(self, name))
         for users in self.users or ():
-            check_size(option("users"), users)
+            check_size(option("requests"), users)
         if self.price is not None and not 0 < self.price < MILLION:
             raise UsageError(
                 f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
@@ -67,20 +67,65 @@ class Load:
 
 
 class Loaded(NamedTuple):
-    """A closed loop, its cost and the interval of its request."""
+    """So many concurrent requests, their cost and the interval of one request."""
 
     served: Served
     interval: tuple[float, float] | None
     cost: float | None
 
     @property
+    def users(self) -> int:
+        """Number of concurrent requests."""
+        return self.served.users
+
+    @property
     def each(self) -> float:
-        """New tokens per second of one user."""
-        return self.served.rate / self.served.users
+        """New tokens per second of one request."""
+        return self.served.rate / self.users
+
+    @property
+    def last_token(self) -> float:
+        """Seconds of a first token after the prompts of all others."""
+        return self.users * self.served.prompt + CONSTANTS.request
+
+    @property
+    def cost_interval(self) -> list[float] | None:
+        """Cost at both ends of the interval."""
+        if self.cost is None or self.interval is None:
+            return None
+        return [self.cost * end / self.served.request for end in self.interval]
+
+
+@record
+class Serving:
+    """A model that is served: the load, its memory, and the answer for each number of requests. `fitting`: requests
+    whose cache fits; `target`: requests whose tokens come within a time, if prompts cut in and if they wait."""
+
+    one: Placement
+    load: Load
+    memory: MemoryLimit
+    fitting: int
+    loops: Sequence[Loaded]
+    target: tuple[int, int] | None
+
+    @property
+    def fewest(self) -> int:
+        """Fewest requests that are asked about."""
+        return min(loop.users for loop in self.loops)
+
+    @property
+    def most(self) -> Loaded:
+        """The largest number of requests that is asked about."""
+        return max(self.loops, key=lambda loop: loop.users)
+
+    @property
+    def first_token(self) -> float:
+        """Seconds of the first token of a request alone."""
+        return self.one.host.step(Workload(self.load.prompt, self.load.prompt, 1, "last")).seconds + CONSTANTS.request
 
 
 def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
-    """Request time, rates and cost by the number of users. Raises TfacctError, also where not one request fits."""
+    """Request time, rates and cost by the number of requests. Raises TfacctError, also where not one request fits."""
     load = load.checked()
     memory = on.memory()
     assert memory.device is not None
@@ -98,25 +143,26 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
         one.check_room(load.prompt + load.new, 1, memory)
     loops = [_loaded(one, load, users) for users in _users(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
+    about = Serving(one, load, memory, fitting, loops, target)
     return compose.report(
         "serve",
         [model],
-        _table(loops, load),
-        [_facts(one, load, memory, fitting, loops, target)],
+        _table(about),
+        [_facts(about)],
         title=f"{compose.name_of(model)}: {one.where}, {counting.format_name(model, on.dtype)}, {load.words}",
         convention=CONVENTION,
-        answer=_answer(loops),
-        notes=lambda _: _notes(one, load, memory, fitting, loops, target),
+        answer=_answer(about),
+        notes=lambda _: notes(NOTES, about),
         requests=[request],
     )
 
 
 def _users(load: Load, fitting: int) -> list[int]:
-    """Numbers of users to ask about. Raises UsageError for one whose cache does not fit."""
+    """Numbers of requests to ask about. Raises UsageError for one whose cache does not fit."""
     if load.users is not None:
         if max(load.users) > fitting:
             raise UsageError(
-                f"{option('users', max(load.users))}: the cache of {fitting:,} requests fits",
+                f"{option('requests', max(load.users))}: the cache of {fitting:,} requests fits",
                 "ask for no more than that",
             )
         return list(load.users)
@@ -132,7 +178,7 @@ def _loaded(one: Placement, load: Load, users: int) -> Loaded:
 
 
 def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
-    """Largest numbers of users whose tokens come within a time, if prompts cut in and if they wait."""
+    """Largest numbers of requests whose tokens come within a time, if prompts cut in and if they wait."""
 
     def token(users: int, end: int) -> float:
         return one.host.loop(users, load.prompt, load.new).served().token[end]
@@ -141,148 +187,131 @@ def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[in
     return largest_within(within, most, lambda users: token(users, 1)), most
 
 
-def _table(loops: Sequence[Loaded], load: Load) -> Table:
-    rows: list[Row] = []
-    for loop in loops:
-        served = loop.served
-        low, high = (Fraction(end) for end in served.token)
-        rows.append(
-            {
-                "users": served.users,
-                "token_seconds": (low, None if low == high else high),
-                "request_seconds": Fraction(served.request),
-                "tokens_per_second_each": Fraction(loop.each),
-                "tokens_per_second": Fraction(served.rate),
-                "cost_per_million": None if loop.cost is None else Fraction(loop.cost),
-            }
-        )
-    cost = (Column("cost_per_million", "≈ price of 1 M new", "rate"),) if load.price is not None else ()
+def _table(about: Serving) -> Table:
+    alone = about.first_token
+    rows: list[Row] = [
+        {
+            "users": loop.users,
+            "token_seconds": _range(*loop.served.token),
+            "first_token_seconds": _range(alone, loop.last_token if loop.users > 1 else alone),
+            "request_seconds": Fraction(loop.served.request),
+            "tokens_per_second_each": Fraction(loop.each),
+            "tokens_per_second": Fraction(loop.served.rate),
+            "cost_per_million": None if loop.cost is None else Fraction(loop.cost),
+        }
+        for loop in about.loops
+    ]
     columns = (
-        Column("users", "users", "count"),
-        Column("token_seconds", "≈ from token to token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
+        Column("users", "requests", "count"),
+        Column("token_seconds", "≈ per token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
+        Column(
+            "first_token_seconds",
+            "≈ first token",
+            "seconds",
+            keys=("first_token_seconds_low", "first_token_seconds_high"),
+            drop=1,
+        ),
         Column("request_seconds", "≈ request", "seconds"),
-        Column("tokens_per_second_each", "≈ tok/s each", "rate", drop=3),
-        Column("tokens_per_second", "≈ tok/s all", "rate"),
-        *cost,
+        Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=3),
+        Column("tokens_per_second", "≈ tokens/s", "rate"),
+        *((Column("cost_per_million", "≈ per million", "rate"),) if about.load.price is not None else ()),
     )
     return columns, (tuple(rows),), ()
 
 
-def _answer(loops: Sequence[Loaded]) -> str:
-    served, cost = loops[-1].served, loops[-1].cost
-    users = _users_said(served.users)
-    million = "" if cost is None else f", ≈ {units.three(cost)} for a million"
-    rate = units.three(served.rate)
-    return f"{users}: ≈ {rate} new tokens/s{million}; a request takes ≈ {units.seconds(served.request)}."
+def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
+    return Fraction(low), None if low == high else Fraction(high)
 
 
-def _notes(
-    one: Placement,
-    load: Load,
-    memory: MemoryLimit,
-    fitting: int,
-    loops: Sequence[Loaded],
-    target: tuple[int, int] | None,
-) -> list[str]:
-    alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
-    fewest, most = _ends(loops)
-    last = max(_first_token(loop.served) for loop in loops)
-    among = f", up to ≈ {units.seconds(last)} at {most:,} users" if most > 1 else ""
-    said = [*files_notes(one), error_note(one, fewest)]
-    error = one.error("request", fewest)
-    if error is not None:
-        said.append(
-            f"Each request: × {error.low:.2f} … {error.high:.2f}, an interval of 80% (it held"
-            f" {units.percent(error.coverage)} of the measured runs); rates and prices follow it."
-        )
-        said += _cut(loops)
-        if one.error("request", most) is None:
-            said.append(f"Above {CROWD:,} users experts were hardly measured, so the error there is not known.")
-    said += [
-        "From token to token: first if new prompts wait for running answers, then if all of them cut in.",
-        f"First token: ≈ {units.seconds(alone)} alone; with others it depends on the scheduler{among}.",
-        f"The cache of {fitting:,} requests fits with the weights: a count.",
-        *memory.notes,
-        *gathered_notes(one.model, one.count),
-    ]
-    if target is not None and load.within is not None:
-        cut_in, wait = target
-        said.append(
-            f"Within {units.seconds(load.within)} from token to token: {cut_in:,} users if prompts cut in, {wait:,} if"
-            " they wait. An estimate."
-        )
-    if load.price is not None:
-        said.append(f"Price: {load.price:g} for a device and an hour, as given.")
-    return [*said, *link_notes(one.link), formats_note(one)]
+def _answer(about: Serving) -> str:
+    users, cost = about.most.users, about.most.cost
+    fit = f" ({about.fitting:,} fit)" if users < about.fitting else " fits at once" if users == 1 else " fit at once"
+    million = "" if cost is None else f", ≈ {units.three(cost)} per million output tokens"
+    return f"{_requests(users)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
 
 
-def _cut(loops: Sequence[Loaded]) -> list[str]:
+def _requests(number: int) -> str:
+    return "1 request" if number == 1 else f"{number:,} requests"
+
+
+def _interval(about: Serving) -> dict[str, str] | None:
     """The sentence of intervals that would go below what the devices' peaks allow."""
-    cut = [loop.served for loop in loops if loop.interval is not None and loop.interval[0] == loop.served.request_bound]
-    if not cut:
-        return []
-    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_users_said(served.users)}" for served in cut)
-    return [f"No request goes below its bound, where that interval begins instead: {ends}."]
+    cut = [loop.served for loop in about.loops if loop.interval and loop.interval[0] == loop.served.request_bound]
+    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.users)}" for served in cut)
+    return {"ends": ends} if cut else None
 
 
-def _users_said(users: int) -> str:
-    return "1 user" if users == 1 else f"{users:,} users"
+def _crowded(about: Serving) -> bool:
+    return about.one.error("request", about.fewest) is not None and about.one.unmeasured(about.most.users) != ""
 
 
-def _first_token(served: Served) -> float:
-    """Seconds of a first token behind the prompts of all others."""
-    return served.users * served.prompt + CONSTANTS.request
-
-
-def _ends(loops: Sequence[Loaded]) -> tuple[int, int]:
-    """Fewest and most users that are asked about."""
-    found = [loop.served.users for loop in loops]
-    return min(found), max(found)
-
-
-def _facts(
-    one: Placement,
-    load: Load,
-    memory: MemoryLimit,
-    fitting: int,
-    loops: Sequence[Loaded],
-    target: tuple[int, int] | None,
-) -> dict[str, Any]:
-    within = None if target is None else {"seconds": load.within, "users_least": target[0], "users_most": target[1]}
+def _within(about: Serving) -> dict[str, str] | None:
+    if about.target is None or about.load.within is None:
+        return None
+    cut_in, wait = about.target
     return {
-        "on": placement_facts(one),
+        "time": units.seconds(about.load.within),
+        "requests": _requests(cut_in),
+        "more": "" if cut_in == wait else f"; {wait:,} if prompts wait for running answers",
+    }
+
+
+NOTES = (
+    NoteRow("error", 1, lambda about: error_note(about.one, about.fewest)),
+    NoteRow("within", 1, _within, "Within {time} per token: ≈ {requests}{more}."),
+    NoteRow("crowded", 1, _crowded, f"Above {CROWD:,} requests experts were hardly measured: the error is not known."),
+    NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
+    NoteRow("files", 2, lambda about: files_notes(about.one)),
+    NoteRow("links", 2, lambda about: link_notes(about.one.link)),
+    NoteRow("limit", 2, lambda about: about.memory.notes),
+    NoteRow(
+        "ranges",
+        2,
+        lambda about: about.most.users > 1,
+        "Ranges: per token, from prompts that wait for running answers to prompts that cut in; of a first token, from a"
+        " request alone to one after all other prompts. The scheduler decides.",
+    ),
+    NoteRow("gathered", 2, lambda about: gathered_notes(about.one.model, about.one.count)),
+    NoteRow("bound", 3, _interval, "No request goes below its bound, where its interval begins: {ends}."),
+    NoteRow("evidence", 3, lambda about: evidence_note(about.one, about.fewest)),
+    NoteRow("fitting", 3, lambda about: _requests(about.fitting), "The cache of {} fits with the weights: a count."),
+    NoteRow("formats", 3, lambda about: formats_note(about.one)),
+)
+
+
+def _facts(about: Serving) -> dict[str, Any]:
+    target = about.target
+    within = (
+        None if target is None else {"seconds": about.load.within, "users_least": target[0], "users_most": target[1]}
+    )
+    return {
+        "on": placement_facts(about.one),
         "estimate": True,
-        "prompt": load.prompt,
-        "new_tokens": load.new,
-        "use": memory.use,
-        "reserve_bytes": memory.reserve,
-        "price_per_hour": load.price,
-        "largest_users": fitting,
+        "prompt": about.load.prompt,
+        "new_tokens": about.load.new,
+        "use": about.memory.use,
+        "reserve_bytes": about.memory.reserve,
+        "price_per_hour": about.load.price,
+        "largest_users": about.fitting,
         "within": within,
-        "lines": [_line(loop) for loop in loops],
-        "validation": validation_facts(one, _ends(loops)[0]),
+        "lines": [_line(loop) for loop in about.loops],
+        "validation": validation_facts(about.one, about.fewest),
         "assumptions": assumptions(),
     }
 
 
 def _line(loop: Loaded) -> dict[str, Any]:
-    served, ends = loop.served, loop.interval
+    served = loop.served
     return {
-        "users": served.users,
+        "users": loop.users,
         "prompts_at_once": served.prompts,
         "token_seconds": list(served.token),
         "value_seconds": served.request,
-        "interval_80_seconds": None if ends is None else list(ends),
+        "interval_80_seconds": None if loop.interval is None else list(loop.interval),
         "bound_seconds": served.request_bound,
-        "first_token_seconds_most": _first_token(served),
+        "first_token_seconds_most": loop.last_token,
         "tokens_per_second_each": loop.each,
         "tokens_per_second": served.rate,
         "cost_per_million": loop.cost,
-        "cost_per_million_80": _cost_ends(loop),
+        "cost_per_million_80": loop.cost_interval,
     }
-
-
-def _cost_ends(loop: Loaded) -> list[float] | None:
-    if loop.cost is None or loop.interval is None:
-        return None
-    return [loop.cost * end / loop.served.request for end in loop.interval]

@@ -6,6 +6,7 @@ On a machine that was swept both estimate the reference model.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -16,19 +17,19 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
-from tfacct.output.report import PLAIN, Amount, Cell, Column, Report, Row, Table
+from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
 from tfacct.reports.estimates import (
     CONVENTION,
     assumptions,
     error_facts,
     error_note,
+    evidence_note,
     files_notes,
     formats_note,
     link_notes,
     placement_facts,
     step_error_note,
-    time_range,
     validation_facts,
 )
 from tfacct.timing import fsdp_time, megatron_time
@@ -121,7 +122,7 @@ def time(
         f" batch {work.batch:,}",
         convention=CONVENTION,
         answer=_answer(one, work, step, bound_only),
-        notes=lambda _: _notes(one, work, bound_only),
+        notes=lambda _: notes(NOTES, (one, work, bound_only)),
         requests=[request],
     )
 
@@ -172,7 +173,7 @@ def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Tab
     shown.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": Fraction(step.engine), "share": share})
     totals: list[Row] = [{"kernel": "step", "seconds": f"≈ {units.seconds(whole)}"}]
     if (ends := one.interval(whole, work.batch, step.bound)) is not None:
-        totals.append({"kernel": "80% interval", "seconds": time_range(ends), PLAIN: 1})
+        totals.append({"kernel": "80% interval", "seconds": units.time_range(ends), PLAIN: 1})
     totals.append({"kernel": BOUND, "seconds": units.seconds(step.bound), PLAIN: 1})
     columns = (
         Column("kernel", "kernel"),
@@ -218,16 +219,30 @@ def _answer(one: Placement, work: Workload, step: Step, bound_only: bool) -> str
         least = units.seconds(step.bound)
         return f"At the peaks {_of(work)} takes {least}, never less: at most {units.three(per / step.bound)} tokens/s."
     ends = one.interval(step.seconds, work.batch, step.bound)
-    interval = f", {time_range(ends)} in 4 of 5 cases" if ends else ""
+    interval = f", {units.time_range(ends)} in 4 of 5 cases" if ends else ""
     return f"≈ {units.seconds(step.seconds)} for {_of(work)}{interval}: ≈ {units.three(per / step.seconds)} tokens/s."
 
 
-def _notes(one: Placement, work: Workload, bound_only: bool) -> list[str]:
-    peaks = "The bound is all FLOPs at the peaks or weights and cache at the bandwidth, whichever takes longer."
-    if one.model.ledger.experts:
-        peaks += " Of a bank it reads the experts of one token: which others are read, routing decides."
-    error = [] if bound_only else [error_note(one, work.batch)]
-    return [*files_notes(one), *error, *link_notes(one.link), formats_note(one), *([peaks] if bound_only else [])]
+def _bound_note(about: tuple[Placement, Workload, bool]) -> str:
+    one, _, bound_only = about
+    if not bound_only:
+        return ""
+    experts = " Of experts it reads those of one token: routing decides which others are read."
+    return (
+        "The bound is all FLOPs at the peaks or weights and cache at the bandwidth, whichever takes longer."
+        f"{experts if one.model.ledger.experts else ''}"
+    )
+
+
+NOTES = (
+    NoteRow("error", 1, lambda about: not about[2] and error_note(about[0], about[1].batch)),
+    NoteRow("bound", 1, _bound_note),
+    NoteRow("files", 2, lambda about: files_notes(about[0])),
+    NoteRow("links", 2, lambda about: link_notes(about[0].link)),
+    NoteRow("formats", 2, lambda about: formats_note(about[0])),
+    NoteRow("evidence", 3, lambda about: not about[2] and evidence_note(about[0], about[1].batch)),
+)
+"""Of a step of serving: the placement, the workload, and whether only the bound was asked for."""
 
 
 def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:
@@ -272,7 +287,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         if one.megatron
         else TRAIN_CONVENTION,
         answer=_train_answer(one),
-        notes=lambda _: _train_notes(one),
+        notes=lambda _: notes(TRAIN_NOTES, one),
         requests=[request],
     )
 
@@ -340,7 +355,7 @@ def _train_table(one: StepEstimate) -> Table:
     ]
     totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
     if one.interval is not None:
-        totals.append({"what": "80% interval", "seconds": time_range(one.interval), PLAIN: 1})
+        totals.append({"what": "80% interval", "seconds": units.time_range(one.interval), PLAIN: 1})
     share = megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
     usual = f"at {units.percent(share)} of the peak"
     totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
@@ -403,32 +418,6 @@ def _does_not_fit(one: StepEstimate) -> str:
     return f"Does not fit: needs {needs} on each device{advice}."
 
 
-def _train_notes(one: StepEstimate) -> list[str]:
-    """What it was measured against, and what is not included."""
-    if one.memory.fits is False:
-        return [LEAST[one.how.accumulate > 1]]
-    if one.how.mfu is not None:
-        again = " It counts no recomputation." if one.how.again else ""
-        return [_room_note(one), f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{again}"]
-    steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
-    palm = one.mfu("palm")
-    both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
-    erred = (
-        f"A constant {units.percent(megatron_time.UTILIZATION)} of the peak, what runs again counted, erred 8.7%"
-        if one.megatron
-        else f"A constant utilization of {units.percent(fsdp_time.UTILIZATION)} erred 13.1%"
-    )
-    return [
-        _room_note(one),
-        step_error_note(one.model, one.device, one.megatron, one.link),
-        f"{erred} on {steps}: a strong baseline.",
-        f"Utilization (MFU) counts all pairs, and no recomputation{both}.",
-        _shared_note(one),
-        *link_notes(one.link_tp, one.link),
-        *_idle_notes(one),
-    ]
-
-
 def _room_note(one: StepEstimate) -> str:
     """Whether a step that may fit does."""
     counted, usable = one.memory.counted, units.binary(one.memory.usable)
@@ -440,8 +429,8 @@ def _room_note(one: StepEstimate) -> str:
     return f"The least that kernels could need is {least}: {LEAST[one.how.accumulate > 1].removeprefix('At least: ')}"
 
 
-def _shared_note(one: StepEstimate) -> str:
-    """Who has what."""
+def _layout(one: StepEstimate) -> str:
+    """The parallel layout in words."""
     if not one.megatron:
         return "Devices share by FSDP only."
     mesh, copies = one.how.mesh, one.trained.devices // one.how.mesh.ranks
@@ -449,19 +438,58 @@ def _shared_note(one: StepEstimate) -> str:
     if mesh.tp > 1:
         made.append(f"{mesh.tp:,} devices share widths{' and tokens' if mesh.sp else ''}")
     if mesh.pp > 1:
-        made.append(f"{mesh.pp:,} stages share blocks")
+        made.append(f"{mesh.pp:,} stages share layers")
     if copies > 1:
         made.append(f"{copies:,} copies take a batch each")
     return f"{', '.join(made)}; attention is unfused."
 
 
-def _idle_notes(one: StepEstimate) -> list[str]:
-    """How stages would wait less, where they wait most of the time."""
+def _baseline(one: StepEstimate) -> str:
+    """The error of the plainest of predictions."""
+    steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
+    erred = (
+        f"A constant {units.percent(megatron_time.UTILIZATION)} of the peak, recomputation counted, erred 8.7%"
+        if one.megatron
+        else f"A constant utilization of {units.percent(fsdp_time.UTILIZATION)} erred 13.1%"
+    )
+    return f"{erred} on {steps}: a strong baseline."
+
+
+def _mfu(one: StepEstimate) -> str:
+    palm = one.mfu("palm")
+    both = "" if palm is None else f"; {units.percent(palm)} by PaLM's formula"
+    return f"Utilization (MFU) counts all pairs, and no recomputation{both}."
+
+
+def _assumed(one: StepEstimate) -> str:
+    if one.how.mfu is None:
+        return ""
+    again = " It counts no recomputation." if one.how.again else ""
+    return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{again}"
+
+
+def _idle(one: StepEstimate) -> dict[str, str] | None:
+    """Stages that wait for a large share of the step."""
     waiting = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
-    if waiting < IDLE:
-        return []
-    more = option("accumulate")
-    return [f"Stages wait for {units.percent(waiting)} of the step: they wait less with more micro-batches ({more})."]
+    return {"share": units.percent(waiting), "more": option("gradient_accumulation")} if waiting >= IDLE else None
+
+
+def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Callable[[StepEstimate], Any]:
+    """Only of a step that fits and has an estimate; `assumed`: also at a utilization that the user states."""
+    return lambda one: one.memory.fits is not False and (assumed or one.how.mfu is None) and when(one)
+
+
+TRAIN_NOTES = (
+    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1]),
+    NoteRow("room", 1, _if_timed(_room_note, assumed=True)),
+    NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
+    NoteRow("error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link))),
+    NoteRow("waiting", 1, _if_timed(_idle), "Stages wait for {share} of the step; more micro-batches ({more}) help."),
+    NoteRow("baseline", 2, _if_timed(_baseline)),
+    NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
+    NoteRow("mfu", 3, _if_timed(_mfu)),
+    NoteRow("layout", 3, _if_timed(_layout)),
+)
 
 
 def _swept(memory: MemoryLimit) -> str:
@@ -495,7 +523,7 @@ def _time_swept(model: LoadedModel, request: Request, memory: MemoryLimit, *, tr
         f" batch {work.batch:,}",
         convention=SWEPT_CONVENTION,
         answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",
-        notes=lambda _: _swept_notes(one),
+        notes=lambda _: notes(SWEPT_NOTES, one),
         requests=[request],
     )
 
@@ -516,26 +544,34 @@ def _swept_table(one: ReferencePass) -> Table:
     ]
     totals: list[Row] = [
         {"kernel": "pass", "seconds": f"≈ {units.seconds(whole)}"},
-        {"kernel": "by its checks", "seconds": time_range(one.interval), PLAIN: 1},
+        {"kernel": "by its checks", "seconds": units.time_range(one.interval), PLAIN: 1},
         {"kernel": "plain roofline", "seconds": f"≈ {units.seconds(one.roofline)}", PLAIN: 1},
     ]
     return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (tuple(rows),), tuple(totals)
 
 
-def _swept_notes(one: ReferencePass) -> list[str]:
-    """The passes that the sweep was checked against, and whose time it is."""
-    on, count = one.on, len(one.on.checks.ratios)
-    low, high = on.checks.ends
+def _run_words(one: ReferencePass) -> str:
     step = " --train" if one.train else " --decode" if one.work.tokens == 1 < one.work.context else ""
-    runs = f"`tfacct measure {one.model.name}{step}` runs it."
-    return [
-        *([DOUBT] if on.checks.doubtful else []),
-        f"Estimate for the reference model, which runs unfused; an engine takes another time. {count:,} whole"
-        f" passes of small models took × {low:.2f} … {high:.2f} of such an estimate when the machine was swept:"
-        f" median error {units.percent(on.checks.error)}.",
-        f"Swept on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}."
-        f" {spelled(runs, 'measure() runs it.')}",
-    ]
+    return spelled(f"`tfacct measure {one.model.name}{step}` runs it.", "measure() runs it.")
+
+
+SWEPT_NOTES = (
+    NoteRow("doubtful", 1, lambda one: one.on.checks.doubtful, DOUBT),
+    NoteRow(
+        "error",
+        1,
+        lambda one: {"count": len(one.on.checks.ratios), "ends": one.on.checks.ends, "error": one.on.checks.error},
+        "Estimate for the reference model, which runs unfused; an engine takes another time. {count:,} whole passes of"
+        " small models took × {ends[0]:.2f} … {ends[1]:.2f} of such an estimate when the machine was swept: median"
+        " error {error:.1%}.",
+    ),
+    NoteRow(
+        "swept",
+        2,
+        lambda one: {"on": one.on, "runs": _run_words(one)},
+        "Swept on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}. {runs}",
+    ),
+)
 
 
 def _swept_facts(one: ReferencePass) -> dict[str, Any]:
