@@ -137,5 +137,11 @@ def executed(model: LoadedModel, one: Published) -> float:
     at = Workload(TOKENS, TOKENS, one.trained.batch).axes()
     products = model.ledger.flops(at)
     pairs = sum(flops for path, flops in products.items() if path.endswith((".scores", ".values")))
-    again = sum(products.values()) - products["lm_head"] if one.again == "blocks" else pairs if one.again else 0
+    again = (
+        sum(products.values()) - products["lm_head"]
+        if one.again == "full"
+        else pairs
+        if one.again == "attention"
+        else 0
+    )
     return one.trained.accumulate * (3 * sum(products.values()) + again) / one.mesh.ranks

@@ -159,7 +159,7 @@ def test_a_swept_machine_serves_no_users() -> None:
     with pytest.raises(TfacctError, match="serves no users"):
         tfacct.load("gpt2").serve(on="cpu", prompt=8, new=8)
     with pytest.raises(TfacctError, match="swept for a plain step"):
-        tfacct.load("gpt2").train_time(on="cpu", recompute=True)
+        tfacct.load("gpt2").train_time(on="cpu", recompute="full")
     fitting = tfacct.load("gpt2").fit()
     assert "cpu" not in {line["device"] for line in fitting.lines}
 
@@ -180,31 +180,31 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(calibrated, "GPT2", {**calibrated.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     devices.paths.cache_clear()
-    ran = run("measure", "--calibrate")
+    ran = run("devices", "--calibrate")
     path = tmp_path / "tfacct" / "devices" / "cpu.toml"
     assert ran.code == 0 and path.exists() and "Wrote" in ran.out
     assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
     assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
-    again = run("measure", "--calibrate")
+    again = run("devices", "--calibrate")
     assert again.code == 2 and "is there already" in again.err and "--force" in again.err
-    assert run("measure", "--calibrate", "--force").code == 0
+    assert run("devices", "--calibrate", "--force").code == 0
     mine = tmp_path / "mine.toml"
     assert "Wrote" in tfacct.calibrate(output=mine).answer
     assert tfacct.load("gpt2").time(on=str(mine), ctx=8).calibration["threads"] >= 1
     with pytest.raises(TfacctError, match="is there already"):
         tfacct.calibrate(output=mine)
-    assert "no device ends in" in run("measure", "--calibrate", "-o", "x.json").err
-    assert "no spaces" in run("measure", "--calibrate", "-o", "my card.toml").err
+    assert "no device ends in" in run("devices", "--calibrate", "-o", "x.json").err
+    assert "no spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
     devices.paths.cache_clear()
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("measure",), "needs a MODEL, or --calibrate"),
-        (("measure", "gpt2", "--calibrate"), "--calibrate does not go with a MODEL"),
-        (("measure", "gpt2", "--force"), "--force needs --html"),
-        (("measure", "gpt2", "-o", "x.toml"), "--output needs --calibrate"),
+        (("measure",), "missing argument 'MODEL'"),
+        (("devices", "h100", "--calibrate"), "--calibrate does not go with"),
+        (("measure", "gpt2", "--force"), "--force needs --output FILE"),
+        (("measure", "gpt2", "-o", "x.toml"), "no report of this command ends in '.toml'"),
     ],
 )
 def test_options_of_a_sweep(words: tuple[str, ...], says: str, run: Callable[..., Ran]) -> None:

@@ -185,4 +185,4 @@ def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> No
 
     monkeypatch.setattr(running, "prepare", stop)
     ran = run("measure", "gpt2", "--ctx", "16")
-    assert ran.code == 130 and ran.out == "" and "before the first run" in ran.err
+    assert ran.code == 130 and ran.out == "" and "before there was anything to report" in ran.err

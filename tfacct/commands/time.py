@@ -108,9 +108,8 @@ def train_time(
     total = total_tokens
     if isinstance(total, str):
         total = units.read_count(option("total_tokens"), total, "tokens", "15T or 300B")
-    full = recompute == "full"
     mesh = MegatronLayout(tp, sp, pp, pp_chunks)
-    how = StepOptions(gradient_accumulation, full, total, recompute == "attention", mesh, mfu)
+    how = StepOptions(gradient_accumulation, recompute, total, mesh, mfu)
     where = Deployment(on, dtype, use=whole.get("use"), reserve=whole.get("reserve"))
     return Found(time_train(model, opt.request(whole), where, how))
 

@@ -296,7 +296,7 @@ def _train_words(one: StepEstimate) -> str:
     """The step in words."""
     parts = one.trained.accumulate
     accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if one.megatron else ""
-    again = {"blocks": ", blocks recomputed", "attention": ", attention recomputed", "": ""}[one.how.again]
+    again = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
     each = "on each device" if not one.megatron else f"on every {one.how.mesh.ranks:,} devices"
     return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{again}"
 
@@ -313,7 +313,7 @@ def _train_facts(one: StepEstimate) -> dict[str, Any]:
         "device": one.device.id,
         "devices": one.trained.devices,
         "accumulate": one.trained.accumulate,
-        "recompute": {"blocks": "full", "attention": "attention", "": "none"}[one.how.again],
+        "recompute": one.how.recompute,
         "tp": one.how.mesh.tp,
         "sp": one.how.mesh.sp,
         "pp": one.how.mesh.pp,
@@ -464,7 +464,7 @@ def _mfu(one: StepEstimate) -> str:
 def _assumed(one: StepEstimate) -> str:
     if one.how.mfu is None:
         return ""
-    again = " It counts no recomputation." if one.how.again else ""
+    again = " It counts no recomputation." if one.how.recompute != "none" else ""
     return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{again}"
 
 

@@ -622,7 +622,10 @@ def _time(step: Step) -> str | None:
         return None
     from tfacct.timing.step_estimate import StepOptions, estimated
 
-    work, how = step.memory.work, StepOptions(recipe.gradient_accumulation, recipe.recompute == "full")
+    work, how = (
+        step.memory.work,
+        StepOptions(recipe.gradient_accumulation, "full" if recipe.recompute == "full" else "none"),
+    )
     try:
         trained, parts = estimated(model, work, mesh.fsdp, device, "bf16", how)
     except TfacctError:

@@ -92,7 +92,11 @@ class TrainingTimes(Times):
             times = mesh.microbatches or batch
             batch //= times
         of = MegatronLayout() if self.stack(mesh) == FSDP else MegatronLayout(mesh.tp, mesh.sp, mesh.pp)
-        how, work, dtype = StepOptions(times, full, mesh=of), replace(self.work, batch=batch), self.recipe.dtype
+        how, work, dtype = (
+            StepOptions(times, "full" if full else "none", mesh=of),
+            replace(self.work, batch=batch),
+            self.recipe.dtype,
+        )
         _, parts = step_estimate.estimated(self.model, work, self.count, self.device, dtype, how)
         options = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
         options += [f"--accumulate {times}"] if times > 1 else []

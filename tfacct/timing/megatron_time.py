@@ -9,8 +9,9 @@ pairs take more than under FSDP.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from tfacct.accounts.metrics import Recompute
 from tfacct.base.record import record
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
@@ -19,9 +20,6 @@ from tfacct.ledger.workload import Workload
 from tfacct.timing.fsdp_time import TRAINING, Trained
 from tfacct.timing.kernels import Kernel, Split, kernels
 from tfacct.timing.timing import Device
-
-Again: TypeAlias = Literal["", "attention", "blocks"]
-"""What runs again before its backward pass: nothing, scores to values, or whole blocks."""
 
 
 @record
@@ -111,14 +109,14 @@ def step(
     device: Device,
     trained: Trained,
     mesh: MegatronLayout,
-    again: Again = "",
+    recompute: Recompute = "none",
     c: MegatronConstants = MEGATRON,
 ) -> MegatronParts:
     """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
 
     Devices with fp8 units were not measured: they attain less of their peak by as much as they do under FSDP.
     """
-    wide, passes = device.peak["bf16"], 4 if again == "blocks" else 3
+    wide, passes = device.peak["bf16"], 4 if recompute == "full" else 3
     hot = "fp8" in device.peak
     products_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
     attention_at = wide * c.attention * (TRAINING.attention_hot / TRAINING.attention if hot else 1)
@@ -137,7 +135,7 @@ def step(
         sums = ring / (device.link(mesh.tp).rate * c.link) + total("times", "all-reduce") * c.reduce
     each, copies = trained.accumulate, trained.devices // mesh.ranks
     products = share * total("flops", "gemm") * passes / products_at
-    attention = share * total("flops", "attention") * (passes + 0.5 + (again == "attention")) / attention_at
+    attention = share * total("flops", "attention") * (passes + 0.5 + (recompute == "attention")) / attention_at
     pointwise = share * moved * c.pointwise * passes / device.bandwidth
     launches = share * total("times", "gemm", "attention", "pointwise") * passes * TRAINING.launch
     summed = share * sums * (passes - 1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
-from tfacct.accounts.metrics import Point
+from tfacct.accounts.metrics import Point, Recompute
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
+from tfacct.base.errors import ConfigError, TfacctError, UsageError, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
@@ -21,7 +21,7 @@ from tfacct.parallel.mesh import Mesh, Schedule
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import Parts, Trained
 from tfacct.timing.kernels import NoKernelError
-from tfacct.timing.megatron_time import Again, MegatronLayout, MegatronParts
+from tfacct.timing.megatron_time import MegatronLayout, MegatronParts
 from tfacct.timing.placement import check_heads
 from tfacct.timing.utilization import Convention, check_positive, flops_per_token, peak_of, utilization
 from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, VALIDATED, Validation, unmeasured
@@ -44,16 +44,10 @@ class StepOptions:
     whole training. `mfu`: the utilization that the user states, in place of an estimate."""
 
     accumulate: int = 1
-    recompute: bool = False
+    recompute: Recompute = "none"
     tokens_total: int | None = None
-    recompute_attention: bool = False
     mesh: MegatronLayout = MegatronLayout()
     mfu: float | None = None
-
-    @property
-    def again(self) -> Again:
-        """What runs again before its backward pass."""
-        return "blocks" if self.recompute else "attention" if self.recompute_attention else ""
 
 
 def estimated(
@@ -62,13 +56,13 @@ def estimated(
     """A step on `count` devices with products in the dtype `name`, and its seconds by what they go to. Raises
     TfacctError for one that was not measured in any way."""
     check(model, count, device, name, how)
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
+    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     try:
         if how.mesh.ranks == 1:
             return trained, fsdp_time.step(fsdp_time.work_of(model.ledger, trained), device, trained)
         _check_mesh(model, count, device, name, how)
         shared = megatron_time.work_of(model.ledger, trained, how.mesh)
-        return trained, megatron_time.step(shared, device, trained, how.mesh, how.again)
+        return trained, megatron_time.step(shared, device, trained, how.mesh, how.recompute)
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
@@ -95,7 +89,7 @@ def at_mfu(
     _check_how(how)
     if how.mesh.ranks > 1:
         _check_mesh(model, count, device, name, how)
-    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute, name == "fp8")
+    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
     return trained, Stated(float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
 
@@ -131,7 +125,7 @@ def memory(
     """
     mesh, sequences = how.mesh, work.batch
     parameters, shards = sum(model.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
-    saved = fsdp_time.least_saved(model.ledger, work.axes(), recompute=how.recompute)
+    saved = fsdp_time.least_saved(model.ledger, work.axes(), recompute=how.recompute == "full")
     in_flight = min(mesh.pp, how.accumulate)
     activations = (1 if fp8 else 2) * saved * in_flight // mesh.ranks
     gradients = GRADIENT_BYTES * parameters // shards
@@ -145,8 +139,9 @@ def memory(
         if mesh.pp > 1:
             sequences *= how.accumulate
             ranks = replace(ranks, microbatches=how.accumulate)
-    recomputed = "full" if how.recompute else "attention" if how.recompute_attention else "none"
-    recipe = Recipe(recompute=recomputed, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks)
+    recipe = Recipe(
+        recompute=how.recompute, gradient_accumulation=1 + (how.accumulate > 1 and mesh.pp == 1), mesh=ranks
+    )
     try:
         return Memory(least, training_memory(model, replace(work, batch=sequences), recipe.checked()).least, usable)
     except TfacctError as error:
@@ -157,7 +152,7 @@ def fitting_options(
     model: LoadedModel, work: Workload, count: int, device: devices.Device, how: StepOptions, usable: int
 ) -> dict[str, int | str] | None:
     """The first change of options after which a step fits: recomputation, smaller micro-batches, then more devices."""
-    ways = [how] if how.recompute else [how, replace(how, recompute=True, recompute_attention=False)]
+    ways = [how] if how.recompute == "full" else [how, replace(how, recompute="full")]
     batches = [work.batch] + [1 << power for power in reversed(range((work.batch - 1).bit_length()))]
     counts = [count << doubled for doubled in range(MOST_DOUBLINGS)]
     for devices_, batch, way in product(counts, batches, ways):
@@ -168,7 +163,7 @@ def fitting_options(
             changed = {
                 "on": (devices_ != count, f"{devices_}x{device.id}"),
                 "batch": (batch != work.batch, batch),
-                "recompute": (way != how, True),
+                "recompute": (way != how, "full"),
             }
             return {name: value for name, (differs, value) in changed.items() if differs}
     return None
@@ -240,9 +235,9 @@ class StepEstimate:
         assert mfu is not None
         if not self.megatron:
             return self.parts.seconds * mfu / fsdp_time.UTILIZATION
-        ledger, at, again = self.model.ledger, self.work.axes(), self.how.again
+        ledger, at, again = self.model.ledger, self.work.axes(), self.how.recompute
         once = forward_flops(ledger, at) + backward_flops(ledger, at)
-        more = recomputed_flops(ledger, at, attention=again == "attention") if again else 0
+        more = recomputed_flops(ledger, at, attention=again == "attention") if again != "none" else 0
         return self.parts.seconds * mfu * float(Fraction(once + more, once)) / megatron_time.UTILIZATION
 
     @property
@@ -329,9 +324,9 @@ def _check_how(how: StepOptions) -> None:
             f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}",
             f"give their number: {option('pp', 8)}",
         )
-    if how.recompute and how.recompute_attention:
-        other = option("recompute_attention", True)
-        raise UsageError(f"{option('recompute', True)} does not go with {other}", "leave one of the two out")
-    if how.recompute_attention and mesh.ranks == 1:
-        said = f"{option('recompute_attention', True)} was measured under {option('tp')} and {option('pp')} alone"
-        raise UsageError(said, option("recompute", True))
+    if how.recompute not in get_args(Recompute):
+        reason = f"{option('recompute')} must be {', '.join(get_args(Recompute))}, not {how.recompute!r}"
+        raise UsageError(reason, nearest(str(how.recompute), get_args(Recompute)))
+    if how.recompute == "attention" and mesh.ranks == 1:
+        reason = f"{option('recompute', 'attention')} was measured under {option('tp')} and {option('pp')} alone"
+        raise UsageError(reason, option("recompute", "full"))
