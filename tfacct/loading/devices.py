@@ -154,10 +154,9 @@ class Device:
         less = f"; down to {units.binary(least)} by driver" if least < self.memory * NOTICEABLE else ""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"
 
-    def link(self, devices: int, given: str = "on") -> Link:
-        """The link of so many of these devices, which the option `given` names. Raises UsageError for one that is not
-        known."""
-        return self.links.between(devices, self.id, given)
+    def link(self, devices: int) -> Link:
+        """The link of so many of these devices. Raises UsageError for one that is not known."""
+        return self.links.between(devices, self.id)
 
     def memory_facts(self) -> dict[str, int | str]:
         """These bytes and their origin, for JSON."""

@@ -85,31 +85,26 @@ class Links:
         """True if the link of so many devices is known, or they need none."""
         return self.largest is None or devices <= self.largest
 
-    def between(self, devices: int, device: str, given: str = "on") -> Link:
-        """The link of so many devices, which the option `given` names. Raises UsageError for one that is not known,
-        which says what to add."""
+    def between(self, devices: int, device: str) -> Link:
+        """The link of so many devices. Raises UsageError for one that is not known, which says what to add."""
         node = max(NODE, self.joined)
         if self.one_way is not None and devices <= self.domain:
             return Link(devices, "domain", self.kind or "their own link", self.one_way, node, 0)
         inside = self.one_way if self.joined >= NODE else self.pcie
         if inside is None and self.one_way is None:
-            raise _unknown(
-                f"no link between devices is known for {device}", device, 1, "pcie, or one_way and domain,", given
-            )
+            raise _unknown(f"no link between devices is known for {device}", device, 1, "pcie, or one_way and domain,")
         if inside is None:
-            raise _unknown(
-                f"{self.kind or 'the link'} joins {self.domain:,} × {device}", device, self.domain, "pcie", given
-            )
+            raise _unknown(f"{self.kind or 'the link'} joins {self.domain:,} × {device}", device, self.domain, "pcie")
         if devices <= node:
             return Link(devices, "node", "PCIe", inside, node, 0)
         if self.network is None:
             said = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
-            raise _unknown(said, device, node, "node_network", given)
+            raise _unknown(said, device, node, "node_network")
         return Link(devices, "network", "network", min(inside, self.network), node, self.network // node)
 
 
-def _unknown(said: str, device: str, most: int, key: str, given: str) -> UsageError:
+def _unknown(said: str, device: str, most: int, key: str) -> UsageError:
     fewer = "one device" if most == 1 else f"at most {most:,}"
     on = device if most == 1 else f"{most}x{device}"
     whole = spelled("`tfacct devices --template` shows one", "devices.TEMPLATE shows one")
-    return UsageError(said, f"ask for {fewer}: {option(given, on)}, or add {key} under [link] to its file; {whole}")
+    return UsageError(said, f"ask for {fewer}: {option('on', on)}, or add {key} under [link] to its file; {whole}")
