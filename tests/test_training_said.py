@@ -146,7 +146,7 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     assert "--recompute full lowers the peak to 22.0 GiB for 25% more FLOPs." in lines
     recomputed = load("llama-3.1-8b").train(ctx="8k", fsdp=8, recompute="full").peak_bytes
     assert f"{recomputed / 2**30:.1f}" == "22.0"
-    step = load("llama-3.1-8b").time(ctx="8k", train=True, on=H100).models[0]
+    (step,) = json.loads(run("time", "llama-3.1-8b", "--ctx", "8k", "--train", "--on", H100, "--json").out)["models"]
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
     assert f"≈ {seconds:.2f} s a step: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in lines
     assert not any(
