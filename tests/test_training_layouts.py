@@ -15,10 +15,11 @@ from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.training import layouts, unsupported
+from tfacct.training.combinations import Options
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import phases
 from tfacct.training.ranks import in_flight
-from tfacct.training.recipe import Recipe
+from tfacct.training.recipe import RECIPES, Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.unsupported import refusal
 
@@ -520,6 +521,27 @@ CASES: dict[str, tuple[str | dict[str, Any], dict[str, Any]]] = {
 """By their features, models and recipes, with axes of the layout among them."""
 
 
+CONTRADICTIONS: dict[str, dict[str, Any]] = {
+    "chunked keep_logits": {"loss": "chunked", "keep_logits": True},
+    "adapters no_lora": {"lora_dropout": 0.1},
+    "nf4 no_lora": {"weights_dtype": "nf4"},
+    "nf4 fp32": {"weights_dtype": "nf4", "lora": "4", "dtype": "fp32"},
+    "master_weights trains_fp32": {"master_weights": "fp32", "dtype": "fp32"},
+    "gradients_fp32 no_master_weights": {"gradient_dtype": "fp32"},
+    "offload_activations not_recomputed": {"offload": "activations"},
+}
+"""Recipes that contradict themselves."""
+
+
+@pytest.mark.parametrize("features", CONTRADICTIONS)
+def test_recipes_that_contradict_themselves_are_refused_by_name(features: str) -> None:
+    recipe = Recipe(**CONTRADICTIONS[features])
+    with pytest.raises(tfacct.TfacctError) as raised:
+        recipe.checked()
+    (row,) = (row for row in RECIPES if row.features == features)
+    assert raised.value.message == row.reason.format_map(Options())
+
+
 @pytest.mark.parametrize("features", CASES)
 def test_unsupported_steps_are_refused_by_name(features: str) -> None:
     named, recipe = CASES[features]
@@ -536,7 +558,9 @@ def test_unsupported_steps_are_refused_by_name(features: str) -> None:
 
 def test_every_row_has_a_case_and_names_features_that_there_are() -> None:
     rows = {row.features for row in unsupported.UNSUPPORTED}
-    assert rows - {*CASES} == {"lora bare_layers"}  # no family that is supported has layers of such kinds
+    assert {row.features for row in RECIPES} == {*CONTRADICTIONS}
+    # No family that is supported has layers of such kinds.
+    assert rows - {*CASES} - {*CONTRADICTIONS} == {"lora bare_layers"}
     assert {*CASES} <= rows
     assert unsupported.FEATURES.keys() == {name for row in rows for name in row.split()}
     assert len(unsupported.support_matrix()) == len(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -14,6 +14,7 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.training.bounds import AttentionKind, attention_of
+from tfacct.training.combinations import Features, Unsupported, matching
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 
@@ -77,11 +78,6 @@ class Recipe:
         check_size(option("gradient_accumulation"), self.gradient_accumulation)
         if self.loss not in get_args(Loss):
             raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
-        if self.loss == "chunked" and self.keep_logits:
-            raise UsageError(
-                f"{option('keep_logits', True)} does not work with {option('loss', 'chunked')}, which makes the logits"
-                " of one chunk at a time"
-            )
         if self.attention not in (None, "sdpa", "eager"):
             raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
         adapter_dtype = units.dtype_name(self.adapter_dtype)
@@ -89,24 +85,25 @@ class Recipe:
             raise UsageError(f"{option('adapter_dtype')} is {' or '.join({FP32: 0, dtype: 0})}, not {adapter_dtype}")
         if not 0 <= self.lora_dropout < 1:
             raise UsageError(f"{option('lora_dropout')} is at least 0 and below 1, not {self.lora_dropout}")
-        if self.lora is None and (adapter_dtype != FP32 or self.lora_dropout):
-            raise UsageError(f"{option('adapter_dtype')} and {option('lora_dropout')} need {option('lora')}")
         if self.weights_dtype not in (None, dtype, FP32, NF4):
             known = ", ".join({FP32: 0, dtype: 0, NF4: 0})
             raise UsageError(f"{option('weights_dtype')} is one of {known}, not {self.weights_dtype}")
-        if self.weights_dtype == NF4 and (self.lora is None or dtype == FP32):
-            raise UsageError(f"{option('weights_dtype', NF4)} needs {option('lora')} and a 16-bit {option('dtype')}")
-        self._check_master_weights(dtype, adapter_dtype)
-        offload = self._checked_offload()
-        return replace(
+        if self.master_weights not in (None, FP32):
+            raise UsageError(f"{option('master_weights')} is fp32, not {self.master_weights!r}")
+        if self.gradient_dtype not in (None, dtype, FP32):
+            raise UsageError(f"{option('gradient_dtype')} is {dtype} or {FP32}, not {self.gradient_dtype!r}")
+        found = replace(
             self,
             mesh=None if self.mesh is None else checked(self.mesh),
             dtype=dtype,
             adapter_dtype=adapter_dtype,
             weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
             gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
-            offload=offload,
+            offload=self._checked_offload(),
         )
+        for row in matching(RECIPES, Features(RECIPE_FEATURES, found)):
+            raise UsageError(row.reason, row.instead or None)
+        return found
 
     def runs(self, work: Workload) -> Workload:
         """The workload that the class runs: one row of all tokens, if sequences are packed."""
@@ -123,29 +120,7 @@ class Recipe:
         for name in names:
             if name not in OFFLOADED:
                 raise UsageError(f"{option('offload')} is of {', '.join(OFFLOADED)}, not {name!r}")
-        if "activations" in names and self.recompute != "full":
-            raise UsageError(
-                f"{option('offload', 'activations')} moves the inputs of recomputed layers to the host",
-                f"give {option('recompute', 'full')} too",
-            )
         return ",".join(name for name in OFFLOADED if name in names) or None
-
-    def _check_master_weights(self, dtype: str, adapter_dtype: str) -> None:
-        if self.master_weights not in (None, FP32):
-            raise UsageError(f"{option('master_weights')} is fp32, not {self.master_weights!r}")
-        trained = (dtype, self.weights_dtype) if self.lora is None else (adapter_dtype,)
-        if self.master_weights is not None and FP32 in trained:
-            raise UsageError(
-                f"{option('master_weights', FP32)} needs trained weights in 16 bits: these are in fp32",
-                f"leave {option('master_weights')} out",
-            )
-        if self.gradient_dtype not in (None, dtype, FP32):
-            raise UsageError(f"{option('gradient_dtype')} is {dtype} or {FP32}, not {self.gradient_dtype!r}")
-        if self.gradient_dtype not in (None, dtype) and self.master_weights is None:
-            raise UsageError(
-                f"{option('gradient_dtype', FP32)} needs {option('master_weights', FP32)}: torch's gradients have the"
-                " dtype of their weights"
-            )
 
     def for_model(self, model: LoadedModel) -> Recipe:
         """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
@@ -248,3 +223,66 @@ class Recipe:
     def counted(self) -> str:
         """What is counted."""
         return f"as transformers 5 with {self.runs_with}: every tensor that autograd saves or makes"
+
+
+RECIPES = (
+    Unsupported(
+        "chunked keep_logits",
+        "{keep_logits=True} does not work with {loss=chunked}, which makes the logits of one chunk at a time",
+    ),
+    Unsupported("adapters no_lora", "{adapter_dtype} and {lora_dropout} need {lora}"),
+    Unsupported("nf4 no_lora", "{weights_dtype=nf4} needs {lora} and a 16-bit {dtype}"),
+    Unsupported("nf4 fp32", "{weights_dtype=nf4} needs {lora} and a 16-bit {dtype}"),
+    Unsupported(
+        "master_weights trains_fp32",
+        "{master_weights=fp32} needs trained weights in 16 bits: these are in fp32",
+        "leave {master_weights} out",
+    ),
+    Unsupported(
+        "gradients_fp32 no_master_weights",
+        "{gradient_dtype=fp32} needs {master_weights=fp32}: torch's gradients have the dtype of their weights",
+    ),
+    Unsupported(
+        "offload_activations not_recomputed",
+        "{offload=activations} moves the inputs of recomputed layers to the host",
+        "give {recompute=full} too",
+    ),
+)
+"""Combinations within a recipe that are not supported."""
+RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
+    "chunked": ("{loss=chunked}", lambda recipe: recipe.loss == "chunked"),
+    "keep_logits": ("{keep_logits=True}", lambda recipe: recipe.keep_logits),
+    "lora": ("LoRA", lambda recipe: recipe.lora is not None),
+    "no_lora": ("no {lora}", lambda recipe: recipe.lora is None),
+    "adapters": (
+        "{adapter_dtype} or {lora_dropout}",
+        lambda recipe: recipe.adapter_dtype != FP32 or recipe.lora_dropout,
+    ),
+    "nf4": ("{weights_dtype=nf4}", lambda recipe: recipe.weights_dtype == NF4),
+    "fp16": ("{dtype=fp16}", lambda recipe: recipe.dtype == "fp16"),
+    "fp32": ("{dtype=fp32}", lambda recipe: recipe.in_fp32),
+    "fp32_weights": ("{weights_dtype=fp32}", lambda recipe: recipe.weights_dtype == FP32),
+    "weights_of_step": ("weights in the dtype of the step", lambda recipe: recipe.weights_dtype is None),
+    "autocast": ("autocast", lambda recipe: recipe.autocast),
+    "adapters_16bit": ("adapters in 16 bits", lambda recipe: recipe.lora and recipe.adapter_dtype != FP32),
+    "master_weights": ("{master_weights=fp32}", lambda recipe: recipe.master_weights is not None),
+    "no_master_weights": ("no {master_weights}", lambda recipe: recipe.master_weights is None),
+    "trains_fp32": (
+        "trained weights in fp32",
+        lambda recipe: (
+            FP32 in ((recipe.dtype, recipe.weights_dtype) if recipe.lora is None else (recipe.adapter_dtype,))
+        ),
+    ),
+    "gradients_fp32": ("{gradient_dtype=fp32}", lambda recipe: recipe.gradient_dtype is not None),
+    "packing": ("{packing=True}", lambda recipe: recipe.packing),
+    "offload_activations": ("{offload=activations}", lambda recipe: recipe.offloads("activations")),
+    "not_recomputed": ("another {recompute} than full", lambda recipe: recipe.recompute != "full"),
+    "sdpa": ("{attention=sdpa}", lambda recipe: recipe.attention == "sdpa"),
+    "eager": ("{attention=eager}", lambda recipe: recipe.attention == "eager"),
+    "recompute_part": ("recomputation of a part of a layer", lambda recipe: recipe.recomputed_modules),
+    "whole_tensor_optimizer": (
+        "an optimizer that needs whole tensors",
+        lambda recipe: not optimizer(recipe.optimizer).elementwise,
+    ),
+}
+"""Features of a recipe: as the documentation names them, and their value."""

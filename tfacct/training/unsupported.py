@@ -6,9 +6,9 @@ The errors, the nearest step that is supported, and the support matrix of the do
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
 from tfacct.base.errors import TfacctError, UsageError, listed
@@ -38,8 +38,8 @@ from tfacct.training.adapters import (
     unknown_targets,
 )
 from tfacct.training.bounds import AttentionKind, exact_advice
-from tfacct.training.optimizers import optimizer
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.combinations import Features, Options, Unsupported, matching, together
+from tfacct.training.recipe import NF4, RECIPE_FEATURES, RECIPES, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields
 
@@ -53,49 +53,35 @@ WIDEST, STEP = 256, 8
 
 # The rows.
 
-
-class Unsupported(NamedTuple):
-    """Features that do not work together, and what to do instead, if not the nearest step that is supported. `{cp}`
-    stands for the option, `{of[odd_heads]}` for the value of a feature."""
-
-    features: str
-    reason: str
-    instead: str = ""
-
-
-def _together(features: str, what: str, instead: str) -> Unsupported:
-    return Unsupported(features, f"{what} is not supported", instead)
-
-
 UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
 LAYOUTS = (
     UNKNOWN_TARGETS,
     Unsupported(
         "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `comms` count its weights under {fsdp}"
     ),
-    _together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
-    _together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
-    _together("encoder pp other_axes", "an encoder with {pp} and another axis", "leave {pp} or the others out"),
-    _together("encoder_decoder zero2", "an encoder–decoder with {zero=2}", "leave {zero} out"),
-    _together(
+    together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
+    together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
+    together("encoder pp other_axes", "an encoder with {pp} and another axis", "leave {pp} or the others out"),
+    together("encoder_decoder zero2", "an encoder–decoder with {zero=2}", "leave {zero} out"),
+    together(
         "encoder_decoder fsdp fp32_weights",
         "an encoder–decoder with {fsdp} and {weights_dtype=fp32}",
         "leave {weights_dtype} out",
     ),
-    _together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
-    _together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
-    _together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
-    _together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
-    _together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
-    _together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
-    _together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
-    _together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
-    _together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
-    _together("lora experts", "LoRA with experts in a parallel layout", "leave {lora} or the layout out"),
-    _together("lora mla", "LoRA on latent attention in a parallel layout", "leave {lora} or the layout out"),
-    _together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
+    together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
+    together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
+    together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
+    together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
+    together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
+    together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
+    together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
+    together("sp ep shared_expert", "{ep} with {sp=True} and a shared expert", "leave {ep} out"),
+    together("ep recompute_part", "{ep} with {recompute=attention}", "use {recompute=full}"),
+    together("lora experts", "LoRA with experts in a parallel layout", "leave {lora} or the layout out"),
+    together("lora mla", "LoRA on latent attention in a parallel layout", "leave {lora} or the layout out"),
+    together("lora tp norm_over_heads", "LoRA with {tp} and a norm over all heads", "leave {tp} out"),
     *(
-        _together(f"lora {axis}", f"LoRA with {name}", "use {tp}, {fsdp}, {dp} or {pp}")
+        together(f"lora {axis}", f"LoRA with {name}", "use {tp}, {fsdp}, {dp} or {pp}")
         for axis, name in {
             "cp": "{cp}",
             "ulysses": "{ulysses}",
@@ -104,20 +90,20 @@ LAYOUTS = (
             "megatron": "{tp_plan=megatron}",
         }.items()
     ),
-    _together("lora pp dp", "LoRA with {pp} and {dp}", "leave {dp} out"),
-    _together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
-    _together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
-    _together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
-    _together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
-    _together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
-    _together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
-    _together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
-    _together("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
-    _together("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
-    _together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
-    _together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
-    _together("eager sp", "{attention=eager} with {sp=True}", "use {attention=sdpa}"),
-    _together("whole_tensor_optimizer", "this {optimizer} in a parallel layout", "use {optimizer=adamw}"),
+    together("lora pp dp", "LoRA with {pp} and {dp}", "leave {dp} out"),
+    together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
+    together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
+    together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
+    together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
+    together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
+    together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
+    together("autocast", "autocast in a parallel layout without {fsdp}", "leave {weights_dtype} out"),
+    together("packing computes", "{packing=True} with more than {fsdp} and {dp}", "leave {packing} out"),
+    together("offload_activations pp", "{offload=activations} with {pp}", "leave one of them out"),
+    together("eager cp", "{attention=eager} with {cp}", "use {attention=sdpa}"),
+    together("eager ulysses", "{attention=eager} with {ulysses}", "use {attention=sdpa}"),
+    together("eager sp", "{attention=eager} with {sp=True}", "use {attention=sdpa}"),
+    together("whole_tensor_optimizer", "this {optimizer} in a parallel layout", "use {optimizer=adamw}"),
 )
 """Combinations with a parallel layout."""
 
@@ -166,7 +152,7 @@ STEPS = (
     Unsupported("unmeasured", "{of[unmeasured]}"),
 )
 """Combinations on one device, or of what one rank computes."""
-UNSUPPORTED = tuple(dict.fromkeys((*LAYOUTS, *STEPS)))
+UNSUPPORTED = tuple(dict.fromkeys((*RECIPES, *LAYOUTS, *STEPS)))
 
 
 # Features.
@@ -330,6 +316,7 @@ def _small_vocabulary(model: LoadedModel) -> bool:
 
 
 FEATURES: Mapping[str, tuple[str, Test]] = {
+    **{name: (label, _recipe(test)) for name, (label, test) in RECIPE_FEATURES.items()},
     **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "dp", "pp", "cp", "ulysses", "ep")},
     "zero": ("{zero}", _mesh(lambda mesh: mesh.zero)),
     "zero2": ("{zero=2}", _mesh(lambda mesh: mesh.zero > 1)),
@@ -340,23 +327,6 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "computes": ("more than {fsdp} and {dp}", _mesh(computes_part)),
     "uneven": ("sizes that {tp} does not divide", _uneven),
     "unsupported_part": ("a part without a rule", _unsupported_part),
-    "lora": ("LoRA", _recipe(lambda recipe: recipe.lora is not None)),
-    "nf4": ("{weights_dtype=nf4}", _recipe(lambda recipe: recipe.weights_dtype == NF4)),
-    "fp32_weights": ("{weights_dtype=fp32}", _recipe(lambda recipe: recipe.weights_dtype == FP32)),
-    "weights_of_step": ("weights in the dtype of the step", _recipe(lambda recipe: recipe.weights_dtype is None)),
-    "autocast": ("autocast", _recipe(lambda recipe: recipe.autocast)),
-    "adapters_16bit": ("adapters in 16 bits", _recipe(lambda recipe: recipe.lora and recipe.adapter_dtype != FP32)),
-    "fp16": ("{dtype=fp16}", _recipe(lambda recipe: recipe.dtype == "fp16")),
-    "fp32": ("{dtype=fp32}", _recipe(lambda recipe: recipe.in_fp32)),
-    "packing": ("{packing=True}", _recipe(lambda recipe: recipe.packing)),
-    "offload_activations": ("{offload=activations}", _recipe(lambda recipe: recipe.offloads("activations"))),
-    "sdpa": ("{attention=sdpa}", _recipe(lambda recipe: recipe.attention == "sdpa")),
-    "eager": ("{attention=eager}", _recipe(lambda recipe: recipe.attention == "eager")),
-    "recompute_part": ("recomputation of a part of a layer", _recipe(lambda recipe: recipe.recomputed_modules)),
-    "whole_tensor_optimizer": (
-        "an optimizer that needs whole tensors",
-        _recipe(lambda recipe: not optimizer(recipe.optimizer).elementwise),
-    ),
     "encoder": ("an encoder", _shape(lambda model: encodes(model.architecture))),
     "encoder_decoder": ("an encoder–decoder", _shape(lambda model: model.architecture.encoder is not None)),
     "parallel_sublayers": (
@@ -415,40 +385,18 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
 false if they do not have the feature."""
 
 
-class Features(dict[str, Any]):
-    """Features of a model and a recipe, each computed when it is read."""
+class ModelFeatures(Features):
+    """Features of a model and a recipe."""
 
     def __init__(self, model: LoadedModel, recipe: Recipe) -> None:
-        super().__init__()
-        self.model, self.recipe = model, recipe.for_model(model)
-
-    def __missing__(self, name: str) -> Any:
-        self[name] = FEATURES[name][1](self.model, self.recipe)
-        return self[name]
-
-
-class _Options(dict[str, Any]):
-    """Options as a message spells them: `cp`, `attention=eager`."""
-
-    def __missing__(self, key: str) -> str:
-        name, _, value = key.partition("=")
-        return option(name, True if value == "True" else value or None)
+        super().__init__(FEATURES, model, recipe.for_model(model))
 
 
 # The answers.
 
 
-def matching(rows: Sequence[Unsupported], model: LoadedModel, recipe: Recipe) -> Iterator[Unsupported]:
-    """Rows that apply to a model and a recipe, with their reasons written out."""
-    found = Features(model, recipe)
-    words = _Options(of=found)
-    for row in rows:
-        if all(found[name] for name in row.features.split()):
-            yield Unsupported(row.features, row.reason.format_map(words), row.instead.format_map(words))
-
-
 def _step_reason(model: LoadedModel, recipe: Recipe) -> str | None:
-    return next((row.reason for row in matching(STEPS, model, recipe)), None)
+    return next((row.reason for row in matching(STEPS, ModelFeatures(model, recipe))), None)
 
 
 def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
@@ -459,7 +407,7 @@ def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None
         check_layout(model, recipe.mesh)
     except TfacctError as error:
         return Unsupported("layout", error.message.removeprefix(f"{model.name}: "), error.hint or "")
-    return next(matching(LAYOUTS, model, recipe), None)
+    return next(matching(LAYOUTS, ModelFeatures(model, recipe)), None)
 
 
 def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
@@ -468,7 +416,7 @@ def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
         if (found := unsupported_layout(model, recipe)) is not None:
             return found
         model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
-    return next(matching(STEPS, model, recipe), None)
+    return next(matching(STEPS, ModelFeatures(model, recipe)), None)
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
@@ -486,11 +434,11 @@ def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if recipe.mesh is not None:
         check_layout(model, recipe.mesh)
-        for row in matching(LAYOUTS, model, recipe):
+        for row in matching(LAYOUTS, ModelFeatures(model, recipe)):
             instead = "; ".join(filter(None, (parameter_words(model, recipe), row.instead)))
             raise UsageError(f"{model.name}: {row.reason}", instead if row.instead else _advice(model, recipe))
         model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
-    for row in matching(STEPS, model, recipe):
+    for row in matching(STEPS, ModelFeatures(model, recipe)):
         raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(model, recipe))
 
 
@@ -514,7 +462,7 @@ def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
 def support_matrix() -> list[dict[str, str]]:
     """Every unsupported combination, for the documentation: its features in words, the reason, and what to do
     instead."""
-    words = _Options(of=_Options())
+    words = Options(of=Options())
     labels = {name: label.format_map(words) for name, (label, _) in FEATURES.items()}
     return [
         {
