@@ -19,7 +19,7 @@ from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.loading import presets
 from tfacct.output.report import Report
-from tfacct.reports import records
+from tfacct.reports import compose
 from tfacct.verify.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -252,7 +252,7 @@ def test_a_key_of_a_record_is_always_there(name: str) -> None:
     assert model["required"] == [*model["properties"]]
     typed = schemas.facts(schemas.KINDS[name])
     nullable = {key for key, hint in typed.items() if type(None) in get_args(hint)}
-    assert set(records.NULLABLE.get(name, ())) <= nullable
+    assert set(compose.NULLABLE.get(name, ())) <= nullable
 
 
 def test_no_key_hides_behind_what_every_report_has() -> None:

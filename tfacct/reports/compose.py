@@ -12,7 +12,7 @@ from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Report, Row, Table
-from tfacct.reports import counting, records
+from tfacct.reports import counting
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
@@ -33,6 +33,35 @@ CACHE = "kv_cache_bytes"
 """The headline of an answer that includes an encoder without a word about it: it has no cache."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 """Columns of a CSV of several models: what of each was not counted."""
+
+
+_STAGE = ("tp", "pp", "stage", "mesh", "whole")
+_RANGE = ("weights_low_bytes", "weights_high_bytes", "total_low_bytes", "total_high_bytes", "range_reason")
+_PIPELINE = ("stage", "microbatches", "bubble", "bubble_ratio")
+_RECIPE = ("optimizer", "recompute", "attention", "loss", "lora", "weights_dtype")
+NULLABLE: Mapping[str, tuple[str, ...]] = {
+    "flops": ("derivation", "pointwise", *_STAGE),
+    "flops-bytes": _STAGE,
+    "params": ("derivation", "tp", "fsdp", "ep", "pp", "mesh", "stage", "rank_params"),
+    "memory": ("derivation", *_RANGE, "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
+    "kv": ("derivation", *_STAGE),
+    "fit": _RANGE,
+    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "saved_bytes", "saved_by_layer"),
+    "sweep": _RECIPE,
+    "solve": _RECIPE,
+    "train": ("in_flight", *_PIPELINE),
+    "comms": ("stages", *_PIPELINE),
+    "verify": (
+        *("total_flops", "measured_flops", "expected_params", *_RECIPE, "saved_bytes", "measured_saved_bytes"),
+        *("mesh", "plan", "rank_params", "measured_rank_params"),
+    ),
+}
+"""Keys that only some questions have an answer for, by the name of the schema: always in the JSON, null without one."""
+
+
+def with_every_key(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts about a model with every key that its report has."""
+    return {**facts, **{key: None for key in NULLABLE.get(name, ()) if key not in facts}}
 
 
 def report(
@@ -87,7 +116,7 @@ def report(
         told = [*own, *(hint.removeprefix("hint: ") for hint in beside)]
         facts_first = facts_of(subject)
         facts_first["left_out"] += missing
-        models.append(records.whole(record or command, {**facts_first, "notes": told, **fact}))
+        models.append(with_every_key(record or command, {**facts_first, "notes": told, **fact}))
     columns, sections, totals = table
     return Report(
         command=command,

@@ -8,7 +8,7 @@ from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric
 from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
-from tfacct.reports import counting, sentences, sight
+from tfacct.reports import counting, sentences
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
 TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
@@ -160,9 +160,9 @@ def of_models(
 def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[str]:
     """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
     if _of_products(metrics) or _moved(metrics):
-        return sight.window_notes(settings, masked=masked)
+        return sentences.window_notes(settings, masked=masked)
     if any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics):
-        return sight.window_notes(settings, kept=True)
+        return sentences.window_notes(settings, kept=True)
     return []
 
 

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
+from tfacct.algebra import spelled
+from tfacct.algebra.spelled import Factor, Spelled
+from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings
+from tfacct.architecture import letters
 from tfacct.base.errors import UsageError, nearest
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
-from tfacct.ledger.storage import Storage, width
-from tfacct.ledger.workload import Request
+from tfacct.ledger.einsum import AXIS, Axes, renamed, size
+from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
+from tfacct.ledger.lines import (
+    ACTIVE,
+    CHUNK,
+    FLOPS_PER_MULTIPLY_ADD,
+    FRONT,
+    HALF,
+    LONGEST,
+    RATES,
+    SHARES,
+    WINDOW,
+    Matmul,
+    State,
+)
+from tfacct.ledger.storage import Storage, Width, width
+from tfacct.ledger.workload import (
+    CHUNKS,
+    COMPRESSED,
+    ENTRIES,
+    HALVES,
+    HEAVY_ENTRIES,
+    OF_WINDOWS,
+    ONE_BY_ONE,
+    OVERLAPPING,
+    PATCHES,
+    Request,
+    Workload,
+)
 from tfacct.loading.model import LoadedModel
-from tfacct.output.derivation import Component, Derivation
-from tfacct.output.report import Report
-from tfacct.reports import cells, compose, counting, sentences, sight, takeaway
-from tfacct.reports import latent_attention as latent
-from tfacct.reports.derived import Entry, SpelledModel, spelled_model
+from tfacct.output.derivation import Component, Derivation, Letter, Step
+from tfacct.output.report import Note, Report
+from tfacct.reports import cells, compose, counting, sentences
 from tfacct.reports.flops import flops
 from tfacct.reports.kv import kv
 from tfacct.reports.memory import memory
 from tfacct.reports.params import params
 
 Of = Literal["flops", "params", "kv", "memory"]
+OF_KEPT = ("state", "windows", "latent")
+"""Notes of `kv` about the cache as built."""
 
 
 def explain(
@@ -92,7 +124,7 @@ def explained(
         report = replace(
             report,
             title=f"{compose.name_of(subject)}: {kept}, {compose.workload_words(subjects, request)}",
-            notes=tuple(_kept_notes(subject, counting.dtypes(None, dtype)[1])),
+            notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
         )
     else:
         derivation = _memory(subject, request, subject.storage(dtype), counting.dtypes(dtype, kv_dtype)[1])
@@ -101,12 +133,6 @@ def explained(
     said = derivation.takeaway or report.answer
     answer = f"{report.answer} {said}" if facts.get("fit") and said != report.answer else said
     return replace(report, answer=answer, models=models, derivation=derivation)
-
-
-def _kept_notes(subject: LoadedModel, cached: str) -> list[str]:
-    """The notes of `kv` about what is kept as built."""
-    own = [*sentences.state_notes([subject], cached), *sight.window_notes([subject], kept=True)]
-    return [*own, *latent.kept_notes([subject])]
 
 
 def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
@@ -121,7 +147,7 @@ def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) ->
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
-    said = takeaway.of_flops(subject, work, entries, train=train)
+    said = _flops_in_words(subject, work, entries, train=train)
     return _derivation(model, entries, "FLOPs", rule, component, said)
 
 
@@ -129,14 +155,14 @@ def _params(subject: LoadedModel) -> Derivation:
     model = spelled_model(subject, None)
     entries = list(model.tensors())
     rule = "parameters of a block · blocks = parameters"
-    return _derivation(model, entries, "parameters", rule, _part, takeaway.of_params(subject, entries))
+    return _derivation(model, entries, "parameters", rule, _part, _params_in_words(subject, entries))
 
 
 def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
     work = counting.workload(subject, request)
     model = spelled_model(subject, work)
     entries = list(model.states(width(cached)))
-    said = takeaway.of_kept(work, entries)
+    said = _kept_in_words(work, entries)
     return _derivation(model, entries, "bytes", _BYTES, _part, said)
 
 
@@ -156,7 +182,7 @@ def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -
     def component(entry: Entry) -> str:
         return subject.kept if entry.path in kept else f"weights of {_part(entry)}"
 
-    said = takeaway.of_memory(work, weights, states)
+    said = _memory_in_words(work, weights, states)
     return _derivation(model, [*weights, *states], "bytes", rule, component, said)
 
 
@@ -183,3 +209,488 @@ def _derivation(
         rule = f"{rule}; ⌊ ⌋ is rounded down"
     used = model.letters(steps)
     return Derivation(unit, rule, used, components, *said)
+
+
+# The ledger with spelled numbers: every count with the factors that it came from
+
+
+class Entry(NamedTuple):
+    """A count of one line in one kind of blocks, with its factors.
+
+    `more`: specs of a training step's gradients. `weights`: numbers of a product's weight that one token meets.
+    """
+
+    path: str
+    spec: str
+    factors: tuple[Factor, ...]
+    value: int
+    kind: str
+    line: Matmul | None = None
+    more: tuple[str, ...] = ()
+    weights: int = 0
+
+    def has(self, *names: str) -> str:
+        """The first of these letters among its factors, a number behind it or not; empty if none is there."""
+        there = [factor.letter for factor in self.factors]
+        return next((letter for letter in there if letter.rstrip("0123456789") in names), "")
+
+    def without(self, *names: str) -> int:
+        """Product of the factors but for these letters."""
+        value = 1
+        for factor in self.factors:
+            value *= 1 if factor.letter in names else factor.value
+        return value
+
+
+@record
+class SpelledModel:
+    """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are letters that stand for
+    a product of others, N for K · G."""
+
+    groups: tuple[tuple[Group, Axes], ...]
+    made: Mapping[Factor, tuple[str, ...]]
+    legend: Mapping[str, Letter]
+    kinds: Mapping[str, str]
+
+    def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
+        """FLOPs of every product: forward, and in a training step three times, for its gradients take as many each."""
+        for group, at in self.groups:
+            names = {**group.names, "S": _name(at.get(SEEN), "S")}
+            for product in Ledger((group,)).products(at, masked=masked):
+                line, count = product.line, product.forward
+                more = [renamed(gradient.spec, names) for gradient in line.backward()] if train else []
+                if train:
+                    count = Spelled(1 + len(more), [_times(1 + len(more), "products")]) * count
+                spec = renamed(line.spec, names)
+                met = _met(line, product.axes) * int(product.count)
+                yield Entry(line.path, spec, count.factors, int(count), group.kind, line, tuple(more), met)
+
+    def tensors(self, how: Storage | None = None) -> Iterator[Entry]:
+        """Parameters of every stored tensor, or, as stored, its bytes."""
+        names = {id(group.axes): group.names for group, _ in self.groups}
+        for tensor in Ledger(tuple(group for group, _ in self.groups)).tensors():
+            count = tensor.count * (tensor.elements if how is None else how.bytes(tensor.stored))
+            factors = spelled.factors_of(count)
+            kind = next((self.kinds[factor.letter] for factor in factors if factor.letter in self.kinds), "")
+            spec = renamed(" ".join(tensor.parameter.axes), names[id(tensor.axes)])
+            yield Entry(tensor.path, spec, factors, int(count), kind)
+
+    def states(self, width: Width) -> Iterator[Entry]:
+        """Bytes of everything that is kept between steps."""
+        for group, at in self.groups:
+            specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
+            for path, count in Ledger((group,)).state_bytes(at, width).items():
+                spec = renamed(specs[path], {**group.names, "S": _name(at.get(KEPT), "S")})
+                yield Entry(path, spec, spelled.factors_of(count), int(count), group.kind)
+
+    def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
+        """A step for entries that differ in their blocks only; not `alone`: others share its path."""
+        first = entries[0]
+        factors = spelled.joined(_labelled(_together(entries), unit), self.made)
+        kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
+        name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
+        result = sum(entry.value for entry in entries)
+        written = spelled.in_letters(factors), spelled.in_numbers(factors)
+        return Step(name, first.path, first.spec, *written, result, first.more)
+
+    def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
+        """Steps in the order of their lines; blocks of several kinds that count alike are one step."""
+        found: dict[str, dict[object, list[Entry]]] = {}
+        for entry in entries:
+            own = tuple(factor for factor in entry.factors if not factor.blocks)
+            found.setdefault(entry.path, {}).setdefault((entry.spec, own), []).append(entry)
+        return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
+
+    def letters(self, steps: Iterable[Step]) -> tuple[Letter, ...]:
+        """Every letter of the steps, and those that their meanings name."""
+        text = " ".join(" ".join((step.spec, *step.more, step.letters)) for step in steps)
+        used, asked = set[str](), {*AXIS.findall(text)}
+        while asked:
+            used |= asked
+            meanings = " ".join(self.legend[name].meaning for name in asked)
+            asked = {name for name in meanings.replace(",", " ").replace("(", " ").split() if name in self.legend}
+            asked -= used
+        return tuple(letter for name, letter in self.legend.items() if name in used)
+
+
+def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
+    """The model with every size spelled; without a workload nothing is bound. Its latent attention must be settled."""
+    shape = subject.architecture
+    at = {} if work is None else work.axes()
+    explained, stacks = letters.explained(shape), block_letters(shape)
+    meanings = {**LEGEND, **{name: letter.meaning for name, letter in explained.items()}, **block_meanings(shape)}
+    windows = list(dict.fromkeys(group.axes[WINDOW] for group in subject.ledger.groups if WINDOW in group.axes))
+    lengths = list(dict.fromkeys(group.axes[CHUNK] for group in subject.ledger.groups if CHUNK in group.axes))
+    halves = list(dict.fromkeys(group.axes[HALF] for group in subject.ledger.groups if HALF in group.axes))
+    legend: dict[str, Letter] = {}
+
+    def named(name: str, value: int, meaning: str = "") -> Spelled:
+        legend[name] = Letter(name, int(value), meaning or meanings[name])
+        return spelled.letter(name, value)
+
+    step = {name: named(name, value) for name, value in at.items()}
+    numbers, groups = iter(stacks), []
+    for group in subject.ledger.groups:
+        own, bound = dict(group.names), dict(step)
+        if WINDOW in group.axes:
+            mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
+            own |= {letter: f"{letter}{mark}" for letter in (WINDOW, SEEN, KEPT)} if mark else {}
+            for letter, kept in ((SEEN, False), (KEPT, True)) if at else ():
+                meaning = renamed(meanings[letter], own) if mark else meanings[letter]
+                bound[letter] = named(f"{letter}{mark}", group.bound(at, kept=kept)["S"], meaning)
+        if CHUNK in group.axes and at:
+            own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
+            for letter in (CHUNKS, ONE_BY_ONE):
+                meaning = renamed(meanings[letter], own)
+                bound[letter] = named(own.get(letter, letter), group.bound(at)[letter], meaning)
+        if FRONT in group.axes and at:
+            meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
+            bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
+        for letter in _of_keys(group) if at else ():
+            bound[letter] = named(letter, group.bound(at)[letter])
+        if len(halves) > 1 and HALF in group.axes:
+            own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
+        for letter in OF_WINDOWS if LONGEST in group.axes and at else ():
+            if letter in (there := group.bound(at)):
+                of = own if group.reads else {**own, "I": "T"}
+                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], of))
+        for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
+            meaning = meanings[share]
+            if FRONT in group.axes:
+                meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
+            bound[share] = named(share, group.bound(at)[share], meaning)
+        axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
+                else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
+        count = _counted(group, numbers, legend, meanings)
+        groups.append((replace(group, axes=axes, count=count, names=own), bound))
+    made = {
+        Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
+        for name, letter in explained.items()
+        if name in legend and len(parts := (letter.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
+    }
+    kinds = dict(zip(stacks, shape.kinds(), strict=True))
+    ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
+    return SpelledModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
+
+
+def _of_keys(group: Group) -> list[str]:
+    """Letters that a step binds where tokens are compressed."""
+    kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
+    return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
+
+
+def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Letter], meanings: Mapping[str, str]) -> int:
+    """The number of a group's blocks, by its letter; of MTP heads, which have none, in words."""
+    stack = next((paths.parse(line.path).stack for line in group.lines), "")
+    if stack == paths.BLOCKS:
+        name = next(stacks)
+        legend[name] = Letter(name, group.count, meanings[name])
+        return spelled.blocks(name, group.count, "block" if group.count == 1 else "blocks")
+    return Spelled(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
+
+
+def _met(line: Matmul, axes: Axes) -> int:
+    """Numbers of a product's weight that one token is multiplied by: of a bank those of the experts it is sent to."""
+    weight = line.weight_axes()
+    if weight is None:
+        return 0
+    return int(size(axes, weight) * (axes[ACTIVE] if line.bank else 1))
+
+
+def _times(count: int, word: str) -> Factor:
+    return Factor(str(count), f"{count:,} {word}", count)
+
+
+def _name(size: object, otherwise: str) -> str:
+    """The letter that a bound size is."""
+    return size.factors[0].letter if isinstance(size, Spelled) else otherwise
+
+
+def _together(entries: Sequence[Entry]) -> list[Factor]:
+    """Factors of entries that differ in their blocks only: those of all blocks are added."""
+    each = [next((factor for factor in entry.factors if factor.blocks), None) for entry in entries]
+    rest = [factor for factor in entries[0].factors if not factor.blocks]
+    blocks = [factor for factor in each if factor is not None]
+    if not blocks and len(entries) > 1:  # of several kinds, each of which stores one for all its blocks
+        return [*rest, _times(len(entries), "sets")._replace(blocks=True)]
+    if len(blocks) < 2:
+        return [*rest, *blocks]
+    value = sum(factor.value for factor in blocks)
+    names, numbers = " + ".join(f.letters for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
+    return [*rest, Factor(f"({names})", f"({numbers}) blocks", value, blocks=True)]
+
+
+def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
+    """Of bytes, the number of them that an element takes says so."""
+    if unit != "bytes":
+        return factors
+    for place, factor in enumerate(factors):
+        if factor.letters.isdigit() and not factor.blocks:
+            return [*factors[:place], factor._replace(numbers=f"{factor.numbers} bytes"), *factors[place + 1 :]]
+    plain = all(factor.letter or factor.blocks for factor in factors)
+    return [Factor("1", "1 byte", 1), *factors] if plain else factors
+
+
+# Derivations in words: coefficients divided out of the counts; nothing where they do not give the total again
+
+NOTHING = ("", "")
+NEW = ("T", "I")
+MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
+WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
+ANY = COMPRESSED["any"]["light"]
+KEYS, HELD = ("S", SEEN, "J", *MADE), ("S", KEPT, "J", *MADE, *WAITING, ANY)
+"""Letters of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
+
+
+@record
+class _Share:
+    """What each of `many` costs: FLOPs for every weight that multiplies it, for each of the `keys` that it meets, and
+    `beside`."""
+
+    who: str
+    many: int
+    per_weight: int
+    weights: int
+    keys: Mapping[str, tuple[int, int]]
+    beside: int
+
+    @property
+    def each(self) -> int:
+        """FLOPs of one."""
+        met = sum(cost * count for cost, count in self.keys.values())
+        return self.per_weight * self.weights + met + self.beside
+
+    @property
+    def written(self) -> str:
+        """How many there are, times what one costs."""
+        terms = [f"{self.per_weight} · {self.weights:,}"] if self.weights else []
+        terms += [f"{cost:,} · {count:,}" for cost, count in self.keys.values() if cost]
+        terms += [f"{self.beside:,}"] if self.beside else []
+        return f"{self.many:,} · {_bracketed(terms)}"
+
+
+def _flops_in_words(subject: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
+    """What a new token costs, and what else does: a source token, a pair of the mask, a token of context, a sequence;
+    and the same in numbers."""
+    factor = FLOPS_PER_MULTIPLY_ADD * (3 if train else 1)
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(_payer(entry, work), []).append(entry)
+    order = ("T", "I", *(who for who in found if len(who) > 1), "S", "J", "")
+    shares = [_share(found[who], who, work, factor) for who in order if who in found]
+    shares = [share for share in shares if share.many and share.each]
+    total = sum(entry.value for entry in entries)
+    if sum(share.many * share.each for share in shares) != total or not _holds(entries, factor):
+        return NOTHING
+    said = (_costs(subject, share, found[share.who], train) for share in shares)
+    return " ".join(said), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
+
+
+def _payer(entry: Entry, work: Workload) -> str:
+    """The letter whose number a product goes with first: new tokens, source tokens, keys; the letters of masked pairs;
+    nothing where it is once for a sequence."""
+    if pairs := next((factor.letters for factor in entry.factors if factor.sum), ""):
+        return pairs
+    if entry.has("O"):
+        return "T" if work.logits == "all" else ""
+    return entry.has(*NEW) or entry.has(*KEYS)
+
+
+def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _Share:
+    weights = beside = 0
+    keys: dict[str, tuple[int, int]] = {}
+    counts = {"T": work.tokens, "I": work.new_source, "": 1}
+    for entry in entries:
+        by_letter = {one.letter or one.letters: one.value for one in entry.factors}
+        many = counts.get(who, by_letter.get(who, 1))
+        met = entry.has(*KEYS) if who in NEW else ""
+        own = entry.value // max(1, work.batch * many * by_letter.get(met, 1))
+        if met:
+            keys[met] = keys.get(met, (0, 0))[0] + own, by_letter[met]
+        elif who in NEW and entry.weights:
+            weights += own // factor
+        else:
+            beside += own
+    return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), beside)
+
+
+def _holds(entries: Iterable[Entry], factor: int) -> bool:
+    """True if every weight multiplies a token once: the factors of a product are those of its weight and of tokens."""
+    return all(
+        entry.without("B", "T", "O", "I", "S", "J") == factor * entry.weights for entry in entries if entry.weights
+    )
+
+
+def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
+    match share.who:
+        case "T":
+            return (
+                f"Each {'new ' if subject.keeps and not train else ''}token costs {_of_token(subject, share, entries)}."
+            )
+        case "I":
+            return f"Each source token costs {_of_token(subject, share, entries)}."
+        case "S":
+            return f"Each token of context, new or not, costs {share.beside:,} more."
+        case "J":
+            return f"Each source token, new or not, costs {share.beside:,} more."
+        case "":
+            chunks = next((one.value for e in entries if e.value for one in e.factors if one.letter == CHUNKS), 0)
+            length = (
+                f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
+            )
+            return f"Each sequence costs {share.beside:,} more, {length}."
+    return f"Each {_pair(entries)}{_where(subject, entries[0].spec)} costs {share.beside:,} more."
+
+
+def _pair(entries: Sequence[Entry]) -> str:
+    """A pair that a mask keeps, of these products: with which keys, and whether an indexer chooses them."""
+    made = next((MADE[axis] for axis in AXIS.findall(entries[0].spec) if axis in MADE), "")
+    chosen = all(entry.line is not None and entry.line.mask.startswith("chosen") for entry in entries)
+    pair = f"pair of a query and a {made}" if made else "query–key pair"
+    return f"{pair} that the mask{' and the indexer keep' if chosen else ' keeps'}"
+
+
+def _where(subject: LoadedModel, spec: str) -> str:
+    """In which blocks a product of masked pairs is, where others have other pairs."""
+    stacks = subject.architecture.stacks
+    if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
+        return ""
+    seen = next((name for name in AXIS.findall(spec) if name.startswith(SEEN)), "")
+    if seen not in ("", SEEN):
+        return f" in blocks with a window of {WINDOW}{seen.removeprefix(SEEN)}"
+    return f" in the {'windowed' if seen else 'other'} blocks"
+
+
+def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
+    """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
+    clauses = []
+    if share.weights:
+        banks = any(entry.line is not None and entry.line.bank for entry in entries)
+        only = ", of the experts only those that it is sent to" if banks else ""
+        clauses = [
+            f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
+            if _again(entries) or any(stack.shared_weights for stack in subject.architecture.every_stack)
+            else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
+        ]
+    clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items() if cost]
+    clauses += [f"{share.beside:,} in products of two activations, the same at every context"] if share.beside else []
+    return ", plus ".join(clauses)
+
+
+def _again(entries: Iterable[Entry]) -> bool:
+    """True if two products read one weight."""
+    lines = {entry.path: entry.line for entry in entries if entry.line is not None and entry.weights}
+    return any(count > 1 for count in Counter(line.parameters()[0].path for line in lines.values()).values())
+
+
+def _per(subject: LoadedModel, key: str) -> str:
+    if key == "J":
+        return "per source token"
+    if key == "S":
+        return "per token of context" if subject.keeps else "per token of its sequence"
+    if key in MADE:
+        return f"per {MADE[key]}"
+    mark = key.removeprefix(SEEN)
+    return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
+
+
+def _params_in_words(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What each block has, and what stands outside the blocks."""
+    found: dict[str, tuple[int, int]] = {}
+    outside, shared, called = 0, 0, block_meanings(subject.architecture)
+    once = any(stack.shared_weights for stack in subject.architecture.every_stack)
+    for entry in entries:
+        blocks = next((one for one in entry.factors if one.blocks), None)
+        if blocks is None and once and paths.repeated(entry.path):
+            shared += entry.value
+        elif blocks is None:
+            outside += entry.value
+        else:
+            found[blocks.letter] = blocks.value, found.get(blocks.letter, (0, 0))[1] + entry.value // blocks.value
+    said = [
+        f"each of the {count:,} {called[name]} has {each:,} parameters"
+        if count > 1
+        else f"the {called[name].replace('blocks', 'block')} has {each:,} parameters"
+        for name, (count, each) in found.items()
+    ]
+    said += [f"the blocks share {shared:,} parameters"] if shared else []
+    sentence = f"{', '.join(said)}; everything outside these blocks"
+    terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), *([f"{shared:,}"] if shared else [])]
+    terms.append(f"{outside:,}")
+    total = sum(entry.value for entry in entries)
+    if sum(count * each for count, each in found.values()) + shared + outside != total:
+        return NOTHING
+    return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
+
+
+def _kept_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What a token of context adds to what is kept, and what else is: of a window, of a source, of one size."""
+    kept = _by_key(work, entries)
+    if kept is None:
+        return NOTHING
+    return _adds(kept), f"{_kept_written(work, kept)} = {sum(entry.value for entry in entries):,} bytes"
+
+
+def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
+    """What the weights take, and what is kept beside them."""
+    taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
+    said = f"The weights take {taken:,} bytes, whatever the workload."
+    if not states:
+        return f"{said} Nothing is kept between steps.", ""
+    kept = _by_key(work, states)
+    if kept is None:
+        return said, ""
+    return f"{said} {_adds(kept)}", f"{taken:,} + {_kept_written(work, kept)} = {taken + cached:,} bytes"
+
+
+def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
+    """Bytes for each key of a sequence, with the number of these, by letter, and for the sequence itself by none; None
+    where bytes are rounded up."""
+    found: dict[str, tuple[int, int]] = {}
+    for entry in entries:
+        if any("⌈" in factor.letters for factor in entry.factors):
+            return None
+        name = entry.has(*HELD)
+        many = next((one.value for one in entry.factors if one.letter == name and name), 1)
+        own = entry.value // max(1, work.batch * many)
+        found[name] = found.get(name, (0, 0))[0] + own, many
+    total = sum(entry.value for entry in entries)
+    return found if work.batch * sum(each * many for each, many in found.values()) == total else None
+
+
+def _kept_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
+    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items() if each] or ["0"]
+    return f"{work.batch:,} · {_bracketed(terms)}"
+
+
+def _bracketed(terms: Sequence[str]) -> str:
+    return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+
+def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
+    said = []
+    windowed = {name: each for name, (each, _) in kept.items() if name.startswith(KEPT)}
+    each = kept.get("S", (0, 0))[0]
+    if each:
+        said.append(f"Each token of context adds {each:,} bytes for each sequence")
+    for name, own in windowed.items():
+        mark = name.removeprefix(KEPT)
+        until = f"until the window{f' W{mark}' if mark else ''} is full"
+        said.append(
+            f"and {own:,} more {until}"
+            if said
+            else f"Each token of context adds {own:,} bytes for each sequence {until}"
+        )
+    sentences = [f"{' '.join(said)}."] if said else []
+    for name, (own, _) in kept.items():
+        if own and name in MADE:
+            sentences.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
+        if own and name in WAITING:
+            sentences.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
+    if own := kept.get(ANY, (0, 0))[0]:
+        sentences.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
+    if (source := kept.get("J", (0, 0))[0]) > 0:
+        sentences.append(f"Each source token adds {source:,} bytes for each sequence.")
+    if (state := kept.get("", (0, 0))[0]) > 0:
+        sentences.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
+    return " ".join(sentences)

@@ -35,8 +35,8 @@ from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
+from tfacct.reports.compose import NULLABLE
 from tfacct.reports.counting import Counting
-from tfacct.reports.records import NULLABLE
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
 from tfacct.training.layouts import sent_bytes

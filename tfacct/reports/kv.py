@@ -19,7 +19,7 @@ from tfacct.ledger.storage import Width, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
-from tfacct.reports import cells, compose, counting, ranks, sentences, sight
+from tfacct.reports import cells, compose, counting, ranks, sentences
 from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
@@ -419,9 +419,9 @@ NOTES = (
         "At every context, {cross:,} bytes ({size}) of it are the cross keys and values of a source of {source:,}"
         " tokens. The rest belongs to the tokens themselves.",
     ),
-    NoteRow("windows", 2, lambda about: about.alone and sight.window_notes(about.undivided, kept=True)),
-    NoteRow("unwindowed", 2, lambda about: sight.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: sight.shrinking(about.facts)),
+    NoteRow("windows", 2, lambda about: about.alone and sentences.window_notes(about.undivided, kept=True)),
+    NoteRow("unwindowed", 2, lambda about: sentences.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: sentences.shrinking(about.facts)),
     NoteRow("latent", 2, lambda about: latent.kept_notes(about.models)),
     NoteRow("ranks", 2, _of_ranks),
 )

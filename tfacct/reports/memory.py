@@ -26,7 +26,7 @@ from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, counting, ranks, sentences, sight
+from tfacct.reports import cells, compose, counting, ranks, sentences
 from tfacct.reports.cells import dtypes_by_part
 
 if TYPE_CHECKING:
@@ -747,8 +747,8 @@ NOTES = (
     NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
     NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached)),
     NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
-    NoteRow("unwindowed", 2, lambda about: sight.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: sight.shrinking(about.facts)),
+    NoteRow("unwindowed", 2, lambda about: sentences.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: sentences.shrinking(about.facts)),
     NoteRow("source", 2, lambda about: sentences.source_notes(about.models)),
     NoteRow(
         "largest",
