@@ -12,17 +12,17 @@ import pytest
 from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
-from tfacct.loading import presets
-from tfacct.loading.where import memory_limit
 from tfacct.output.report import Report
-from tfacct.reports.compare import compare, sides_of
 
 NAMES = ("llama-3.1-8b", "mixtral-8x7b", "gemma-3-27b-text", "deepseek-v3", "mamba-130m", "t5-small", "bert-base")
 CTX = 512
 
 
 def compared(*names: str, fit: str | None = None, metrics: tuple[str, ...] = (), **lists: Any) -> Report:
-    return compare(sides_of([presets.load(name) for name in names], **lists), fit=memory_limit(fit), metrics=metrics)
+    keys = {"contexts": "ctx", "dtypes": "dtype", "kv_dtypes": "kv_dtype"}
+    first, *others = names
+    given: Any = {keys[name]: values for name, values in lists.items()}
+    return load(first).compare(*others, metric=list(metrics), on=fit, by="model", **given)
 
 
 def test_numbers_are_those_of_the_other_commands() -> None:
@@ -72,10 +72,7 @@ def test_lists_give_a_side_each() -> None:
 
 def test_devices_that_do_not_divide_a_model() -> None:
     """Three devices divide no 32 heads: the other numbers are there, and the reason."""
-    from tfacct.parallel.mesh import Mesh
-
-    sides = sides_of([presets.load(name) for name in ("llama-3.1-8b", "qwen3-8b")], [512])
-    report = compare(sides, fit=memory_limit("3xh100"), mesh=Mesh(3))
+    report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")
     assert [found["requests"] for found in report.models] == [None, None]
     assert report.said[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
 
@@ -111,8 +108,9 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     for asked, said in (
         ("gpt2 gpt2-xl --all", "--all needs --by line"),
         ("gpt2 gpt2-xl --batch 2", "--batch needs --metric, or --by line"),
-        ("gpt2 gpt2-xl --set n_layer=3", "--set changes one MODEL, which is compared before and after"),
-        ("gpt2 gpt2-xl bert-base --by line", "--by line compares two sides, not 3"),
+        ("gpt2 gpt2-xl --set n_layer=3 --by model", "--set changes one MODEL, which is compared before and after"),
+        ("gpt2 gpt2-xl bert-base --by line", "--by line compares two models, not 3"),
+        ("gpt2 --by line --ctx 1k..3k", "--by line compares two values of --ctx, not 3"),
         ("gpt2 gpt2-xl --by line --on h100", "--on needs --by model"),
     ):
         ran = run("compare", *asked.split())

@@ -74,8 +74,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
-    "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, the workload with to_ctx, to_batch or to_tokens"),
-    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "the new side's workload is to_ctx, to_tokens and to_b"),
+    "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
+    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 is more than the context 6"),
     "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
     "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]

@@ -180,7 +180,7 @@ def test_metrics_know_every_field_of_a_recipe(recipe: dict[str, Any]) -> None:
 
 
 def test_a_refusal_of_diff_says_what_is_counted(run: Callable[..., Ran]) -> None:
-    ran = run("diff", "bloom-560m", "llama-3.2-1b", "--train", "--attention", "sdpa")
+    ran = run("compare", "bloom-560m", "llama-3.2-1b", "--by", "line", "--train", "--attention", "sdpa")
     assert ran.code == 2 and ran.err.splitlines() == [
         "error: bloom-560m: the training step of bloom has not been measured with sdpa",
         "hint: --attention eager is counted; --exact runs the transformers class itself (about 2 s)",

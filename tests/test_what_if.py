@@ -118,7 +118,7 @@ def test_a_model_from_stdin_is_read_once(run) -> None:
 def test_nothing_to_compare(run) -> None:
     for arguments in (["gpt2"], ["gpt2", "gpt2"], ["gpt2", "--ctx", "5", "--to-ctx", "5"]):
         ran = run("diff", *arguments)
-        assert ran.code == 2 and "nothing changes" in ran.err and "--to-ctx" in ran.err
+        assert ran.code == 2 and "nothing changes" in ran.err and "list two values, such as --ctx" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,8 @@ def test_standard_input_is_swept(run) -> None:
         ("sweep gpt2 --metric flops_per_byte --train", "leave --masked and --train out"),
         ("sweep gpt2 --metric flops_per_byte --masked", "leave --masked and --train out"),
         ("sweep gpt2 --set ctx=1,2", "ctx"),
-        ("diff gpt2 --tokens 500 --to-ctx 100", "--to-ctx"),
-        ("diff gpt2 --decode --to-tokens 5", "leave --to-tokens out"),
+        ("compare gpt2 --by line --tokens 500 --ctx 1k,100", "--tokens 500 is more than the context 100"),
+        ("compare gpt2 --by line --decode --tokens 1,5", "--decode is one new token, but --tokens is 5"),
         ("diff gpt2 --to-ctx 0", "--ctx must be at least 1"),
     ],
 )

@@ -60,7 +60,6 @@ from tfacct.commands import train as _train
 from tfacct.commands import verify as _verify
 from tfacct.commands.command import options_of
 from tfacct.commands.compare import CompareOptions
-from tfacct.commands.diff import DiffOptions, diff
 from tfacct.commands.explore import ExploreOptions
 from tfacct.commands.solve import SolveOptions
 from tfacct.commands.sweep import SweepOptions, sweep
@@ -146,13 +145,14 @@ class Model(Rated):
     def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
 
-        `other`: a Model, or what `load` takes. Keywords are options of `tfacct diff`, and fields of the config that
-        change. The table holds the rows that change, or `all`. Raises TfacctError.
+        `other`: a Model, or what `load` takes. Keywords are options of `compare`, the same with `to_` for the new side,
+        and fields of the config that change. The table holds the rows that change, or `all`. Raises TfacctError.
         """
-        sets = {name: value for name, value in options.items() if name not in DiffOptions.__annotations__}
-        given: Any = {name: value for name, value in options.items() if name not in sets}
-        new = loaded(self if other is None else other, sets)
-        found = diff([self.loaded, new], all=all, **given)
+        to = {name: options.pop(name) for name in list(options) if name.startswith("to_")}
+        sets = {name: options.pop(name) for name in list(options) if name not in CompareOptions.__annotations__}
+        given: Any = options | {name[3:]: [options.get(name[3:]), value] for name, value in to.items()}
+        models = [self.loaded, loaded(self if other is None else other, sets)]
+        found = _compare.compare(models, by="line", all=all, **given)
         return answered(DiffReport, found.report, found.chart)
 
     def sweep(

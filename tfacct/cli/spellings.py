@@ -70,8 +70,26 @@ def _moved(words: list[str]) -> list[str]:
         rest = ["--kv-dtype" if word == "--dtype" else word for word in rest]
     if former == "fit" and any(word in ("--on", "--gpu", "--fit") for word in rest):
         options = []
+    if former == "diff":
+        rest = _listed(rest)
     print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
     return [command, *rest, *options]
+
+
+def _listed(words: list[str]) -> list[str]:
+    """`--ctx 1k --to-ctx 2k` as `--ctx "1k, 2k"`; without the first, as `--ctx ,2k`."""
+    found = [part for word in words for part in (word.split("=", 1) if word.startswith("--to-") else [word])]
+    names = [normalized(word[2:]) if word.startswith("--") else "" for word in found]
+    for name in [name for name in names[:-1] if name.startswith("to-")]:
+        at, own = names.index(name), normalized(name.removeprefix("to-"))
+        value = found[at + 1]
+        del found[at : at + 2], names[at : at + 2]
+        if own in names[:-1]:
+            old = names.index(own) + 1
+            found[old] = f"{found[old]}, {value}"
+        else:
+            found, names = [*found, f"--{own}", f",{value}"], [*names, own, ""]
+    return found
 
 
 def _with_values(words: list[str]) -> list[str]:
@@ -81,7 +99,9 @@ def _with_values(words: list[str]) -> list[str]:
         after = words[at + 1] if at + 1 < len(words) else ""
         found.append(word)
         if word.startswith("--") and normalized(word[2:]) == "recompute":
-            if after.partition(":")[0] not in PARTS and not after.startswith(("mlp", "layernorm", "core_attn")):
+            if after.lstrip(",").partition(":")[0].partition(",")[0] not in PARTS and not after.startswith(
+                ("mlp", "layernorm", "core_attn")
+            ):
                 found.append("full")
         elif word == "--recompute-attention":
             found[-1:] = ["--recompute", "attention"]

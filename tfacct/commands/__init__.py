@@ -4,7 +4,7 @@ PANELS = {
     "Count": ("flops", "params", "memory", "formula"),
     "Train": ("train", "plan", "comms", "budget", "mfu"),
     "Serve": ("serve", "time"),
-    "Explore": ("compare", "diff", "sweep", "solve", "explore"),
+    "Explore": ("compare", "sweep", "solve", "explore"),
     "Data": ("models", "devices"),
     "Trust": ("verify", "check", "measure"),
     "": ("help",),
@@ -16,6 +16,7 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 FORMER: dict[str, tuple[str, ...]] = {
     "kv": ("memory", "--kv"),
     "fit": ("memory", "--on", "all"),
+    "diff": ("compare", "--by", "line"),
     "show": ("models",),
     "checkpoint": ("check",),
     "conventions": ("help", "conventions"),

@@ -1,9 +1,12 @@
 """Models side by side; and two sides, such as one model before and after a change, line by line."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
+from tfacct.base import ranges, units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
@@ -14,8 +17,13 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
     from tfacct.reports.compare import Side
 
-LISTED = ("ctx", "dtype", "kv_dtype")
-"""Options that hold one value, or a list with a side for each."""
+SIZES = ("ctx", "batch", "tokens")
+LISTED = (*SIZES, "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
+"""Options that hold one value, or a list."""
+APART = {"lora": r",(?=\d|$)", "recompute": r",(?=none|full|attention|selective|$)"}
+"""Where a list is cut whose values have commas too."""
+PLAIN = ("ctx", "source", "dtype", "kv_dtype")
+"""Options of a step and of metrics that every column takes."""
 
 
 class CompareOptions(opt.Step, opt.Where, opt.MetricTerms, total=False):
@@ -42,25 +50,27 @@ def compare(
     >>> load("llama-3.1-8b").compare("qwen3-30b-a3b", ctx="8k", on="h100").answer
     'qwen3-30b-a3b has 3.8 × the parameters of llama-3.1-8b, 0.65 × its decode FLOPs.'
 
-    A list, such as `ctx="8k,64k"` or `dtype="bf16,fp8"`, gives a side each. `on`: devices, for the requests of this
-    context that fit. `metric`: further numbers, counted as the other options say. With `by="line"` FLOPs, parameters
-    and bytes of two sides, the rows that change, or `all`; with `train` the bytes of a training step too. Raises
-    TfacctError.
+    A list of contexts, batches, dtypes or recipes, such as `ctx="8k,64k"`, gives a side each; an empty value, as in
+    `ctx=",64k"`, is the default. `on`: devices, for the requests of this context that fit. `metric`: further numbers,
+    counted as the other options say. With `by="line"` FLOPs, parameters and bytes of two sides, of lists and models
+    one each: the rows that change, or `all`; with `train` the bytes of a training step too. Raises TfacctError.
     """
-    from tfacct.reports.compare import compare, sides_of
+    from tfacct.reports.compare import compare
 
-    every = list(models)
+    lists = {name: _values(name, options[name]) for name in LISTED if options.get(name) is not None}  # type: ignore[literal-required]
+    plain = max(map(len, lists.values()), default=1) == 1 and not (metric or options.get("on"))
+    every, line = list(models), by == "line" or (by is None and bool(fields) and plain)
     if fields:
         from tfacct.loading.sets import read_sets
 
-        if len(every) != 1:
+        if len(every) > 1 and not line:
             raise UsageError(f"{option('fields')} changes one MODEL, which is compared before and after")
-        every.append(every[0].with_fields({**every[0].changed, **read_sets(fields)}))
-    lists = {name: _list(name, options.get(name)) for name in LISTED}
-    plain: Any = {name: value for name, value in options.items() if name not in LISTED}
-    request, terms = opt.request(plain, logits=options.get("logits") or "all"), opt.counting(plain)
-    sides = sides_of(every, lists["ctx"], lists["dtype"], lists["kv_dtype"], request=request, terms=terms)
-    if by == "line" or (by is None and fields and len(sides) == 2 and not (metric or options.get("on"))):
+        every[1:] = [every[-1].with_fields({**every[-1].changed, **read_sets(fields)})]
+    sides = [
+        _side(one, {**options, **values})
+        for one, values in (_pairs(every, lists) if line else product(every, _combinations(lists)))
+    ]
+    if line:
         return _by_line(sides, options, metric, all)
     _check(options, metric, all)
     devices, mesh = opt.budget(options), None
@@ -72,14 +82,42 @@ def compare(
     return Found(compare(sides, fit=devices, mesh=mesh, metrics=names))
 
 
-def _list(name: str, given: Any) -> list[Any]:
-    """The values that an option lists; one of None where it is not given."""
-    if name == "ctx":
-        several, one = opt.several("ctx", {"ctx": given})
-        return several or [opt.size("ctx", one["ctx"])]
-    if given is None or isinstance(given, str):
-        return [None] if given is None else [each.strip() for each in given.split(",")]
-    return list(given)
+def _values(name: str, given: Any) -> list[Any]:
+    """The values that an option lists; None is its default."""
+    if not isinstance(given, str):
+        return list(given) if isinstance(given, (list, tuple, range)) else [given]
+    if name in SIZES and units.is_tokens(given):
+        return ranges.read_some(option(name), given, grouped=name == "ctx")
+    texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
+    if name not in SIZES:
+        return texts
+    read = ([None] if one is None else ranges.read_some(option(name), one, grouped=True) for one in texts)
+    return [value for values in read for value in values]
+
+
+def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every value of each list with every one of the others."""
+    return (dict(zip(lists, values, strict=True)) for values in product(*lists.values()))
+
+
+def _pairs(
+    models: "Sequence[LoadedModel]", lists: Mapping[str, Sequence[Any]]
+) -> "Iterator[tuple[LoadedModel, dict[str, Any]]]":
+    """Two sides: the first model with the first value of each list, and the last with the last."""
+    for name, values in {"by": models, **lists}.items():
+        if not 1 <= len(values) <= 2:
+            what = f"models, not {len(values)}" if name == "by" else f"values of {option(name)}, not {len(values)}"
+            raise UsageError(f"{option('by', 'line')} compares two {what}", "leave the others out")
+    for at in (0, -1):
+        yield models[at], {name: values[at] for name, values in lists.items()}
+
+
+def _side(model: "LoadedModel", options: Mapping[str, Any]) -> "Side":
+    from tfacct.reports.compare import Side
+
+    given = {name: value for name, value in options.items() if value is not None}
+    logits = given.get("logits", "all")
+    return Side(model, opt.request(given, logits=logits), opt.counting(given))
 
 
 def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> None:
@@ -88,15 +126,13 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
         raise UsageError(f"{option('all', True)} needs {option('by', 'line')}")
     given = {**options, "batch": options.get("batch") not in (None, 1), "logits": options.get("logits") == "last"}
     for name in (*opt.Step.__annotations__, *opt.MetricTerms.__annotations__):
-        if name not in (*LISTED, "source") and given.get(name) not in (None, False) and not metric:
+        if name not in PLAIN and given.get(name) not in (None, False) and not metric:
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}")
 
 
 def _by_line(sides: "Sequence[Side]", options: CompareOptions, metric: list[str] | None, all_: bool) -> Found:
     from tfacct.reports.diff import diff
 
-    if len(sides) != 2:
-        raise UsageError(f"{option('by', 'line')} compares two sides, not {len(sides)}", "leave a model or a value out")
     for name, value in {"on": options.get("on"), "metric": metric}.items():
         if value:
             raise UsageError(f"{option(name)} needs {option('by', 'model')}")

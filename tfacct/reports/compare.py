@@ -72,12 +72,13 @@ class Side:
     @property
     def parts(self) -> dict[str, str]:
         """What tells sides apart, in words."""
-        context = self.request.ctx and f"{counting.workload(self.model, self.request).context:,} tokens"
+        sizes = {"ctx": "{:,} tokens", "batch": "batch {:,}", "tokens": "{:,} new tokens"}
         return {
             "model": compose.name_of(self.model),
-            "ctx": context or "",
+            **{name: words.format(size) for name, words in sizes.items() if (size := getattr(self.request, name))},
             "dtype": self.terms.dtype or "as published",
             "kv_dtype": f"KV {self.cached}",
+            **{name: f"{name} {value}" for name, value in self.terms.trained},
         }
 
     @property
@@ -141,26 +142,6 @@ def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]
     return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
 
-def sides_of(
-    models: Sequence[LoadedModel],
-    contexts: Sequence[int | None] = (None,),
-    dtypes: Sequence[str | None] = (None,),
-    kv_dtypes: Sequence[str | None] = (None,),
-    *,
-    request: Request | None = None,
-    terms: Counting | None = None,
-) -> list[Side]:
-    """A side for each model, context and dtype; the rest is as in `request` and `terms`."""
-    request, terms = request or Request(), terms or Counting()
-    return [
-        Side(one, replace(request, ctx=ctx), replace(terms, dtype=dtype, kv_dtype=kv_dtype))
-        for one in models
-        for ctx in contexts
-        for dtype in dtypes
-        for kv_dtype in kv_dtypes
-    ]
-
-
 def _numbers(
     side: Side, fit: MemoryLimit | None, mesh: Mesh | None, named: Sequence[Metric], reasons: dict[str, list[str]]
 ) -> dict[str, Any]:
@@ -206,8 +187,9 @@ def _numbers(
 
 def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
     """What tells sides apart, and nothing else."""
-    apart = [key for key in parts[0] if len({one[key] for one in parts}) > 1] or ["model"]
-    return [" · ".join(filter(None, (one[key] for key in apart))) for one in parts]
+    names = dict.fromkeys(name for one in parts for name in one)
+    apart = [name for name in names if len({one.get(name) for one in parts}) > 1] or ["model"]
+    return [" · ".join(one.get(name) or f"default {name}" for name in apart) for one in parts]
 
 
 def _shown(

@@ -1,4 +1,4 @@
-"""What changes between two models, or between one model and itself with a knob turned: old → new, line by line."""
+"""Two models, or one before and after a change, line by line: old → new."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TOTALS = {
     "kv_cache_bytes": "KV cache",
     "total_bytes": "weights + KV cache",
 }
-"""The metrics that stand below the lines, and what a table calls them."""
+"""Metrics below the lines, and their labels."""
 OF_STEP = {
     "saved_bytes": "saved for backward",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer state",
     "peak_bytes": "peak",
 }
-"""Those of a training step, which stand behind them."""
+"""Those of a training step, after these."""
 ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
 """Those that the answer names; the weights where they do not change as the parameters do."""
 CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
@@ -64,7 +64,7 @@ def diff(
     to = to or terms
     unknown = counting.unweighed([old], terms.dtype) | counting.unweighed([new], to.dtype)
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
-    works = counting.workload(old, before), _there(new, after)
+    works = counting.workload(old, before), counting.workload(new, after)
     untrained = _untrained(((old, works[0], terms), (new, works[1], to)))
     if terms.train and not untrained:
         metrics += STEP_METRICS.values()
@@ -74,9 +74,8 @@ def diff(
     if old.raw == new.raw and works[0] == works[1] and max(map(len, stored)) == 1 and alike:
         raise UsageError(
             f"nothing changes: both sides are {compose.name_of(old)} at the same workload",
-            f"{spelled('change a field with --set', 'set a field by its name')}, the workload with {option('to_ctx')},"
-            f" {option('to_batch')} or {option('to_tokens')}, the storage with {option('to_dtype')}, or name a second"
-            " model",
+            f"{spelled('change a field with --set', 'set a field by its name')}, list two values, such as"
+            f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
         )
     kept = sentences.kept([old, new])
     names_of = {name: said.replace("KV cache", kept) for name, said in TOTALS.items()} | OF_STEP
@@ -146,16 +145,6 @@ def _recipe(old: LoadedModel, new: LoadedModel, terms: Counting, to: Counting, m
         return ""
     changed = terms.recipe.for_model(old).changes(to.recipe.for_model(new))
     return "".join(f"{'; ' if not number else ', '}{words}" for number, words in enumerate(changed))
-
-
-def _there(new: LoadedModel, after: Request) -> Workload:
-    """The workload of the new side. Raises UsageError, which says whose it is."""
-    try:
-        return counting.workload(new, after)
-    except UsageError as error:
-        workload = f"{option('to_ctx')}, {option('to_tokens')} and {option('to_batch')}"
-        error.hint = f"the new side's workload is {workload}, else the old side's"
-        raise
 
 
 def _side(
