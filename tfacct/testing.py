@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Asked, Source
-    from tfacct.api.checked import CheckReport
+    from tfacct.reports.check import CheckReport
 
 
 def assert_counts(

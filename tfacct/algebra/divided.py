@@ -44,7 +44,7 @@ class Divided:
 
 
 @record
-class FormulaLine:
+class SymbolicLine:
     """One line of the ledger in symbols, with its values at a workload. `weights`: the parameters of a product's own
     module."""
 

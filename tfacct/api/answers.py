@@ -10,32 +10,16 @@ from typing import Any, ClassVar, Literal
 
 from tfacct.api import lines as each
 from tfacct.api import lines_ranks as ranks
-from tfacct.api.answer import Answer
 from tfacct.architecture.parts import MlaMode
+from tfacct.reports import keys
 
 
-class _Common(Answer):
-    """Keys that every model has. (`defaulted` and `notes` are the sentences of every Report.)"""
-
-    _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str]}
-
-    set: dict[str, Any]
-    unknown: list[str]
-    left_out: list[str]
-
-
-class _Explained(_Common):
-    """Keys of what `explain` derives. (`derivation` is a value of every Report.)"""
-
-    _reserved: ClassVar[dict[str, Any]] = {"derivation": each.Derivation | None}
-
-
-class FlopsReport(_Explained):
+class FlopsReport(keys.ExplainedReport):
     """FLOPs of a forward pass or a training step."""
 
     _line = each.FlopsLine
 
-    workload: each.Workload
+    workload: keys.Workload
     train: bool
     recompute: Literal["full", "attention", "none"]
     recomputed_flops: int
@@ -45,7 +29,7 @@ class FlopsReport(_Explained):
     active_params: int
     rule_of_thumb_flops: int
     latent_attention: MlaMode | None
-    total_flops_otherwise: each.Otherwise | None
+    total_flops_otherwise: keys.Otherwise | None
     components: dict[str, int]
     never_called: list[str]
     total_flops_if_called: int | None
@@ -53,16 +37,16 @@ class FlopsReport(_Explained):
     tp: int | None
     pp: int | None
     stage: int | None
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     whole: ranks.UndividedFlops | None
 
 
-class GenerateReport(_Common):
+class GenerateReport(keys.ModelReport):
     """FLOPs of a whole request."""
 
     _line = each.GenerateLine
 
-    workload: each.Workload
+    workload: keys.Workload
     prompt_tokens: int
     new_tokens: int
     decode_steps: int
@@ -76,13 +60,13 @@ class GenerateReport(_Common):
     phases: list[each.Phase]
 
 
-class TrafficReport(_Common):
+class TrafficReport(keys.ModelReport):
     """Bytes that each product reads and writes."""
 
     _line = each.TrafficLine
 
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     activation_dtype: str
     total_flops: int
@@ -91,15 +75,15 @@ class TrafficReport(_Common):
     total_moved_bytes: int
     flops_per_byte: float
     latent_attention: MlaMode | None
-    total_flops_otherwise: each.Otherwise | None
+    total_flops_otherwise: keys.Otherwise | None
     tp: int | None
     pp: int | None
     stage: int | None
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     whole: ranks.UndividedTraffic | None
 
 
-class ParamsReport(_Explained):
+class ParamsReport(keys.ExplainedReport):
     """Number of stored parameters."""
 
     _line = each.ParamsLine
@@ -110,25 +94,25 @@ class ParamsReport(_Explained):
     active_params: int
     active_non_embedding_params: int
     tied_head: bool | None
-    not_included: each.NotIncluded | None
+    not_included: keys.NotIncluded | None
     expected_params: int | None
     expected_from: str | None
     tp: int | None
     fsdp: int | None
     ep: int | None
     pp: int | None
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     stage: int | None
     rank_params: int | None
 
 
-class MemoryReport(_Explained):
+class MemoryReport(keys.ExplainedReport):
     """Bytes of weights and of what is kept between steps."""
 
     _line = each.MemoryLine
 
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
     kv_block: int | None
@@ -146,23 +130,23 @@ class MemoryReport(_Explained):
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     total_bytes: int
-    not_included: each.NotIncluded | None
+    not_included: keys.NotIncluded | None
     fit: each.Fit | None
     batches: list[each.BatchLine] | None
     tp: int | None
     ep: int | None
     pp: int | None
     stage: int | None
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     whole: ranks.Undivided | None
 
 
-class KvReport(_Explained):
+class KvReport(keys.ExplainedReport):
     """Bytes of the KV cache by context."""
 
     _line = each.KvLine
 
-    workload: each.Workload
+    workload: keys.Workload
     query_heads: int | None
     query_heads_by_block: list[int] | None
     kv_heads: int | None
@@ -176,31 +160,11 @@ class KvReport(_Explained):
     tp: int | None
     pp: int | None
     stage: int | None
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     whole: ranks.UndividedCache | None
 
 
-class FormulaReport(_Common):
-    """Formula of a count."""
-
-    _line = each.FormulaLine
-    workload: each.Workload | None
-    biases_and_ties_of: str | None
-    of: Literal["flops", "params", "kv", "train", "saved"]
-    latent_attention: MlaMode | None
-    total_formula: str
-    total_text: str
-    total_latex: str
-    legend: dict[str, each.Letter]
-    total_flops: int | None
-    total_params: int | None
-    kv_cache_elements: int | None
-    kv_cache_bytes: int | None
-    saved_bytes: int | None
-    saved_by_layer: list[each.LayerFormula] | None
-
-
-class DiffReport(_Common):
+class DiffReport(keys.ModelReport):
     """FLOPs, parameters and bytes before and after a change."""
 
     _line = each.DiffLine
@@ -210,103 +174,19 @@ class DiffReport(_Common):
     new_side: dict[str, Any]
 
 
-class _Stepped(_Common):
-    """Metrics, with the recipe where one is of a training step."""
-
-    optimizer: str | None
-    recompute: str | None
-    attention: Literal["sdpa", "eager"] | None
-    loss: Literal["whole", "chunked"] | None
-    lora: str | None
-    weights_dtype: str | None
-
-
-class SweepReport(_Stepped):
-    """Metrics at every combination of knobs."""
-
-    _line = each.SweepLine
-
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
-    train: bool
-    swept: list[str]
-    skipped: list[dict[str, Any]]
-    metrics: list[str]
-
-
-class SolveReport(_Stepped):
-    """Last value of an unknown that an equation holds for."""
-
-    _line = each.SolveLine
-    # `for` is a word of Python.
-    _reserved: ClassVar[dict[str, Any]] = {"for": str}
-
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
-    train: bool
-    until: str
-    solution: int
-    beyond: int | None
-    again: int | None
-    past_positions: str | None
-    root: float | None
-    closed_form: str | None
-
-
-class ShowReport(_Common):
+class ShowReport(keys.ModelReport):
     """Fields of a config."""
 
     config: dict[str, Any]
     origin: dict[str, Any] | None
 
 
-class VerifyReport(_Common):
-    """Comparison of the formulas with every witness."""
-
-    _line = each.VerifyLine
-    # Of all models together, `agrees` is an attribute of every Report.
-    _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
-
-    workload: each.Workload
-    blocks_traced: int
-    block_count: int
-    total_flops: int | None
-    measured_flops: int | None
-    expected_params: int | None
-    witnesses: list[each.Witness]
-    optimizer: str | None
-    recompute: str | None
-    attention: Literal["sdpa", "eager"] | None
-    loss: Literal["whole", "chunked"] | None
-    lora: str | None
-    weights_dtype: str | None
-    saved_bytes: int | None
-    measured_saved_bytes: int | None
-    mesh: ranks.MeshFacts | None
-    plan: Literal["torch", "transformers"] | None
-    rank_params: int | None
-    measured_rank_params: int | None
-
-
-class ProveReport(_Common):
-    """Proof of a formula for all sizes."""
-
-    by: Literal["symbols", "grid"]
-    proven: bool
-    legend: dict[str, each.Letter]
-    statements: list[each.Statement]
-
-
-class MeasureReport(_Common):
+class MeasureReport(keys.ModelReport):
     """Seconds, FLOP/s and bytes of real runs."""
 
     _reserved: ClassVar[dict[str, Any]] = {"interrupted": bool}
 
-    workload: each.Workload
+    workload: keys.Workload
     device: str
     device_name: str
     torch: str
@@ -335,7 +215,7 @@ class MeasureReport(_Common):
     counted_flops: int
 
 
-class ModelsReport(_Common):
+class ModelsReport(keys.ModelReport):
     """The presets, one by one."""
 
     _reserved: ClassVar[dict[str, Any]] = {"from": str | None}

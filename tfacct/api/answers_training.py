@@ -6,15 +6,15 @@ from typing import Literal
 
 from tfacct.api import lines as each
 from tfacct.api import lines_ranks as ranks
-from tfacct.api.answers import _Common
+from tfacct.reports import keys
 
 
-class TrainReport(_Common):
+class TrainReport(keys.ModelReport):
     """Bytes of a training step."""
 
     _line = each.TrainLine
 
-    workload: each.Workload
+    workload: keys.Workload
     dtype: str
     optimizer: str
     recompute: str
@@ -42,7 +42,7 @@ class TrainReport(_Common):
     peak_least_bytes: int
     error_bound: float | None
     exact: bool
-    mesh: ranks.MeshFacts | None
+    mesh: keys.MeshFacts | None
     sent_bytes: int | None
     stage: int | None
     in_flight: int | None
@@ -55,12 +55,12 @@ class TrainReport(_Common):
     fit: each.TrainFit | None
 
 
-class ExactTrainReport(_Common):
+class ExactTrainReport(keys.ModelReport):
     """Bytes of a training step, measured by running the model's class on the meta device."""
 
     _line = each.SavedByModule
 
-    workload: each.Workload
+    workload: keys.Workload
     class_name: str
     versions: dict[str, str]
     seconds: float
@@ -85,12 +85,12 @@ class ExactTrainReport(_Common):
     fit: each.ExactFit | None
 
 
-class CommsReport(_Common):
+class CommsReport(keys.ModelReport):
     """Collectives of the ranks of a mesh."""
 
-    workload: each.Workload
+    workload: keys.Workload
     train: bool
-    mesh: ranks.MeshFacts
+    mesh: keys.MeshFacts
     after_head: Literal["divided", "gathered", "loss"]
     reduce_dtype: str
     stage: int | None

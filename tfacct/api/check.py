@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfacct.api.answer import answered
-from tfacct.api.checked import CheckReport
 from tfacct.base.errors import UsageError
+from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Asked, Source
+    from tfacct.reports.check import CheckReport
 
 
 def check(
@@ -51,4 +51,4 @@ def check(
     else:
         raise UsageError(f"paths is a dict or a file, not a {type(paths).__name__}")
     asked = reports.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
-    return answered(CheckReport, reports.check(loaded(config, {}), module, reports.shown_name(module), asked))
+    return answered(reports.CheckReport, reports.check(loaded(config, {}), module, reports.shown_name(module), asked))

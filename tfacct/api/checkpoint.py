@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfacct.api.answer import answered
-from tfacct.api.checked import CheckpointReport
+from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Source
+    from tfacct.reports.checkpoint import CheckpointReport
 
 
 def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointReport:
@@ -23,4 +23,5 @@ def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointR
     from tfacct.reports.checkpoint import checkpoint
 
     files, found, why = beside.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
-    return answered(CheckpointReport, checkpoint(files, found if config is None else loaded(config, {}), why))
+    report = checkpoint(files, found if config is None else loaded(config, {}), why)
+    return answered(type(report), report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfacct.api.answer import Answer, answered
+from tfacct.output.answer import Answer, answered
 from tfacct.output.views import Report
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from tfacct.api import lines as each
-from tfacct.api.answers import _Common
+from tfacct.reports import keys
 
 
 class OnDevices(TypedDict):
@@ -15,11 +14,11 @@ class OnDevices(TypedDict):
     count: int
     tp: int
     ep: int
-    link: each.LinkUsed | None
+    link: keys.LinkUsed | None
     memory_bytes: int
     memory_from: str
     dtype: str
-    dtype_from: each.DtypeFrom
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
 
@@ -68,10 +67,10 @@ class Calibrated(TypedDict):
     high: float
 
 
-class TimeReport(_Common):
+class TimeReport(keys.ModelReport):
     """Estimated time of a step on devices, kernel by kernel."""
 
-    workload: each.Workload
+    workload: keys.Workload
     on: OnDevices
     estimate: bool
     value_seconds: float | None
@@ -85,10 +84,10 @@ class TimeReport(_Common):
     calibration: Calibrated | None
 
 
-class TimeTrainReport(_Common):
+class TimeTrainReport(keys.ModelReport):
     """Estimated time of a training step under FSDP, beside that of a constant utilization."""
 
-    workload: each.Workload
+    workload: keys.Workload
     train: bool
     device: str
     devices: int
@@ -98,8 +97,8 @@ class TimeTrainReport(_Common):
     sp: bool
     pp: int
     pp_chunks: int
-    link: each.LinkUsed | None
-    link_tp: each.LinkUsed | None
+    link: keys.LinkUsed | None
+    link_tp: keys.LinkUsed | None
     estimate: bool
     fits: bool | None
     least_bytes: int
@@ -142,7 +141,7 @@ class ServedUsers(TypedDict):
     cost_per_million_80: list[float] | None
 
 
-class ServeReport(_Common):
+class ServeReport(keys.ModelReport):
     """Estimated request time, rates and cost by the number of users."""
 
     _line = ServedUsers
@@ -174,13 +173,13 @@ class FittingDevice(TypedDict):
     kv_cache_bytes_each: int | None
 
 
-class FitReport(_Common):
+class FitReport(keys.ModelReport):
     """How many of each device hold the weights and the cache: a count."""
 
     _line = FittingDevice
 
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
     use: float
@@ -195,12 +194,12 @@ class FitReport(_Common):
     total_bytes: int
 
 
-class CompareReport(_Common):
+class CompareReport(keys.ModelReport):
     """Numbers that models are chosen by, of each side."""
 
     label: str
     context: int
-    dtype_from: each.DtypeFrom
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
     metrics: dict[str, float | None]
@@ -224,12 +223,12 @@ class MfuLine(TypedDict):
     mfu: float
 
 
-class MfuReport(_Common):
+class MfuReport(keys.ModelReport):
     """Model FLOPs utilization of a run, in every convention; `mfu` is that of full attention."""
 
     _line = MfuLine
 
-    workload: each.Workload
+    workload: keys.Workload
     train: bool
     device: str
     devices: int
@@ -254,7 +253,7 @@ class BudgetLine(TypedDict):
     cost: float | None
 
 
-class BudgetReport(_Common):
+class BudgetReport(keys.ModelReport):
     """What training FLOPs buy of a model, and at the compute optimum."""
 
     _line = BudgetLine

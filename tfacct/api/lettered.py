@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from tfacct.api.answers import _Common
-from tfacct.api.lines import Letter
 from tfacct.architecture.parts import MlaMode
+from tfacct.reports import keys
+from tfacct.reports.keys import Letter
 
 
 class WrittenLine(TypedDict):
@@ -46,7 +46,7 @@ class WrittenWay(TypedDict):
     groups: list[WrittenGroup]
 
 
-class LedgerReport(_Common):
+class LedgerReport(keys.ModelReport):
     """Lines of a model, in letters."""
 
     sizes: dict[str, int]

@@ -5,27 +5,6 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 
-class MeshFacts(TypedDict):
-    """The ranks of a mesh."""
-
-    tp: int
-    sp: bool
-    fsdp: int
-    tp_plan: Literal["torch", "megatron"]
-    ranks: int
-    ep: int
-    imbalance: float
-    dp: int
-    zero: int
-    pp: int
-    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None
-    microbatches: int | None
-    pp_chunks: int
-    cp: int
-    cp_method: Literal["ring", "gather"] | None
-    ulysses: int
-
-
 class StageFacts(TypedDict):
     """What a rank of a stage stores and sends."""
 

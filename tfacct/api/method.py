@@ -8,38 +8,51 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
 from tfacct import options as opt
-from tfacct.api.answer import answered
 from tfacct.base.errors import nearest
 from tfacct.base.spelling import FORMER_NAMES
 from tfacct.commands import command as commands
+from tfacct.output.answer import answered as typed
 
 if TYPE_CHECKING:
-    from tfacct.api.answer import AnswerT
     from tfacct.api.asked import Asked
     from tfacct.commands.command import Found
     from tfacct.loading.model import LoadedModel
+    from tfacct.output.answer import AnswerT
 
 P = ParamSpec("P")
 
 
 @overload
 def method(
-    kind: type[AnswerT], function: Callable[Concatenate[Sequence[LoadedModel], P], Found]
+    function: Callable[Concatenate[Sequence[LoadedModel], P], Found[AnswerT]], /
 ) -> Callable[Concatenate[Asked, P], AnswerT]: ...
 @overload
 def method(
-    kind: type[AnswerT], function: Callable[Concatenate[LoadedModel, P], Found]
+    function: Callable[Concatenate[LoadedModel, P], Found[AnswerT]], /
 ) -> Callable[Concatenate[Asked, P], AnswerT]: ...
-def method(kind: type[AnswerT], function: Any) -> Any:
-    """A method that asks a command's function about a model and answers with a report of this kind."""
+@overload
+def method(
+    function: Callable[Concatenate[Sequence[LoadedModel], P], Found[Any]], kind: type[AnswerT], /
+) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+@overload
+def method(
+    function: Callable[Concatenate[LoadedModel, P], Found[Any]], kind: type[AnswerT], /
+) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+def method(function: Any, kind: Any = None, /) -> Any:
+    """A method that asks a command's function about a model and answers with its report."""
     several = commands.takes(function) == "models"
 
     @wraps(function)
-    def asked(self: Asked, /, *args: Any, **given: Any) -> AnswerT:
+    def asked(self: Asked, /, *args: Any, **given: Any) -> Any:
         found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
-        return answered(kind, found.report, found.chart)
+        return answered(found, kind)
 
     return signed(asked, function)
+
+
+def answered(found: Found[Any], kind: Any = None) -> Any:
+    """The report of a command's answer, for Python's callers."""
+    return typed(kind or type(found.report), found.report, found.chart)
 
 
 def signed(asked: Callable[..., Any], function: Callable[..., Any], *more: Parameter) -> Callable[..., Any]:

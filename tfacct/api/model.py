@@ -7,26 +7,19 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from tfacct.api.answer import answered
 from tfacct.api.answers import (
     DiffReport,
     FlopsReport,
-    FormulaReport,
     GenerateReport,
     KvReport,
     MeasureReport,
     MemoryReport,
     ParamsReport,
-    ProveReport,
     ShowReport,
-    SolveReport,
-    SweepReport,
     TrafficReport,
-    VerifyReport,
 )
 from tfacct.api.answers_training import CommsReport, ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked, Source, loaded
-from tfacct.api.checked import CheckpointReport
 from tfacct.api.estimates import (
     BudgetReport,
     CompareReport,
@@ -67,11 +60,17 @@ from tfacct.commands.train import TrainOptions
 from tfacct.commands.verify import VerifyOptions
 from tfacct.ledger.workload import Logits, Step
 from tfacct.options import MetricTerms, Size
+from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
     import numpy as np
 
     from tfacct.api.metric_names import MetricName
+    from tfacct.commands.command import Found
+    from tfacct.reports.checkpoint import CheckpointReport
+    from tfacct.reports.solve import SolveReport
+    from tfacct.reports.sweep import SweepReport
+    from tfacct.reports.verify import VerifyReport
 
 Values = Sequence[Any] | str
 """Values of a field in a sweep: a list, or a range such as "1..32"."""
@@ -87,23 +86,23 @@ EXPLAINED: dict[str, type[Explained]] = {
 class Model(Rated):
     """A model to ask about. Made by `load`. Each method returns the report that its command prints."""
 
-    flops = method(FlopsReport, _flops.flops)
-    generate = method(GenerateReport, _flops.generate)
-    traffic = method(TrafficReport, _flops.traffic)
-    params = method(ParamsReport, _params.params)
-    memory = method(MemoryReport, _memory.memory)
-    kv = method(KvReport, _memory.kv)
-    fit = method(FitReport, _memory.fit)
-    formula = method(FormulaReport, _formula.formula)
-    comms = method(CommsReport, _comms.comms)
-    plan = method(PlanReport, _plan.plan)
-    time = method(TimeReport, _time.time)
-    train_time = method(TimeTrainReport, _time.train_time)
-    serve = method(ServeReport, _serve.serve)
-    budget = method(BudgetReport, _budget.budget_of)
-    mfu = method(MfuReport, _mfu.mfu)
-    prove = method(ProveReport, _verify.prove)
-    measure = method(MeasureReport, _measure.measure)
+    flops = method(_flops.flops, FlopsReport)
+    generate = method(_flops.generate, GenerateReport)
+    traffic = method(_flops.traffic, TrafficReport)
+    params = method(_params.params, ParamsReport)
+    memory = method(_memory.memory, MemoryReport)
+    kv = method(_memory.kv, KvReport)
+    fit = method(_memory.fit, FitReport)
+    formula = method(_formula.formula)
+    comms = method(_comms.comms, CommsReport)
+    plan = method(_plan.plan, PlanReport)
+    time = method(_time.time, TimeReport)
+    train_time = method(_time.train_time, TimeTrainReport)
+    serve = method(_serve.serve, ServeReport)
+    budget = method(_budget.budget_of, BudgetReport)
+    mfu = method(_mfu.mfu, MfuReport)
+    prove = method(_verify.prove)
+    measure = method(_measure.measure, MeasureReport)
 
     @overload
     def train(self, *, exact: Literal[True], **options: Unpack[TrainOptions]) -> ExactTrainReport: ...
@@ -128,7 +127,8 @@ class Model(Rated):
         for name in options.keys() - known.keys():
             needs = "train=True" if name in options_of(_verify.verify_train) else "shard=True"
             raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} is not asked here")
-        return answered(VerifyReport, function([self.loaded], **options).report)
+        found: Found[VerifyReport] = function([self.loaded], **options)
+        return answered(type(found.report), found.report)
 
     def compare(
         self,
@@ -180,7 +180,7 @@ class Model(Rated):
         given: Any = {name: value for name, value in options.items() if name not in fields}
         named: Any = {"metric": list(metrics) or None, "fields": fields, "zip": zip}
         found = sweep([self.loaded], ctx=ctx, batch=batch, **named, **given)
-        return answered(SweepReport, found.report, found.chart)
+        return answered(type(found.report), found.report, found.chart)
 
     def solve(
         self,
@@ -209,7 +209,7 @@ class Model(Rated):
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
         found = _solve.solve(self.loaded, unknown=unknown or for_ or "", until=until, **options)
-        return answered(SolveReport, found.report)
+        return answered(type(found.report), found.report)
 
     def explain(
         self,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from tfacct.api import lines as each
-from tfacct.api.answers import _Common
+from tfacct.reports import keys
 
 
 class PlannedDivision(TypedDict):
@@ -30,16 +29,16 @@ class PlannedDivision(TypedDict):
     sent_bytes: int
     seconds: float | None
     timed_as: str | None
-    links: list[each.LinkUsed]
+    links: list[keys.LinkUsed]
     command: str
     time_command: str | None
 
 
-class PlanReport(_Common):
+class PlanReport(keys.ModelReport):
     """Parallel layouts of some devices that hold a model."""
 
-    workload: each.Workload
-    dtype_from: each.DtypeFrom
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
     published_dtype: str | None
     train: bool
     gpus: int

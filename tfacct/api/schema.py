@@ -10,9 +10,10 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, answers_training, checked, estimates, lettered, plans
-from tfacct.api.answer import Answer
+from tfacct.api import answers, answers_training, estimates, lettered, plans
+from tfacct.output.answer import Answer
 from tfacct.output.report import SCHEMA
+from tfacct.reports import check, checkpoint, formula, prove, solve, sweep, verify
 
 KINDS: Mapping[str, type[Answer]] = {
     "flops": answers.FlopsReport,
@@ -21,13 +22,13 @@ KINDS: Mapping[str, type[Answer]] = {
     "params": answers.ParamsReport,
     "memory": answers.MemoryReport,
     "kv": answers.KvReport,
-    "formula": answers.FormulaReport,
+    "formula": formula.FormulaReport,
     "compare": estimates.CompareReport,
     "diff": answers.DiffReport,
-    "sweep": answers.SweepReport,
-    "solve": answers.SolveReport,
-    "verify": answers.VerifyReport,
-    "verify-prove": answers.ProveReport,
+    "sweep": sweep.SweepReport,
+    "solve": solve.SolveReport,
+    "verify": verify.VerifyReport,
+    "verify-prove": prove.ProveReport,
     "train": answers_training.TrainReport,
     "train-exact": answers_training.ExactTrainReport,
     "comms": answers_training.CommsReport,
@@ -38,8 +39,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "time-train": estimates.TimeTrainReport,
     "serve": estimates.ServeReport,
     "fit": estimates.FitReport,
-    "check": checked.CheckReport,
-    "checkpoint": checked.CheckpointReport,
+    "check": check.CheckReport,
+    "checkpoint": checkpoint.CheckpointReport,
     "measure": answers.MeasureReport,
     "models": answers.ModelsReport,
     "show": answers.ShowReport,

@@ -2,20 +2,28 @@
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, get_origin
 
 from tfacct import options as opt
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report, Tick
 
+    ReportT = TypeVar("ReportT", bound=Report, default=Report, covariant=True)
+else:
+    from typing import TypeVar
 
-class Found(NamedTuple):
+    ReportT = TypeVar("ReportT")
+
+
+class Found(NamedTuple, Generic[ReportT]):
     """A report; what draws its picture, derives its total and writes its formula, where something does."""
 
-    report: "Report"
+    report: ReportT
     chart: "Callable[[], Chart] | None" = None
     derived: "Callable[[], Report] | None" = None
     latex: Callable[[], str] | None = None

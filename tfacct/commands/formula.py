@@ -8,6 +8,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.formula import FormulaReport
 
 Ranks = opt.Size | None
 """A number of ranks, or a letter that stands for it."""
@@ -31,7 +32,7 @@ def formula(
     ep: Annotated[Ranks, Option("Expert-parallel ranks: e, or 4.", "N", opt.LAYOUT)] = None,
     sp: Annotated[bool, Option("Sequence parallelism among the ranks of tp.", None, opt.LAYOUT)] = False,
     **step: Unpack[opt.Step],
-) -> Found:
+) -> "Found[FormulaReport]":
     """The formulas, in symbols or LaTeX.
 
     FLOPs, stored parameters, cached elements, or the bytes that a training step in `dtype` saves for its backward pass,

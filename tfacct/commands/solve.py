@@ -9,6 +9,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.solve import SolveReport
 
 
 class SolveOptions(opt.Step, opt.Ranks, opt.MetricTerms, total=False):
@@ -35,7 +36,7 @@ def solve(
         ),
     ],
     **options: Unpack[SolveOptions],
-) -> Found:
+) -> "Found[SolveReport]":
     """The largest context, batch or size within a limit."""
     from tfacct.reports.solve import solve
 

@@ -10,6 +10,7 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
+    from tfacct.reports.sweep import SweepReport
 
 Values = Collection[int] | str | None
 
@@ -53,7 +54,7 @@ def sweep(
         Option("Fields that vary together. Repeatable.", "FIELD=VALUES", complete="assignment"),
     ] = None,
     **options: Unpack[SweepOptions],
-) -> Found:
+) -> "Found[SweepReport]":
     """Any metric against context, batch or a config field."""
     from tfacct.loading.sets import read_lists
     from tfacct.reports.sweep import DEFAULT, Grid, sweep

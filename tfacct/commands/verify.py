@@ -11,6 +11,8 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.prove import ProveReport
+    from tfacct.reports.verify import VerifyReport
 
 Against = Annotated[str | None, Option("Also compare with the transformers class, module by module.", "transformers")]
 AllLayers = Annotated[bool, Option("Run every layer, not only one of each kind.")]
@@ -30,7 +32,7 @@ def verify(
     against: Against = None,
     all_layers: AllLayers = False,
     **step: Unpack[opt.Step],
-) -> Found:
+) -> "Found[VerifyReport]":
     """Check the formulas against fvcore, torch and published totals.
 
     Path by path; `.agrees` is the verdict. `all_layers` runs every layer instead of one of each kind;
@@ -59,7 +61,7 @@ def verify_train(
     against: Against = None,
     dtype: opt.StepDtype = None,
     **step: Unpack[VerifiedStep],
-) -> Found:
+) -> "Found[VerifyReport]":
     """Check the bytes of a training step against the transformers class and torch; `.agrees` is the verdict."""
     from tfacct.reports.verify import verify_train
 
@@ -73,7 +75,7 @@ def verify_ranks(
     all_layers: AllLayers = False,
     dtype: opt.StepDtype = None,
     **step: Unpack[opt.StepOnLayout],
-) -> Found:
+) -> "Found[VerifyReport]":
     """Check what one rank stores and sends against the class that torch shards among ranks of a parallel layout."""
     from tfacct.reports.verify import verify_ranks
 
@@ -89,7 +91,7 @@ def prove(
     dtype: opt.StepDtype = None,
     recompute: opt.Recompute = None,
     attention: opt.Attention = None,
-) -> Found:
+) -> "Found[ProveReport]":
     """Proof that the formula is the same polynomial as the reference model's count, for all sizes.
 
     With `train` it is the formula of the activations that a training step saves, and the count that of the transformers

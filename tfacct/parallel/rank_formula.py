@@ -12,7 +12,7 @@ from itertools import groupby
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from tfacct.algebra.divided import Divided, FormulaLine, Ranks
+from tfacct.algebra.divided import Divided, Ranks, SymbolicLine
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import SymbolicModel
 from tfacct.ledger import paths
@@ -33,13 +33,15 @@ class RankTotal(NamedTuple):
     stage: Literal["first", "last", "each"]
 
 
-def lines_of_rank(lines: Sequence[FormulaLine], symbolic: SymbolicModel, layout: Layout, of: str) -> list[FormulaLine]:
+def lines_of_rank(
+    lines: Sequence[SymbolicLine], symbolic: SymbolicModel, layout: Layout, of: str
+) -> list[SymbolicLine]:
     """The lines of one rank."""
     weights = _weights(symbolic, layout)
     numbers = all(text.isdigit() for text in layout.values())
     experts = expert_paths(symbolic.ledger)
 
-    def divided(line: FormulaLine) -> FormulaLine:
+    def divided(line: SymbolicLine) -> SymbolicLine:
         by = ranks_of(line.path, AXIS.findall(line.spec), layout, of, line.path in experts)
         values = {key: value // prod(map(int, by)) for key, value in line.values.items()} if numbers else {}
         if not by and line.weights is None:

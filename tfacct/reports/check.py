@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from tfacct.base.errors import MissingExtraError, UsageError, listed
 from tfacct.base.record import record
@@ -17,9 +17,12 @@ from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose, counting
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import ModelReport
+from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.memory import training_memory
 from tfacct.verify.own_code import Compared, Parting, compare, together
@@ -42,6 +45,52 @@ COLUMNS = (
     Column("in_config", "in the config", "count", drop=2),
     Column("verdict", "", "verdict"),
 )
+
+
+class CheckLine(TypedDict):
+    """Elements of a tensor in both, all blocks together: `path` is the config's, `name` the code's."""
+
+    path: str | None
+    name: str | None
+    in_code: int
+    in_config: int
+    equal: bool
+
+
+class CheckDifference(TypedDict):
+    """A place where code and config part, first of the `blocks` that part there alike, and their counts together."""
+
+    path: str
+    name: str | None
+    difference: str
+    unit: Literal["parameters", "FLOPs", "bytes"]
+    in_code: int
+    in_config: int
+    block_count: int
+
+
+class CheckReport(ModelReport):
+    """A torch module beside a config: tensors, FLOPs, what it returns to keep, and where they part."""
+
+    _line = CheckLine
+    _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
+
+    code: str
+    workload: WorkloadFacts
+    first_difference: str | None
+    code_params: int
+    total_params: int
+    code_flops: int | None
+    total_flops: int | None
+    code_fvcore_flops: int | None
+    fvcore_why_not: str | None
+    code_kept_bytes: int | None
+    total_kept_bytes: int | None
+    code_saved_bytes: int | None
+    total_saved_bytes: int | None
+    operators: list[str]
+    paired_by: dict[str, int]
+    differences: list[CheckDifference]
 
 
 @record
@@ -67,6 +116,7 @@ def rooms() -> tuple[Any, Any, Any]:
     return own_code, own_fvcore, watching
 
 
+@answers(CheckReport)
 def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
     own_code, own_fvcore, watching = rooms()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar, TypedDict
 
 from tfacct.architecture.parts import headings
 from tfacct.base import units
@@ -15,8 +15,10 @@ from tfacct.base.spelling import option
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import compose
+from tfacct.reports.keys import ModelReport
 from tfacct.verify import tensor_names as names
 from tfacct.verify.checkpoint import Difference, Reconciled, reconcile
 from tfacct.verify.places import Found
@@ -38,6 +40,62 @@ COLUMNS = (
 )
 
 
+class CheckpointFile(TypedDict):
+    """A file of weights."""
+
+    file: str
+    bytes: int
+    tensors: int
+
+
+class CheckpointDifference(TypedDict):
+    """A path of the ledger, or a tensor of the files, how the sides differ there, and in how many tensors alike."""
+
+    path: str
+    difference: str
+    tensors: int
+
+
+class NotStored(TypedDict):
+    """A tensor that the files need not hold."""
+
+    tensor: str
+    why: str
+
+
+class CheckpointLine(TypedDict):
+    """Tensors of a part in one dtype. `what` they are, where they are not plain numbers."""
+
+    part: str
+    dtype: str
+    what: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class CheckpointReport(ModelReport):
+    """What the files of a checkpoint hold, and whether that is what a config says."""
+
+    _line = CheckpointLine
+    _reserved: ClassVar[dict[str, Any]] = {"family": str | None, "agrees": bool | None}
+
+    files: list[CheckpointFile]
+    file_bytes: int
+    tensor_bytes: int
+    tensors: int
+    elements: int
+    dtypes: dict[str, int]
+    compared_with: str | None
+    config_bytes: int | None
+    ledger_bytes: int | None
+    equal_tensors: int | None
+    differences: list[CheckpointDifference]
+    not_stored: list[NotStored]
+    not_compared: dict[str, int]
+
+
+@answers(CheckpointReport)
 def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "") -> Report:
     """Bytes of the files, and their comparison with the config's ledger, if there is one; `why_not` says why."""
     why_not = why_not or _incomparable(files, config)

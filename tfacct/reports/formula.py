@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
-from tfacct.algebra.divided import Divided, FormulaLine
+from tfacct.algebra.divided import Divided, SymbolicLine
 from tfacct.algebra.factored import BLOCKS, Factored
 from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters, in_symbols
+from tfacct.architecture.parts import MlaMode
 from tfacct.base.errors import ConfigError, UsageError, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -31,6 +32,7 @@ from tfacct.ledger.workload import (
     whole_sequences,
 )
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.parallel.mesh import (
     Mesh,
@@ -50,6 +52,8 @@ from tfacct.reports import compose, conventions, counting, params, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import Letter, ModelReport
+from tfacct.reports.keys import Workload as WorkloadFacts
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula
@@ -63,6 +67,51 @@ AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": 
 """Axes of a layout that a formula can have, and what their numbers count."""
 EXAMPLE = 2
 """Ranks that stand for a letter where a model is checked."""
+
+
+class FormulaLine(TypedDict):
+    """One product, tensor or state in letters."""
+
+    path: str
+    spec: NotRequired[str]
+    flops_formula: NotRequired[str]
+    params_formula: NotRequired[str | None]
+    elements_formula: NotRequired[str]
+    bytes_formula: NotRequired[str]
+    flops_value: NotRequired[int]
+    params_value: NotRequired[int]
+    elements_value: NotRequired[int]
+    bytes_value: NotRequired[int]
+    latex: str
+
+
+class LayerFormula(TypedDict):
+    """What one layer of a kind saves for its backward pass, in symbols."""
+
+    kind: str
+    bytes_formula: str
+    text: str
+
+
+class FormulaReport(ModelReport):
+    """Formula of a count."""
+
+    _line = FormulaLine
+
+    workload: WorkloadFacts | None
+    biases_and_ties_of: str | None
+    of: Literal["flops", "params", "kv", "train", "saved"]
+    latent_attention: MlaMode | None
+    total_formula: str
+    total_text: str
+    total_latex: str
+    legend: dict[str, Letter]
+    total_flops: int | None
+    total_params: int | None
+    kv_cache_elements: int | None
+    kv_cache_bytes: int | None
+    saved_bytes: int | None
+    saved_by_layer: list[LayerFormula] | None
 
 
 @record
@@ -141,7 +190,7 @@ class _Counted:
 
     words: _Words
     symbolic: SymbolicModel
-    sections: Sequence[Sequence[FormulaLine]]
+    sections: Sequence[Sequence[SymbolicLine]]
     total: Factored | Divided
     sizes: Mapping[str, int]
     facts: Mapping[str, Any]
@@ -153,11 +202,12 @@ class _Counted:
     counted: str = ""
 
     @property
-    def lines(self) -> list[FormulaLine]:
+    def lines(self) -> list[SymbolicLine]:
         """The lines of all sections."""
         return [line for section in self.sections for line in section]
 
 
+@answers(FormulaReport)
 def formula(
     model: LoadedModel,
     request: Request | None = None,
@@ -349,7 +399,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
     letters = any(not text.isdigit() for text in layout.values())
     operations = words.line == "operation"
 
-    def heading(line: FormulaLine) -> str:
+    def heading(line: SymbolicLine) -> str:
         return paths.heading_of(line.path) if operations else paths.holder_of(line.path)
 
     return _Counted(
@@ -414,7 +464,7 @@ def _flops(product: Product, of: Of) -> Size:
     return product.forward + (product.backward if of == "train" else 0)
 
 
-def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[FormulaLine]:
+def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[SymbolicLine]:
     """Every line in letters and, where `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
@@ -422,7 +472,7 @@ def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> 
         values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
     specs, weights = _specs(ledger), _weights(symbolic)
     return [
-        FormulaLine(
+        SymbolicLine(
             path=path,
             spec=specs[path],
             count=symbolic.formula([count]).written,
@@ -458,7 +508,7 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
-def _summed(words: _Words, lines: list[FormulaLine]) -> dict[str, int]:
+def _summed(words: _Words, lines: list[SymbolicLine]) -> dict[str, int]:
     """The totals in numbers, under the names that other commands give them."""
     names = {"bytes_value": "kv_cache_bytes", f"{words.unit}_value": words.total}
     keys = {key: None for line in lines for key in line.values}
@@ -513,7 +563,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
     )
 
 
-def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[list[FormulaLine]]:
+def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[list[SymbolicLine]]:
     """Saved tensors of each group in symbols and, at a workload, in bytes."""
     known = found.step if step is None else step
     for group, same in zip(found.step.graph.groups, known.graph.groups, strict=True):
@@ -521,7 +571,7 @@ def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[l
         counts = found.step.bytes_in(group).each(tensors)
         values = known.bytes_in(same).each(known.saved_in(same))
         yield [
-            FormulaLine(
+            SymbolicLine(
                 tensor.path,
                 tensor.axes,
                 found.symbolic.formula([group.count * count]).written,
@@ -552,7 +602,7 @@ def _sizes(model: LoadedModel, at: Axes) -> dict[str, int]:
 
 
 def _legend(
-    symbolic: SymbolicModel, lines: list[FormulaLine], total: Factored | Divided, values: Mapping[str, int]
+    symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | Divided, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
@@ -567,13 +617,13 @@ def _legend(
     }
 
 
-def _cells(words: _Words, line: FormulaLine) -> dict[str, Any]:
+def _cells(words: _Words, line: SymbolicLine) -> dict[str, Any]:
     """What the table and the JSON say of a line."""
     own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
     return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
 
 
-def _table(words: _Words, sections: Sequence[Sequence[FormulaLine]], facts: Mapping[str, Any]) -> Table:
+def _table(words: _Words, sections: Sequence[Sequence[SymbolicLine]], facts: Mapping[str, Any]) -> Table:
     value, numbers, cached = f"{words.unit}_value", words.total in facts, facts.get("kv_cache_bytes")
     columns = (
         Column(words.line, words.line),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal, TypedDict
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import compose
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import Letter, ModelReport
 from tfacct.training.bounds import answered_groups
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
@@ -27,6 +30,26 @@ UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_
 """Fields of a recipe with which saved activations are measured, not proven."""
 
 
+class Statement(TypedDict):
+    """One statement of a proof."""
+
+    what: str
+    formula: str | None
+    difference: str
+    evidence: str
+    proven: bool
+
+
+class ProveReport(ModelReport):
+    """Proof of a formula for all sizes."""
+
+    by: Literal["symbols", "grid"]
+    proven: bool
+    legend: dict[str, Letter]
+    statements: list[Statement]
+
+
+@answers(ProveReport)
 def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched) -> Report:
     """Prove that formula and model are the same polynomial, for all sizes. Needs torch and fvcore; sympy."""
     if by not in ("symbols", "grid"):
@@ -94,6 +117,7 @@ def _means(model: LoadedModel, proof: Proof) -> str:
     )
 
 
+@answers(ProveReport)
 def prove_saved(
     model: LoadedModel,
     terms: Counting,

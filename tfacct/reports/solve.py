@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
@@ -20,6 +20,7 @@ from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import blocks_in
@@ -28,6 +29,7 @@ from tfacct.parallel.verified import verified
 from tfacct.reports import compose, conventions, counting
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
@@ -36,6 +38,26 @@ RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
 MOST = 2**16
 """Most ranks of `fsdp` that are tried."""
+
+
+SolveLine: TypeAlias = dict[str, Any]
+"""One candidate: the unknown by its name, and both sides, `left` and `right`."""
+
+
+class SolveReport(MetricsReport):
+    """Last value of an unknown that an equation holds for."""
+
+    _line = SolveLine
+    # `for` is a word of Python.
+    _reserved: ClassVar[dict[str, Any]] = {"for": str}
+
+    until: str
+    solution: int
+    beyond: int | None
+    again: int | None
+    past_positions: str | None
+    root: float | None
+    closed_form: str | None
 
 
 class _Solved(NamedTuple):
@@ -67,6 +89,7 @@ class _Question(NamedTuple):
         return self.request.decode or self.request.tokens is not None
 
 
+@answers(SolveReport)
 def solve(model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
     """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
 

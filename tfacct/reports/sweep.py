@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 from operator import index
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point, attention_overtakes, metric, moved
 from tfacct.algebra.arrays import evaluate
@@ -23,11 +23,13 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import cells, compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
@@ -56,6 +58,20 @@ LABELS = {
     "peak_bytes": "peak",
 }
 """Metrics whose name in a table is shorter than their key."""
+
+
+SweepLine: TypeAlias = dict[str, Any]
+"""One combination: the knobs and the metrics by their names."""
+
+
+class SweepReport(MetricsReport):
+    """Metrics at every combination of knobs."""
+
+    _line = SweepLine
+
+    swept: list[str]
+    skipped: list[dict[str, Any]]
+    metrics: list[str]
 
 
 @record
@@ -170,6 +186,7 @@ def _sizes(what: str, values: Collection[int]) -> Collection[int]:
     return sizes
 
 
+@answers(SweepReport)
 def sweep(
     load: Callable[[str, Mapping[str, Any]], LoadedModel],
     models: Sequence[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -14,12 +14,15 @@ from tfacct.base.spelling import option
 from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import compose, conventions, counting
 from tfacct.reports.counting import Counting
+from tfacct.reports.keys import MeshFacts, ModelReport
+from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.reports.train import error_words, trainable
 from tfacct.training.exact import ExactStep, starred
 from tfacct.training.recipe import Recipe
@@ -39,6 +42,60 @@ COUNTS = (
     Column("measured", "measured", "count"),
     Column("verdict", "", "verdict"),
 )
+
+
+class Witness(TypedDict):
+    """One check: two totals, and the paths where they differ."""
+
+    witness: str
+    unit: str
+    counted: int
+    measured: int
+    equal: bool
+    error: NotRequired[float]
+    differing: dict[str, list[int | None]]
+
+
+class VerifyLine(TypedDict):
+    """One product of one block, by the formula and by fvcore; or what the class's modules keep in a training step; or a
+    parameter of the class on one rank."""
+
+    path: str
+    flops: NotRequired[int | None]
+    measured_flops: NotRequired[int | None]
+    saved_bytes: NotRequired[int | None]
+    measured_saved_bytes: NotRequired[int | None]
+    rank_params: NotRequired[int | None]
+    measured_rank_params: NotRequired[int | None]
+    equal: bool
+
+
+class VerifyReport(ModelReport):
+    """Comparison of the formulas with every counter."""
+
+    _line = VerifyLine
+    # Of all models together, `agrees` is an attribute of every Report.
+    _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
+
+    workload: WorkloadFacts
+    blocks_traced: int
+    block_count: int
+    total_flops: int | None
+    measured_flops: int | None
+    expected_params: int | None
+    witnesses: list[Witness]
+    optimizer: str | None
+    recompute: str | None
+    attention: Literal["sdpa", "eager"] | None
+    loss: Literal["whole", "chunked"] | None
+    lora: str | None
+    weights_dtype: str | None
+    saved_bytes: int | None
+    measured_saved_bytes: int | None
+    mesh: MeshFacts | None
+    plan: Literal["torch", "transformers"] | None
+    rank_params: int | None
+    measured_rank_params: int | None
 
 
 @record
@@ -65,6 +122,7 @@ class VerifiedStep:
 AnyVerified = Verified | RankChecks | VerifiedStep
 
 
+@answers(VerifyReport)
 def verify(
     models: Sequence[LoadedModel],
     request: Request,
@@ -187,6 +245,7 @@ def _traced(every: Sequence[Verified], all_layers: bool) -> str:
     )
 
 
+@answers(VerifyReport)
 def verify_ranks(
     models: Sequence[LoadedModel],
     request: Request,
@@ -310,6 +369,7 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     return [*notes, UNCHECKED]
 
 
+@answers(VerifyReport)
 def verify_train(
     models: Sequence[LoadedModel],
     request: Request,

@@ -1,10 +1,11 @@
-"""A Report as Python's callers get it: the keys of its command's JSON are attributes, and `plot` draws it."""
+"""A Report of one kind of question: the keys of its JSON are attributes with types, and `plot` draws it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
 from tfacct.output import views
 from tfacct.output.report import Report, read
@@ -44,11 +45,26 @@ class Answer(views.Report):
 
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
+P = ParamSpec("P")
+
+
+def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:
+    """Decorator of a report's function: its report is of this kind."""
+
+    def decorated(function: Callable[P, Report]) -> Callable[P, AnswerT]:
+        @wraps(function)
+        def answer(*args: P.args, **given: P.kwargs) -> AnswerT:
+            report = function(*args, **given)
+            return kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)})
+
+        return answer
+
+    return decorated
 
 
 def answered(kind: type[AnswerT], report: Report, chart: Callable[[], Chart] | None = None) -> AnswerT:
-    """The report with its facts as attributes; `chart` makes what `plot` draws."""
-    whole = {"models": tuple(map(read, report.models))}  # nothing is left for later
+    """The report for Python's callers, all its facts read; `chart` makes what `plot` draws."""
+    whole = {"models": tuple(map(read, report.models))}
     answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)} | whole)
     object.__setattr__(answer, "_chart", chart)
     return answer
