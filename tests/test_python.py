@@ -21,10 +21,10 @@ from tests.conftest import TINY, Ran
 from tests.test_checkpoint import written
 from tfacct import Model, Report, TfacctError, load
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
-from tfacct.output.answer import answered
 from tfacct.api.answers import MemoryReport
 from tfacct.cli import options
 from tfacct.ledger.workload import Request, Step, Whole
+from tfacct.output.answer import answered
 from tfacct.reports.memory import memory
 
 

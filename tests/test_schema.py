@@ -13,11 +13,11 @@ from tests import test_python, test_views
 from tests.conftest import Ran, by_kind, kind_of_preset
 from tests.test_python import ANSWERS, QUICK
 from tfacct.api import schema as schemas
-from tfacct.output.answer import Answer
 from tfacct.api.lettered import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli.root import REGISTERED
 from tfacct.loading import presets
+from tfacct.output.answer import Answer
 from tfacct.output.report import Report
 from tfacct.reports import compose
 from tfacct.verify.sizes import Sizes
