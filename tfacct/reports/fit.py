@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option, spelled
-from tfacct.ledger.workload import Request, check_size
+from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import Links
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.support import CutError
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports.estimates import gathered_notes
@@ -73,8 +73,20 @@ class Needed(NamedTuple):
         return "cuts blocks" if self.cut else f"too small at {self.most}" if self.most > 1 else "too small"
 
 
+class Fitting(NamedTuple):
+    """A model, and what of each device holds it. `placed`: it on one device; `whole`: its bytes there; `stored`: the
+    format of its weights; `alone`: weights that are not divided among devices."""
+
+    model: LoadedModel
+    placed: Placement
+    whole: Share
+    devices: Sequence[Needed]
+    stored: str
+    alone: bool
+
+
 def fit(
-    subject: LoadedModel,
+    model: LoadedModel,
     request: Request,
     found: Sequence[devices.Device],
     *,
@@ -87,73 +99,65 @@ def fit(
     """How many of each device hold the weights and the cache at the end of a step. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
-    _check_counted(subject)
-    counts = _counts(subject, ep, dtype)
+    _check_counted(model)
+    counts = _counts(model, ep, dtype)
     found = list({device.id: device for device in found}.values())
-    work = counting.runnable(subject, request)
+    work = counting.runnable(model, request)
     joined = replace(found[0], links=Links(one_way=1, domain=MOST))
-    every = list(_shares(subject, work.context, work.batch, joined, dtype, kv_dtype, ep, counts))
-    whole = every[0]
+    every = []
+    for count in counts:  # no byte depends on what the device is
+        parts = ep if count % ep == 0 else 1
+        try:
+            host = place(model, count, joined, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+        except CutError:
+            continue
+        every.append(Share(count, host.stored(), host.kept(work.context, work.batch)))
+    whole, most = every[0], every[-1].devices
     needed = []
     for device in found:
         memory = of_device(1, device, use, reserve)
         fewest = next((one for one in every if one.total <= memory.usable and one.devices % ep == 0), None)
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
-        most = every[-1].devices
         cut = any(count > most and whole.total <= count * memory.usable for count in counts)
         needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
-    rule = needed[0].memory
+    one, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), counting.format_name(model, dtype)
+    about = Fitting(model, one, whole, needed, stored, on_one_device(model, dtype))
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
-    named = place(subject, 1, found[0], dtype=dtype, kv_dtype=kv_dtype)
-    stored = counting.format_name(subject, dtype)
-    words = compose.workload_words([subject], request)
     return compose.report(
         "fit",
-        [subject],
-        _table(needed, whole),
-        [_facts(named, work, rule, whole, needed)],
-        title=f"{compose.name_of(subject)}: {weights} of weights and {cache} of cache, {stored}, {words}",
+        [model],
+        _table(about),
+        [_facts(about, work)],
+        title=f"{compose.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
+        f" {compose.workload_words([model], request)}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
-        answer=_answer(needed, alone=on_one_device(subject, dtype)),
-        notes=lambda _: [
-            *sentences.files_notes([subject], dtype),
-            *sentences.cache_notes([subject], named.cache),
-            f"Usable: {rule.rule}. Needed: weights and cache over that. In use: the fewest that divide the query heads"
-            " and hold it; norms, and key/value heads beyond their number, are on several.",
-            *_reasons(subject, needed, stored),
-            devices.memory_said(found),
-            *gathered_notes(subject, max((one.share.devices for one in needed if one.share is not None), default=1)),
-            *(
-                [f"Weights in {named.dtype} are not divided here: one of each device is asked about."]
-                * on_one_device(subject, dtype)
-            ),
-            *sentences.range_notes([subject], dtype),
-        ],
+        answer=_answer(about),
+        notes=lambda _: notes(NOTES, about),
         requests=[request],
     )
 
 
-def _check_counted(subject: LoadedModel) -> None:
+def _check_counted(model: LoadedModel) -> None:
     """Raises ConfigError, in the words of a count, for a model that is not divided among devices here."""
-    odd = unsupported_part(subject)
+    odd = unsupported_part(model)
     if odd is not None:
         raise ConfigError(
-            f"{subject.name}: devices are not counted for {odd}",
+            f"{model.name}: devices are not counted for {odd}",
             spelled(
-                f"`tfacct memory {subject.name} --fit DEVICE` counts whether one holds it",
+                f"`tfacct memory {model.name} --fit DEVICE` counts whether one holds it",
                 "memory(fit=...) counts whether one device holds it",
             ),
         )
 
 
-def _counts(subject: LoadedModel, ep: int, dtype: str | None) -> list[int]:
+def _counts(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
     check_size(option("ep"), ep)
-    check_experts(subject, ep)
+    check_experts(model, ep)
     counts = (
         [1]
-        if on_one_device(subject, dtype)
-        else head_divisors(subject) or [1 << power for power in range(MOST.bit_length())]
+        if on_one_device(model, dtype)
+        else head_divisors(model) or [1 << power for power in range(MOST.bit_length())]
     )
     if all(count % ep for count in counts):
         raise UsageError(
@@ -162,28 +166,8 @@ def _counts(subject: LoadedModel, ep: int, dtype: str | None) -> list[int]:
     return counts
 
 
-def _shares(
-    subject: LoadedModel,
-    context: int,
-    batch: int,
-    linked: devices.Device,
-    dtype: str | None,
-    kv_dtype: str | None,
-    ep: int,
-    counts: Sequence[int],
-) -> Iterator[Share]:
-    """Bytes on each of so many devices, without numbers that cut blocks of the weights' format. (No byte depends on
-    what the device is.)"""
-    for count in counts:
-        parts = ep if count % ep == 0 else 1
-        try:
-            host = place(subject, count, linked, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
-        except CutError:
-            continue
-        yield Share(count, host.stored(), host.kept(context, batch))
-
-
-def _table(needed: Sequence[Needed], whole: Share) -> Table:
+def _table(about: Fitting) -> Table:
+    needed, whole = about.devices, about.whole
     rows: list[Row] = [
         {
             "device": one.device.id,
@@ -208,62 +192,84 @@ def _table(needed: Sequence[Needed], whole: Share) -> Table:
     return columns, (tuple(rows),), ()
 
 
-def _reasons(subject: LoadedModel, needed: Sequence[Needed], stored: str) -> list[str]:
-    """What the reasons in the table mean."""
-    said = []
-    if linked := [f"{one.device.id}: {one.unlinked:,}" for one in needed if one.unlinked is not None]:
-        more = f" and {len(linked) - 3:,} more" if len(linked) > 3 else ""
-        said.append(f"No link: none is known for the number that would hold it ({', '.join(linked[:3])}{more}).")
-    if any(one.reason == "cuts blocks" for one in needed):
-        experts = f"; {option('ep')} leaves experts whole" if subject.ledger.experts else ""
-        said.append(f"Cuts blocks: more than {needed[0].most:,} devices cut blocks of {stored}{experts}.")
-    return said
-
-
-def _answer(needed: Sequence[Needed], alone: bool) -> str:
-    holding = [one for one in needed if one.share is not None]
-    one = "One of this device does not hold it." if alone else "No number of this device holds it."
-    if len(needed) == 1 and (unlinked := needed[0].unlinked) is not None:
-        most, device = needed[0].device.links.largest, needed[0].device.id
-        known = f"no link of more than {most} is known" if most != 1 else "no link between them is known"
-        return f"It would take {unlinked:,} × {device}, but {known}."
-    if not holding and len(needed) == 1 and needed[0].cut:
-        return f"More than {needed[0].most:,} × {needed[0].device.id} would hold it, but cut blocks of its weights."
-    if not holding:
-        return "None of these devices hold it." if len(needed) > 1 else one
+def _answer(about: Fitting) -> str:
+    needed = about.devices
+    counts = {one.device.id: one.share.devices for one in needed if one.share is not None}
     if len(needed) == 1:
-        share = holding[0].share
-        assert share is not None
-        return f"It takes {share.devices:,} × {holding[0].device.id}."
-    fewest = min(one.share.devices for one in holding if one.share is not None)
-    names = [one.device.id for one in holding if one.share is not None and one.share.devices == fewest]
+        (one,) = needed
+        most = one.device.links.largest
+        if counts:
+            return f"It takes {counts[one.device.id]:,} × {one.device.id}."
+        if one.unlinked is not None:
+            known = f"no link of more than {most} is known" if most != 1 else "no link between them is known"
+            return f"It would take {one.unlinked:,} × {one.device.id}, but {known}."
+        if one.cut:
+            return f"More than {one.most:,} × {one.device.id} would hold it, but cut blocks of its weights."
+        return "One of this device does not hold it." if about.alone else "No number of this device holds it."
+    if not counts:
+        return "None of these devices hold it."
+    fewest, left = min(counts.values()), len(needed) - len(counts)
+    names = [name for name, count in counts.items() if count == fewest]
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""
-    left = len(needed) - len(holding)
-    none = (
-        ""
-        if not left
-        else f"; none of the other {left} does alone"
-        if alone
-        else f"; the table says why none of the other {left} does"
-        if any(one.unlinked or one.cut for one in needed if one.share is None)
-        else f"; no number of the other {left} does"
-    )
-    if fewest == 1:
-        return f"One device holds it: {', '.join(names[:3])}{more}{none if left else ''}."
-    return f"The fewest that hold it are {fewest:,}, of {', '.join(names[:3])}{more}{none}."
+    none = f"; the table says why none of the other {left} does" if left else ""
+    hold = "One device holds it:" if fewest == 1 else f"The fewest that hold it are {fewest:,}, of"
+    return f"{hold} {', '.join(names[:3])}{more}{none}."
 
 
-def _facts(named: Placement, work: Any, rule: MemoryLimit, whole: Share, needed: Sequence[Needed]) -> dict[str, Any]:
+def _unlinked(about: Fitting) -> dict[str, str] | None:
+    """Devices without a known link for the number that would hold the model."""
+    found = [f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked is not None]
+    more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
+    return {"devices": ", ".join(found[:3]), "more": more} if found else None
+
+
+def _cuts(about: Fitting) -> dict[str, Any] | None:
+    """Numbers of devices that would cut blocks of the weights' format."""
+    if not any(one.reason == "cuts blocks" for one in about.devices):
+        return None
+    whole = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""
+    return {"most": about.devices[0].most, "stored": about.stored, "whole": whole}
+
+
+NOTES = (
+    NoteRow("files", 1, lambda about: sentences.files_notes([about.model], about.placed.asked)),
+    NoteRow("unlinked", 1, _unlinked, "No link: none is known for the number that would hold it ({devices}{more})."),
+    NoteRow("cuts", 1, _cuts, "Cuts blocks: more than {most:,} devices cut blocks of {stored}{whole}."),
+    NoteRow(
+        "whole",
+        1,
+        lambda about: about.alone and about.placed.dtype,
+        "Weights in {} are not divided here: one of each device is asked about.",
+    ),
+    NoteRow(
+        "rule",
+        2,
+        lambda about: about.devices[0].memory.rule,
+        "Usable: {}. In use: the fewest devices that divide the query heads and hold weights and cache.",
+    ),
+    NoteRow("cache_format", 2, lambda about: sentences.cache_notes([about.model], about.placed.cache)),
+    NoteRow(
+        "gathered",
+        2,
+        lambda about: gathered_notes(about.model, max(one.share.devices if one.share else 1 for one in about.devices)),
+    ),
+    NoteRow("range", 2, lambda about: sentences.range_notes([about.model], about.placed.asked)),
+    NoteRow("memory", 3, lambda about: devices.memory_said([one.device for one in about.devices])),
+)
+
+
+def _facts(about: Fitting, work: Workload) -> dict[str, Any]:
+    placed, whole, rule = about.placed, about.whole, about.devices[0].memory
     return {
-        "workload": counting.workload_facts(work, dtype=named.dtype),
-        **counting.format_facts(named.model, named.asked),
-        "kv_dtype": named.cache,
+        "workload": counting.workload_facts(work, dtype=placed.dtype),
+        **counting.format_facts(about.model, placed.asked),
+        "kv_dtype": placed.cache,
         "use": rule.use,
         "reserve_bytes": rule.reserve,
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,
-        **counting.range_facts(named.model, named.host.weights, whole.weights, whole.cache),
+        **counting.range_facts(about.model, placed.host.weights, whole.weights, whole.cache),
         "lines": [
             {
                 "device": one.device.id,
@@ -274,6 +280,6 @@ def _facts(named: Placement, work: Any, rule: MemoryLimit, whole: Share, needed:
                 "weights_bytes_each": None if one.share is None else one.share.weights,
                 "kv_cache_bytes_each": None if one.share is None else one.share.cache,
             }
-            for one in needed
+            for one in about.devices
         ],
     }

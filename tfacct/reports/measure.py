@@ -22,7 +22,7 @@ from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output import files
-from tfacct.output.report import Column, Report, Row, Tick, unwatched
+from tfacct.output.report import Column, Note, NoteRow, Report, Row, Tick, notes, unwatched
 from tfacct.reports import compose, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.timing.calibrated import DOUBT, Sweep, sweep
@@ -46,35 +46,35 @@ class Plan:
     sdpa: bool = False
 
 
-def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
+def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
-    counter, model = reference_modules("measure")
+    counter, reference_model = reference_modules("measure")
     from tfacct.reference import running
 
     if plan.train and (request.decode or request.tokens is not None):
         raise whole_sequences("train", does="measures")
-    attends = sentences.attends([subject])
+    attends = sentences.attends([model])
     if plan.sdpa and not attends:
-        raise UsageError(f"{option('sdpa')} changes how attention runs, and {subject.name} has none")
+        raise UsageError(f"{option('sdpa')} changes how attention runs, and {model.name} has none")
     if not 1 <= plan.steps <= MOST_STEPS:
         raise UsageError(f"{option('steps')} must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
-    work = counting.workload(subject, request)
-    subject = subject.settled(work)  # one model runs every step
-    _check_positions(subject, work)
+    work = counting.workload(model, request)
+    model = model.settled(work)  # one model runs every step
+    _check_positions(model, work)
     on = running.device(plan.device)
     of = running.dtype(units.dtype_name(plan.dtype), on)
     weights, results = storage(plan.dtype), width(plan.dtype)
-    _check_fits(subject, work, plan, running.free_bytes(on))
+    _check_fits(model, work, plan, running.free_bytes(on))
     works = _workloads(work, request.decode, plan.steps)
 
-    shape = subject.architecture
+    shape = model.architecture
     with running.memory_errors(on):
         progress("timing a matmul", 0, plan.steps)
         peak = FLOPS_PER_MULTIPLY_ADD * running.matmul_peak(on, of)
         progress("making random weights", 0, plan.steps)
         reference = running.prepare(shape, on, of, fused=plan.sdpa, logits=work.logits)
         first = works[0]
-        given = model.inputs(shape, **first.sizes, device=str(on), dtype=of)
+        given = reference_model.inputs(shape, **first.sizes, device=str(on), dtype=of)
 
         def tick(done: int) -> None:
             progress("running", done, plan.steps)
@@ -86,20 +86,20 @@ def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tic
         if not timed.seconds:
             raise KeyboardInterrupt
         if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
-            reference = model.build(shape, logits=work.logits)
-            given = model.inputs(shape, **first.sizes)
+            reference = reference_model.build(shape, logits=work.logits)
+            given = reference_model.inputs(shape, **first.sizes)
         counted = counter.multiply_adds(reference, given)
 
     works = works[: len(timed.seconds)]
-    flops, masked = (sum(_flops(subject, w, plan.train, m) for w in works) for m in (False, True))
+    flops, masked = (sum(_flops(model, w, plan.train, m) for w in works) for m in (False, True))
     total = sum(timed.seconds)
     last = works[-1]
-    held = footprint(subject.ledger, last.axes(), weights, results)
+    held = footprint(model.ledger, last.axes(), weights, results)
     facts: dict[str, Any] = {
         "workload": counting.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
         "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
-        "latent_attention": latent.form(subject),
+        "latent_attention": latent.form(model),
         "train": plan.train,
         "interrupted": timed.interrupted,
         "runs": len(timed.seconds),
@@ -119,21 +119,21 @@ def measure(subject: LoadedModel, request: Request, plan: Plan, *, progress: Tic
         "kv_cache_bytes": held.cache,
         "measured_kv_cache_bytes": timed.cache_bytes,
         "peak_bytes": timed.peak_bytes,
-        "forward_flops": forward_flops(subject.ledger, first.axes()),
+        "forward_flops": forward_flops(model.ledger, first.axes()),
         "counted_flops": FLOPS_PER_MULTIPLY_ADD * sum(counted.values()),
     }
-    return _report(subject, request, plan, facts)
+    return _report(model, request, plan, facts)
 
 
-def _check_positions(subject: LoadedModel, work: Workload) -> None:
+def _check_positions(model: LoadedModel, work: Workload) -> None:
     """Refuse what a position table has no rows for."""
-    shape = subject.architecture
+    shape = model.architecture
     read = None if shape.encoder is None else shape.encoder.positions
     asked = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
     for name, what, table, length in asked:
         if table is not None and length > table.rows - table.offset:
             raise UsageError(
-                f"{subject.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
+                f"{model.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
                 f"{option(name, table.rows - table.offset)}; `flops` counts past it",
             )
 
@@ -150,41 +150,39 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
     return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
 
 
-def _flops(subject: LoadedModel, work: Workload, train: bool, masked: bool) -> int:
-    ledger, at = subject.ledger, work.axes()
+def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> int:
+    ledger, at = model.ledger, work.axes()
     backward = backward_flops(ledger, at, masked=masked) if train else 0
     return int(forward_flops(ledger, at, masked=masked) + backward)
 
 
-def _needed(subject: LoadedModel, work: Workload, plan: Plan) -> int:
+def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
     """About the bytes a run holds at the most."""
     at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
-    held = footprint(subject.ledger, at, weights, results)
+    held = footprint(model.ledger, at, weights, results)
     # A decode step has the cache it was given, the one before it and the one it makes, all at once.
     caches = 3 if work.tokens == 1 else 1
-    return int(
-        held.weights + caches * held.cache + working_bytes(subject.ledger, at, weights, results, train=plan.train)
-    )
+    return int(held.weights + caches * held.cache + working_bytes(model.ledger, at, weights, results, train=plan.train))
 
 
-def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
+def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
     """Refuse before anything is allocated, and say what would fit."""
     budget = free * ROOM[0] // ROOM[1]
-    needed = _needed(subject, work, plan)
+    needed = _needed(model, work, plan)
     if needed <= budget:
         return
 
     def at(context: int, batch: int) -> int:
         tokens = work.tokens if work.tokens == 1 else context
-        return _needed(subject, replace(work, context=context, tokens=tokens, batch=batch), plan)
+        return _needed(model, replace(work, context=context, tokens=tokens, batch=batch), plan)
 
     context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
     batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
-    stacks = subject.architecture.every_stack
+    stacks = model.architecture.every_stack
     blocks = min(stack.count for stack in stacks)
 
     def with_layers(count: int) -> int:
-        fewer = subject.with_layers(count)
+        fewer = model.with_layers(count)
         least = replace(work, context=min(16, work.context), tokens=min(16, work.tokens), batch=1)
         return _needed(fewer, least, plan)
 
@@ -202,16 +200,15 @@ def _check_fits(subject: LoadedModel, work: Workload, plan: Plan, free: int) -> 
         )
         hint = f"{some} would fit" if layers else "not even one layer would fit"
     raise UsageError(
-        f"{subject.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
+        f"{model.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
         f" and {units.binary(free)} is free",
         f"{hint}; a smaller {option('dtype')} needs less",
     )
 
 
-def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
+def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
     spread = facts["seconds_max"] / facts["seconds_min"] - 1
-    attention = sentences.attends([subject])
-    how = facts["attention"]
+    attention = sentences.attends([model])
     full = ", full T × S" if attention else ""
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
     speed: list[Row] = [
@@ -233,7 +230,7 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
         speed = [row for row in speed if "masked" not in str(row["what"])]
     checks = (
         ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        (f"{sentences.kept([subject])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        (f"{sentences.kept([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
         ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
     )
     held: list[Row] = [
@@ -257,26 +254,38 @@ def _report(subject: LoadedModel, request: Request, plan: Plan, facts: Mapping[s
     counted = "its unfused twin" if plan.sdpa else "the model that ran"
     return compose.report(
         "measure",
-        [subject],
+        [model],
         (columns, (tuple(speed), tuple(held)), ()),
         [facts],
-        title=f"{compose.name_of(subject)}: {what} in {units.dtype_name(plan.dtype)}"
-        f" {compose.of_workload([subject], request)}{partial}",
+        title=f"{compose.name_of(model)}: {what} in {units.dtype_name(plan.dtype)}"
+        f" {compose.of_workload([model], request)}{partial}",
         convention=CONVENTION,
         answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),
-        notes=lambda _: (
-            f"{facts['device_name']} ({facts['device']}), torch {facts['torch']}, {facts['threads']} threads;"
-            f" random weights{f'; attention: {how}' if attention else ''}.",
-            f"The peak is the best square matmul timed on this device in this run. Most bytes held: {where}.",
-            f"fvcore counted {counted}.",
-            *filter(None, [above_peak(facts["mfu"])]),
-        ),
+        notes=lambda _: notes(NOTES, {**facts, "where": where, "counted": counted}),
         requests=[request],
         defaults=[],
         headline="total_flops",
         agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
         interrupted=facts["interrupted"],
     )
+
+
+NOTES = (
+    NoteRow("above_peak", 1, lambda facts: above_peak(facts["mfu"])),
+    NoteRow(
+        "machine",
+        2,
+        lambda facts: {**facts, "how": f"; attention: {facts['attention']}" if facts["attention"] else ""},
+        "{device_name} ({device}), torch {torch}, {threads} threads; random weights{how}.",
+    ),
+    NoteRow(
+        "peak",
+        2,
+        lambda facts: facts["where"],
+        "The peak is the best square matmul timed on this device in this run. Most bytes held: {}.",
+    ),
+    NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
+)
 
 
 def _answer(what: str, facts: Mapping[str, Any], agreeing: Sequence[bool]) -> str:
@@ -348,10 +357,14 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
         convention="seconds of the fastest of a few rounds; of products, attention, copies, other work",
         answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
         notes=(
-            *([DOUBT] if found.checks.doubtful else []),
-            spelled(
-                f"`tfacct time MODEL --on {named}` predicts the reference model here.",
-                f"time(on={named!r}) predicts the reference model here.",
+            *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),
+            Note(
+                "use",
+                2,
+                spelled(
+                    f"`tfacct time MODEL --on {named}` predicts the reference model here.",
+                    f"time(on={named!r}) predicts the reference model here.",
+                ),
             ),
         ),
     )
