@@ -30,8 +30,7 @@ from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.api.schema import KINDS, PAGES, schema
-from tfacct.cli import app as _commands  # noqa: F401  which registers them
-from tfacct.cli.root import REGISTERED
+from tfacct.commands import NAMES
 from tfacct.loading import index, presets
 from tfacct.reports.models import listed
 from tfacct.training.optimizers import Optimizer, optimizers
@@ -157,9 +156,11 @@ def refreshed(text: str) -> str:
 def cli_reference() -> str:
     """docs/cli.md: the help of every command."""
     parts = ["# Command line\n\nPrinted by the program: `python docs/build.py`.\n\n" + EXIT_CODES]
-    for command in ("", *REGISTERED):
+    for command in ("", *NAMES):
         words = f"tfacct {command}".strip()
-        help_text = "\n".join(line.rstrip() for line in printed(f"{words} --help").strip().splitlines())
+        help_text = "\n".join(
+            line.rstrip() for line in printed(f"{words} {'--help-all' if command else '--help'}").strip().splitlines()
+        )
         parts.append(f"## {words}\n\n```text\n{help_text}\n```\n")
     return "\n".join(parts)
 

@@ -7,10 +7,10 @@ from inspect import signature
 from typing import Any
 
 import pytest
-from tfacct.api.training import Trainable, TrainOptions
 
 from tests.conftest import TINY, Ran
 from tfacct import load
+from tfacct.commands.train import TrainOptions
 from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
 from tfacct.training.recipe import Recipe

@@ -12,34 +12,34 @@ import random
 import re
 import shlex
 import traceback
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import StrEnum
 from functools import cache
-from inspect import signature
+from inspect import Parameter, signature
 from itertools import islice
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
 from tests.conftest import TINY, Ran
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
-from tfacct.cli import app as _commands  # noqa: F401  which registers them
 from tfacct.cli import complete
-from tfacct.cli.root import REGISTERED, Commands, _spread
+from tfacct.cli.root import Commands, command_of
+from tfacct.cli.run import parameters_of
+from tfacct.commands import NAMES
 from tfacct.loading import presets
+from tfacct.options import of, plain
 
 DRAWS, MANY = 300, 5_000
 FORMS = ("--json", "--csv", "--markdown")
-RARE = {*FORMS, "--html", "--plot", "--force", "--print", "--dark", "--latex", "--family", "--max-params", "--output"}
+RARE = {*FORMS, "--force", "--style", "--latex", "--family", "--max-params", "--output", "--help-all"}
 """Options that need or exclude others: drawn often, nearly every command line would be refused for them."""
 LEFT_OUT = {"--open", "--calibrate"}
 """A browser, and minutes of measuring."""
 RUN_MODELS = {"verify", "measure", "check"}
 """Commands that run a model: torch takes seconds to import. What `measure` runs takes memory and minutes."""
-CHECKS = {"verify", "measure", "check", "checkpoint"}
+CHECKS = {"verify", "measure", "check"}
 """Commands that exit with 1 where a check fails."""
 NO_NUMBERS = {"nan", "inf", "-inf", "NaN", "Infinity", "-Infinity"}
 MODELS = (*presets.names(), "tiny.json", "tiny", "own.toml", "-")
@@ -48,12 +48,10 @@ ODD = ("", "0", "-1", "x", "nothing", "nan", "inf", "1e400", "2.5", "1e3", "org/
 """Values that look valid nowhere, or in few places."""
 POOLS: dict[str, Sequence[str]] = {
     "MODEL": MODELS,
-    "[MODEL]": MODELS,
-    "[OTHER]": MODELS,
-    "FAMILY|MODEL": (*families.names(), *MODELS),
-    "PATH|HUB_ID": ("tiny", "tiny.json", "weights.safetensors", "weights.gguf", "org/nothing"),
-    "MODULE:FACTORY": ("code.py:build", "code.py:nothing", "tiny:build", "code.py"),
-    "WORD": ("llama", "8b", "moe", "gpt"),
+    "[MODEL]…": (*MODELS, *families.names()[:9]),
+    "MODULE:FACTORY|FILES": ("code.py:build", "code.py:nothing", "tiny:build", "code.py", "tiny", "weights.gguf"),
+    "[NAME]…": ("llama", "8b", "moe", "gpt", *MODELS),
+    "TOPIC": ("conventions", "metrics", "nothing"),
     "S": ("1", "2", "16", "128", "1k", "4k", "16,384", "1e6", "1m", "1k..8k", "1,64,4k"),
     "T": ("1", "2", "16", "512", "4k"),
     "J": ("1", "17", "1500", "64k"),
@@ -61,7 +59,7 @@ POOLS: dict[str, Sequence[str]] = {
     "B,T": ("1,8", "2,64", "3"),
     "N": ("1", "2", "4", "8", "64", "16k", "8B", "1.5T", "6e9", "1,2,4", "1..8", "t"),
     "M": WHOLE,
-    "U[,U…]": ("1", "1,3", "1..64"),
+    "N[,N…]": ("1", "1,3", "1..64"),
     "P": ("2.5", "1e300"),
     "X": ("1", "1.5", "64"),
     "SHARE": ("0.9", "1", "0.05", "1.5"),
@@ -70,7 +68,20 @@ POOLS: dict[str, Sequence[str]] = {
     "TIME": ("50ms", "2s"),
     "FORMAT": ("fp32", "bf16", "nf4", "fp16", "int4", "q4_k_m"),
     "R[:MODULES]": ("8", "8:q_proj", "8:q_proj,v_proj", "4:all"),
-    "[N]xDEVICE": ("h100-sxm", "8xh100-sxm", "2xt4", "cpu", "4xmi300x", "64xb200-hgx", "16xtpu-v3"),
+    "[N]xDEVICE": (
+        "h100-sxm",
+        "all",
+        "24GB",
+        "2x24GiB",
+        "h100,t4",
+        "24",
+        "8xh100-sxm",
+        "2xt4",
+        "cpu",
+        "4xmi300x",
+        "64xb200-hgx",
+        "16xtpu-v3",
+    ),
     "FIELD=VALUE": (
         *("num_hidden_layers=2", "num_key_value_heads=1", "hidden_size=64", "head_dim=null", "n_layer=3"),
         *("vocab_size=7", "sliding_window=16", "rope_theta=1e6", "n_layer=0", "nothing=1"),
@@ -81,10 +92,10 @@ POOLS: dict[str, Sequence[str]] = {
         *("kv_cache_bytes=weights_bytes", "share.attn=50%", "share.mlp=half", "flops.attn.q_proj=1e12", "flops=flops"),
         *("peak_bytes=80GB", "flops"),
     ),
-    "ctx|batch|AXIS|FIELD": (*complete.UNKNOWNS, "num_hidden_layers", "hidden_size", "cp", "ep"),
+    "ctx|batch|FIELD|AXIS": (*complete.UNKNOWNS, "num_hidden_layers", "hidden_size", "cp", "ep"),
     "transformers": ("transformers",),
     "cpu|cuda|mps": ("cpu",),
-    "FILE": ("new.html", "new.svg", "new.toml", "old.html", "nowhere/new.html", "-"),
+    "FILE": ("new.html", "new.svg", "new.toml", "new.json", "new.csv", "old.html", "nowhere/new.html", "-"),
 }
 """Values by what the help calls them; those of another name draw from all of these."""
 
@@ -114,17 +125,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Option:
     """An option or argument of a command: how it is typed, and what may stand there."""
 
-    def __init__(self, param: Any, annotation: Any) -> None:
-        hint, info = get_args(annotation)
-        self.spelled = "" if param.param_type_name == "argument" else max(param.opts, key=len)
+    def __init__(self, param: Any, parameter: Parameter) -> None:
+        about, kind = of(parameter.annotation), plain(parameter.annotation)
+        kinds = (kind, *get_args(kind))
+        self.spelled = "" if about.argument else max(param.opts, key=len)
         self.rare = bool(RARE & {*param.opts})
         self.required, self.multiple = param.required, param.multiple or param.nargs == -1
-        self.flag = bool(getattr(param, "is_flag", False))
-        self.metavar, self.offered = info.metavar, info.autocompletion
-        kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-        choices = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, StrEnum)), None)
-        self.whole = int in kinds
-        self.choices = None if choices is None else [choice.value for choice in choices]
+        self.flag = kind is bool
+        self.metavar = about.metavar
+        self.offered = getattr(complete, about.complete) if about.complete else None
+        self.choices = next((list(map(str, get_args(one))) for one in kinds if get_origin(one) is Literal), None)
+        self.whole = int in kinds and str not in kinds
 
     @property
     def pool(self) -> Sequence[str]:
@@ -149,9 +160,9 @@ class Option:
 @cache
 def options(command: str) -> list[Option]:
     """What a command takes."""
-    parameters = signature(_spread(REGISTERED[command][2])).parameters
+    parameters = parameters_of(command_of(command))
     params = [param for param in Commands()[command].params if param.name in parameters]
-    return [Option(param, parameters[param.name].annotation) for param in params if not LEFT_OUT & {*param.opts}]
+    return [Option(param, parameters[param.name]) for param in params if not LEFT_OUT & {*param.opts}]
 
 
 def draw(rng: random.Random, commands: Sequence[str]) -> list[str]:
@@ -209,7 +220,7 @@ def faults(call: Callable[..., Ran], lines: Iterable[list[str]], folder: Path) -
 
 
 def test_random_options_are_answered_or_refused(run, folder: Path) -> None:
-    rng, commands = random.Random(0), sorted({*REGISTERED} - RUN_MODELS)
+    rng, commands = random.Random(0), sorted({*NAMES} - RUN_MODELS)
     assert [*faults(run, (draw(rng, commands) for _ in range(DRAWS)), folder)] == []
 
 
@@ -217,17 +228,17 @@ def test_random_options_are_answered_or_refused(run, folder: Path) -> None:
 def test_new_random_options_are_answered_or_refused(run, folder: Path) -> None:
     """Other draws each time: the seed in the name of a failure repeats them."""
     seed = random.SystemRandom().randrange(2**32)
-    rng, commands = random.Random(seed), sorted({*REGISTERED} - {"measure"})
+    rng, commands = random.Random(seed), sorted({*NAMES} - {"measure"})
     found = [*islice(faults(run, (draw(rng, commands) for _ in range(MANY)), folder), 20)]
     assert found == [], f"seed {seed}"
 
 
 def test_every_command_and_option_is_drawn() -> None:
     """What the help shows, but for what would open a browser or measure for minutes."""
-    for command in REGISTERED:
+    for command in NAMES:
         drawn = {option.spelled for option in options(command)}
         shown = {max(param.opts, key=len) for param in Commands()[command].params if param.param_type_name == "option"}
-        assert shown - drawn <= LEFT_OUT | {"--help"}, command
+        assert shown - drawn <= LEFT_OUT | {"--help", "--help-all"}, command
 
 
 def test_the_fuzz_can_fail() -> None:

@@ -1,6 +1,7 @@
 """Options and arguments: what the help says of them, other names for them, and what a shell offers after Tab."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -9,32 +10,53 @@ import pytest
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base import units
-from tfacct.cli.app import app as app
-from tfacct.cli.root import ALSO, REGISTERED
+from tfacct.base.spelling import shell_option
+from tfacct.cli.help_pages import SCREEN
+from tfacct.cli.root import command_of
+from tfacct.cli.run import parameters_of
+from tfacct.cli.spellings import SPELLINGS
+from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
+from tfacct.options import of
 
-EXAMPLES = {name: example for name, (_, example, _) in REGISTERED.items()}
-SLOW = ("verify", "measure", "check", "checkpoint", "explore")
+EXAMPLES = [(name, example) for name in NAMES for example in command_of(name).examples]
+SLOW = ("verify", "measure", "check", "explore", "--template", "--calibrate")
 """Whose examples take seconds, take files that are not here, or write one."""
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("command", ["", *REGISTERED])
-def test_a_help_names_no_types_and_ends_with_an_example(run, command: str, columns: int) -> None:
+@pytest.mark.parametrize("command", ["", *NAMES])
+def test_a_help_fits_a_screen(run, command: str, columns: int) -> None:
     ran = run(*command.split(), "--help", columns=columns)
     assert (ran.code, ran.err) == (0, "")
     assert "bool" not in ran.out and "list[" not in ran.out and "<str>" not in ran.out
-    assert max(map(len, ran.out.splitlines())) <= columns
-    words = " ".join(ran.out.split())
-    assert words.endswith(f"Example: {EXAMPLES[command]}" if command else "tfacct flops - < config.json")
-    assert not any(f"--{name} " in words for name in ALSO)
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= max(columns, 80) and (len(lines) <= SCREEN or columns < 80)
+    assert not any(f"--{name} " in ran.out for name in SPELLINGS)
 
 
-@pytest.mark.parametrize("command", [name for name in REGISTERED if name not in SLOW])
-def test_the_example_works(run, command: str) -> None:
-    program, *arguments = shlex.split(EXAMPLES[command])
+@pytest.mark.parametrize("command", NAMES)
+def test_the_long_help_has_every_option_once(run, command: str) -> None:
+    said = run(command, "--help-all").out
+    for name, one in parameters_of(command_of(command)).items():
+        if not of(one.annotation).argument:
+            typed = shell_option(name)
+            assert len(re.findall(rf"^  {typed}(?=\s|$)", said, re.MULTILINE)) == 1, typed
+
+
+@pytest.mark.parametrize(("command", "example"), [one for one in EXAMPLES if not any(word in one[1] for word in SLOW)])
+def test_the_example_works(run, command: str, example: str) -> None:
+    program, *arguments = shlex.split(example)
     ran = run(*arguments)
     assert (program, arguments[0], ran.code) == ("tfacct", command, 0) and ran.out
+
+
+@pytest.mark.parametrize("command", FORMER)
+def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
+    words = {"checkpoint": ["nowhere"], "metrics": [], "conventions": []}.get(command, ["gpt2"])
+    ran = run(command, *words)
+    assert ran.err.startswith(f"hint: `tfacct {command}` is now `tfacct {FORMER[command][0]}")
+    assert ran.code == (2 if command == "checkpoint" else 0)
 
 
 def test_the_program_alone_prints_its_help(run) -> None:
@@ -56,9 +78,9 @@ def test_other_names_of_the_batch(run, typed: str) -> None:
 
 def test_no_other_name_is_another_option(run) -> None:
     assert run("params", "gpt2", "--context", "9").code == 2
-    for command in REGISTERED:
-        said = run(command, "--help", columns=200).out.split()
-        assert not any(f"--{name}" in said for name in ALSO)
+    for command in NAMES:
+        said = run(command, "--help-all", columns=200).out.split()
+        assert not any(f"--{name}" in said for name in SPELLINGS)
 
 
 def test_sizes_as_people_write_them(run) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from copy import deepcopy
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tfacct.cli.options import Which
 
 from tests.families import TINY
 from tests.test_wrappers import COMPOSITES, text_of
 from tests.test_wrappers import built as of_class
 from tfacct import load
 from tfacct.base.errors import TfacctError
-from tfacct.cli.app import app as app
-from tfacct.cli.root import REGISTERED
+from tfacct.cli.root import command_of
+from tfacct.commands import NAMES
 from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
@@ -289,8 +287,7 @@ def test_what_has_no_such_part_says_so(run, llava: str) -> None:
 
 def with_part() -> list[str]:
     """Commands that take --part."""
-    groups = {name: signature(function).parameters.values() for name, (*_, function) in REGISTERED.items()}
-    return [name for name, taken in groups.items() if any(one.annotation is Which for one in taken)]
+    return [name for name in NAMES if command_of(name).takes == "models"]
 
 
 @pytest.mark.parametrize("part", ["text", "vision", "audio", "both"])

@@ -165,8 +165,6 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
     for name in sorted(typed - taken.keys() - {variant}, key=list(options).index):
         raise _misplaced(command, variant, name, options[name])
     if show.explain:
-        if variant:
-            raise _apart("--explain", shell_option(variant))
         for name in command.explained or ():
             if name in typed:
                 raise _apart("--explain", typed_as(name, options[name]))
@@ -179,6 +177,8 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
             raise typer.Exit(INTERRUPTED) from None
     if isinstance(found, commands.Page):
         _save(found, show, command)
+    elif show.explain and found.derived is None:
+        raise _apart("--explain", shell_option(variant))
     elif isinstance(found, str):
         print(found, end="")
     else:
@@ -309,11 +309,7 @@ def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[st
 def _show(found: Found, show: Shown, command: Command) -> None:
     """Print a report in the form that was asked for. Files come first: where one cannot be written, nothing is
     printed."""
-    report = found.report
-    if show.explain:
-        if found.derived is None:
-            raise UsageError("--explain derives the total of one MODEL")
-        report = found.derived()
+    report = found.derived() if show.explain and found.derived is not None else found.report
     wrote = [_write(file, found, show, command) for file in show.output or () if not command.writes]
     if show.latex:
         print(signs.marked_down(_latex(found), sys.stdout))

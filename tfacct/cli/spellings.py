@@ -68,8 +68,10 @@ def _moved(words: list[str]) -> list[str]:
     command, *options = FORMER[former]
     if former == "kv":
         rest = ["--kv-dtype" if word == "--dtype" else word for word in rest]
-    if former == "fit" and any(word in ("--on", "--gpu", "--fit") for word in rest):
-        options = []
+    if former == "fit" and "--on" in rest:  # how many of these devices
+        named = [at for at, word in enumerate(rest[:-1]) if word == "--on"]
+        options = ["--on", ",".join([*(rest[at + 1] for at in named), ""])]
+        rest = [word for at, word in enumerate(rest) if at not in named and at - 1 not in named]
     if former == "diff":
         rest = _listed(rest)
     print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)

@@ -39,18 +39,17 @@ class Page(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """Another answer of a command: an option selects it, by any value, or by `value`. `option`: what the help says of
-    one that the function does not take. `few`: presets that stand in where no MODEL is named."""
+    """Another answer of a command: an option selects it, by any value, or by one for which `when` holds. `option`: what
+    the help says of one that the function does not take. `few`: presets that are asked where no MODEL is named."""
 
     function: Callable[..., Any]
     option: opt.Option | None = None
-    value: Any = None
+    when: Callable[[Any], bool] = bool
     few: tuple[str, ...] = ()
 
     def chosen(self, name: str, options: Mapping[str, Any]) -> bool:
         """True where the option `name` selects this variant."""
-        given = options[name]
-        return given == self.value if self.value is not None else given not in (None, False)
+        return options[name] is not None and self.when(options[name])
 
 
 class Command(NamedTuple):

@@ -146,7 +146,7 @@ COMMAND = Command(
     ),
     variants={
         "kv": Variant(kv, Option("The KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA.")),
-        "on": Variant(fit, value="all"),
+        "on": Variant(fit, when=lambda on: on == "all" or "," in on),
     },
     explained=("kv_block", *opt.Ranks.__annotations__),
     drawn=True,
