@@ -157,10 +157,8 @@ def cli_reference() -> str:
     """docs/cli.md: the help of every command."""
     parts = ["# Command line\n\nPrinted by the program: `python docs/build.py`.\n\n" + EXIT_CODES]
     for command in ("", *NAMES):
-        words = f"tfacct {command}".strip()
-        help_text = "\n".join(
-            line.rstrip() for line in printed(f"{words} {'--help-all' if command else '--help'}").strip().splitlines()
-        )
+        words, asked = f"tfacct {command}".strip(), "--help-all" if command else "--help"
+        help_text = "\n".join(line.rstrip() for line in printed(f"{words} {asked}").strip().splitlines())
         parts.append(f"## {words}\n\n```text\n{help_text}\n```\n")
     return "\n".join(parts)
 

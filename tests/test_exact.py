@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, Ran
-from tfacct import load
+from tfacct import Model, load
 from tfacct.commands.train import TrainOptions
 from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
@@ -153,7 +153,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
         ("llama-3.2-1b --fit 8xh100-sxm", "nothing divides a class on the meta device"),
         ("llama-3.2-1b gpt2", "--exact runs the class of one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
-        ("llama-3.2-1b --plot step.svg", "--exact does not go with --plot"),
+        ("llama-3.2-1b --plot step.svg", "--output step.svg: there is no picture of this"),
         ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),
         ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
         ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),
@@ -193,4 +193,4 @@ def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_type_checkers_know_every_option() -> None:
-    assert {*signature(Trainable.train).parameters} - {"self", "exact"} == {*TrainOptions.__annotations__}
+    assert {*signature(Model.train).parameters} - {"self", "exact"} == {*TrainOptions.__annotations__}

@@ -92,7 +92,7 @@ POOLS: dict[str, Sequence[str]] = {
         *("kv_cache_bytes=weights_bytes", "share.attn=50%", "share.mlp=half", "flops.attn.q_proj=1e12", "flops=flops"),
         *("peak_bytes=80GB", "flops"),
     ),
-    "ctx|batch|FIELD|AXIS": (*complete.UNKNOWNS, "num_hidden_layers", "hidden_size", "cp", "ep"),
+    "UNKNOWN": (*complete.UNKNOWNS, "num_hidden_layers", "hidden_size", "cp", "ep"),
     "transformers": ("transformers",),
     "cpu|cuda|mps": ("cpu",),
     "FILE": ("new.html", "new.svg", "new.toml", "new.json", "new.csv", "old.html", "nowhere/new.html", "-"),

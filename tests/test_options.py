@@ -143,7 +143,7 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
         ("tfacct memory gpt2 --dtype ", [*units.DTYPES]),
         ("tfacct memory gpt2 --dtype fp", ["fp32", "fp16", "fp8", "fp8-block"]),
         ("tfacct memory gpt2 --kv-dtype in", ["int8", "int4", "int8-token"]),
-        ("tfacct kv gpt2 --dtype b", ["bf16"]),
+        ("tfacct memory gpt2 --kv --kv-dtype b", ["bf16"]),
         ("tfacct flops --bytes --dtype nv", ["nvfp4"]),
         ("tfacct sweep gpt2 --metric ", [*METRICS, *STEP_METRICS, "flops.", "share."]),
         ("tfacct sweep gpt2 --metric total_flops,share.attn_", [

@@ -98,7 +98,7 @@ class Whole(TypedDict, total=False):
 
     ctx: Annotated[
         Size | None,
-        Option("Context in tokens, new ones included. Default: the model's longest. 16k is 16,384.", "S", STEP),
+        Option("Context in tokens, new ones included; 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
     batch: Annotated[Size, Option("Sequences.", "B", STEP, default=1)]
     source: Annotated[
@@ -194,7 +194,7 @@ class Layout(Ranks, total=False):
     ]
     imbalance: Annotated[
         float,
-        Option("Most tokens that a rank of --ep receives, over the mean.", "X", LAYOUT, default=1, advanced=True),
+        Option("Most tokens that a rank of --ep receives, over the mean.", "X", LAYOUT, default=1.0, advanced=True),
     ]
 
 
@@ -304,9 +304,8 @@ class StepOnLayout(Step, Layout, total=False):
     """A step in a parallel layout."""
 
 
-ORDER = tuple(
-    name for group in (Step, Where, Layout, TrainingRecipe, MetricTerms) for name in (*group.__annotations__,)
-)
+_GROUPED = (name for group in (Step, Usable, Layout, TrainingRecipe) for name in group.__annotations__)
+ORDER = ("on", *_GROUPED)
 """Options of groups, in the order of the help."""
 
 
@@ -358,7 +357,8 @@ def request(given: Mapping[str, Any], **more: Any) -> Request:
 def mesh(given: Mapping[str, Any]) -> "Mesh | None":
     """The mesh among other options; None where its ranks shard nothing. Raises UsageError."""
     mine = among(Layout, given)
-    if all(value == of(Layout.__annotations__[name]).default for name, value in mine.items()):
+    defaults = {name: of(Layout.__annotations__[name]).default for name in mine}
+    if all(repr(value) == repr(defaults[name]) for name, value in mine.items()):  # True is no 1
         return None
     from tfacct.parallel.mesh import mesh_of
 

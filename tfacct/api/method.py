@@ -47,6 +47,7 @@ def method(function: Any, kind: Any = None, /) -> Any:
         found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
         return answered(found, kind)
 
+    asked.__annotations__["return"] = kind.__name__
     return signed(asked, function)
 
 

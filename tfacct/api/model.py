@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 
 Values = Sequence[Any] | str
 """Values of a field in a sweep: a list, or a range such as "1..32"."""
-Explained = FlopsReport | ParamsReport | KvReport | MemoryReport
-EXPLAINED: dict[str, type[Explained]] = {
+ExplainedReport = FlopsReport | ParamsReport | KvReport | MemoryReport
+EXPLAINED: dict[str, type[ExplainedReport]] = {
     "flops": FlopsReport,
     "params": ParamsReport,
     "kv": KvReport,
@@ -108,9 +108,10 @@ class Model(Rated):
     def train(self, *, exact: Literal[True], **options: Unpack[TrainOptions]) -> ExactTrainReport: ...
     @overload
     def train(self, *, exact: Literal[False] = False, **options: Unpack[TrainOptions]) -> TrainReport: ...
-    def train(self, **options: Any) -> Any:
+    def train(self, **options: Any) -> TrainReport | ExactTrainReport:
         found = _train.train([self.loaded], **checked(Model.train, options))
-        return answered(ExactTrainReport if options.get("exact") else TrainReport, found.report, found.chart)
+        kind: Any = ExactTrainReport if options.get("exact") else TrainReport
+        return answered(kind, found.report, found.chart)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Comparison of the formulas with every counter, path by path; `.agrees` is the verdict.
@@ -221,7 +222,7 @@ class Model(Rated):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         **step: Unpack[Step],
-    ) -> Explained:
+    ) -> ExplainedReport:
         """Derivation of a total: the axes with their values, the matrix product of each line, the sums.
 
         >>> from tfacct import load

@@ -12,6 +12,7 @@ import typer
 
 from tfacct.base.complaints import must
 from tfacct.base.errors import TfacctError, UsageError, nearest
+from tfacct.cli import spellings
 from tfacct.output import signs
 
 CLOSED_PIPE = 141
@@ -41,8 +42,9 @@ def usage_error(error: Any) -> UsageError:
     """An error of the parser of the command line, in the words that the program's own errors have."""
     command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
     name = getattr(error, "option_name", "")
-    possible = REMOVED.get(name) or nearest(name, getattr(error, "possibilities", None) or ())
-    message = error.message if possible else error.format_message().rstrip(".")
+    typed = spellings.as_typed(name, sys.argv[1:])
+    possible = REMOVED.get(name) or nearest(typed, getattr(error, "possibilities", None) or ())
+    message = (error.message if possible else error.format_message().rstrip(".")).replace(name or "\0", typed)
     hint = possible or f"`{command} --help` lists what it takes"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 

@@ -15,6 +15,7 @@ from tfacct.output import width
 
 SCREEN = 24
 """Lines that a help has at most."""
+_MODELS = ("models", "model")
 NARROW = 80
 """Columns of a help, in a terminal that is no narrower."""
 
@@ -40,8 +41,13 @@ def short(command: Command) -> str:
     own = [name for name, one in parameters.items() if not of(one.annotation).group and not _hidden(one)]
     metavars = {name: _typed(one) for name, one in parameters.items()}
     arguments = " ".join(metavars[name] for name in own if of(parameters[name].annotation).argument)
-    lines = [command.summary, f"Usage: tfacct {command.name} {arguments}{' ' if arguments else ''}[OPTIONS]", ""]
-    rows = [(metavars[name], _first(of(parameters[name].annotation).help)) for name in own]
+    usage = f"Usage: tfacct {command.name} {arguments}{' ' if arguments else ''}[OPTIONS]"
+    lines = [command.summary, f"{usage}   MODEL: preset, config.json, hub id" if command.takes else usage, ""]
+    rows = [
+        (metavars[name], _first(of(parameters[name].annotation).help))
+        for name in own
+        if name not in ("models", "model")
+    ]
     lines += _rows(rows, cut=True)
     groups: dict[str, list[str]] = {}
     for name, one in parameters.items():
@@ -90,16 +96,12 @@ def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
     rows, found = list(rows), []
     left = min(24, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
     for name, text in rows:
-        room = _width() - 2 - left
-        wrapped = textwrap.wrap(text, room) or [""]
-        if cut and len(name) >= left:
-            wrapped = textwrap.wrap(text, _width() - 4 - len(name)) or [""]
-        if cut and len(wrapped) > 1:
-            wrapped = [f"{wrapped[0]} …"[: room + 2]]
-        first, *rest = wrapped
-        found += [f"  {name:{left}}{first}" if len(name) < left else f"  {name}  {first}" if cut else f"  {name}"]
-        rest = wrapped if len(name) >= left and not cut else rest
-        found += [" " * (left + 2) + line for line in rest]
+        start = max(left, len(name) + 2)
+        first, *rest = textwrap.wrap(text, max(_width() - 4 - start, 20)) or [""]
+        found.append(f"  {name:{start}}{first}{' …' if cut and rest else ''}")
+        found += [
+            " " * (left + 2) + line for line in ([] if cut else textwrap.wrap(" ".join(rest), _width() - 4 - left))
+        ]
     return found
 
 

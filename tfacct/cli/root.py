@@ -155,4 +155,4 @@ def tfacct(
 ) -> None:
     """Count the parameters, FLOPs and memory of a transformer from its config."""
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), nl=False)
+        typer.echo(ctx.get_help())

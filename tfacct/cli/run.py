@@ -138,6 +138,10 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
         found |= {one.name: one for one in _declared(Which, "models", "sets", "family", "max_params", "part")}
     elif command.takes == "model":
         found |= {one.name: one for one in _declared(Which, "model", "sets")}
+    if command.of_family:
+        name = command.takes
+        kind, about = get_args(found[name].annotation)
+        found[name] = found[name].replace(annotation=Annotated[kind, about._replace(complete="family_or_model")])
     if "fields" in command.options:  # it sets fields itself
         found.pop("sets", None)
     found |= command.options
@@ -243,6 +247,9 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
     takes = commands.takes(command.variants[variant].function if variant else command.function)
     if takes == "model":
         names = [which.model] if command.takes == "model" else list(which.models or ())
+        for name in ("family", "max_params", "part"):
+            if getattr(which, name) is not None:
+                raise _apart(shell_option(variant), shell_option(name))
         if len(names) != 1:
             given = f"{len(names)} were given" if names else "none was given"
             raise UsageError(f"{shell_option(variant)} takes one MODEL: {given}")
@@ -251,7 +258,8 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
         few = command.variants[variant].few if variant else ()
         if few and not (which.models or which.family or which.max_params or which.part):
             return ([find(name, read_sets(which.sets or ())) for name in few],)
-        return (named(which, command.counts_projector),)
+        counted = command.variants[variant].counts_projector if variant else ""
+        return (named(which, counted or command.counts_projector),)
     return ()
 
 

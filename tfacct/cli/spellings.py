@@ -45,6 +45,12 @@ def normalized(token: str) -> str:
     return SPELLINGS.get(token, VALUES.get(token, token))
 
 
+def as_typed(option: str, line: Sequence[str]) -> str:
+    """An option as it was typed on a command line, by the name that it has here."""
+    words = (word.partition("=")[0] for word in line if word.startswith("--"))
+    return next((word for word in words if f"--{normalized(word[2:])}" == option), option)
+
+
 def read(line: Sequence[str]) -> list[str]:
     """The command line in today's words; what has moved is said on stderr."""
     words = [word for one in line for word in _apart(one)]

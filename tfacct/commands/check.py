@@ -19,7 +19,7 @@ def check(
     target: Annotated[
         str,
         Option(
-            "A file or module and its function that builds a torch module; or a checkpoint.",
+            "A function that builds a torch module, or a checkpoint.",
             "MODULE:FACTORY|FILES",
             argument=True,
         ),
@@ -30,19 +30,19 @@ def check(
     ] = None,
     fields: opt.Sets = None,
     input_shape: Annotated[
-        str | None, Option("Sequences and tokens it runs on. Default: 1, and the context, at most 128.", "B,T")
+        str | None, Option("Sequences and tokens it runs on. Default: 1, 128 at most.", "B,T")
     ] = None,
-    paths: Annotated[str | None, Option("TOML that says which tensor of the code is which.", "FILE")] = None,
+    paths: Annotated[str | None, Option("TOML that pairs tensors of the code with the config.", "FILE")] = None,
     propose_map: Annotated[str | None, Option("Write such a TOML, of the pairs that were found.", "FILE")] = None,
-    device: Annotated[Literal["meta", "cpu"], Option("Where it runs: meta computes nothing, cpu everything.")] = "meta",
-    train: Annotated[bool, Option("Also what a step in bf16 saves for backward, against transformers.")] = False,
+    device: Annotated[Literal["meta", "cpu"], Option("Where it runs: meta computes nothing.")] = "meta",
+    train: Annotated[bool, Option("Also activations saved for backward in bf16.")] = False,
 ) -> Found:
-    """Check your own torch module, or a checkpoint's files, against a config."""
+    """Check your own module, or a checkpoint, against a config."""
     from tfacct.loading import beside, find
     from tfacct.loading.sets import read_sets
 
     if fields and config is None:
-        raise UsageError("--set needs --config")
+        raise UsageError(f"{option('fields')} needs {option('config')}")
     model = None if config is None else find.find(config, read_sets(fields or ()))
     if not _is_module(target):
         from tfacct.output.progress import spinner
@@ -55,7 +55,7 @@ def check(
             files, found, why = beside.read(target, compared=model is None, waiting=waiting)
         return Found(checkpoint(files, model or found, why))
     if model is None:
-        raise UsageError("check MODULE:FACTORY needs --config MODEL")
+        raise UsageError(f"check MODULE:FACTORY needs {option('config')}", "the model that it should be")
     return _check_module(model, target, input_shape, paths, propose_map, device, train)
 
 
@@ -91,9 +91,9 @@ def _shape(text: str) -> tuple[int, int]:
     words = text.split(",")
     if len(words) != 2:
         raise UsageError(
-            f"--input-shape is two sizes, sequences and tokens, not {cut(text)!r}", "such as --input-shape 2,64"
+            f"{option('input_shape')} is two sizes, sequences and tokens, not {cut(text)!r}", "such as 2,64"
         )
-    batch, tokens = (units.read_tokens("--input-shape", word.strip()) for word in words)
+    batch, tokens = (units.read_tokens(option("input_shape"), word.strip()) for word in words)
     return batch, tokens
 
 

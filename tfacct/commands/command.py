@@ -40,12 +40,14 @@ class Page(NamedTuple):
 
 class Variant(NamedTuple):
     """Another answer of a command: an option selects it, by any value, or by one for which `when` holds. `option`: what
-    the help says of one that the function does not take. `few`: presets that are asked where no MODEL is named."""
+    the help says of one that the function does not take. `few`: presets that are asked where no MODEL is named.
+    `counts_projector`: where it is other than the command's."""
 
     function: Callable[..., Any]
     option: opt.Option | None = None
     when: Callable[[Any], bool] = bool
     few: tuple[str, ...] = ()
+    counts_projector: Literal["nothing", "parameters", "work", ""] = ""
 
     def chosen(self, name: str, options: Mapping[str, Any]) -> bool:
         """True where the option `name` selects this variant."""

@@ -28,7 +28,7 @@ def comms(
     ] = None,
     **step: Unpack[opt.StepOnLayout],
 ) -> Found:
-    """What each rank sends: for one new token, for --tokens, or in a training step.
+    """What each rank sends: per token, pass or training step.
 
     >>> from tfacct import load
     >>> step = load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k")

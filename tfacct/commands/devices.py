@@ -9,7 +9,7 @@ Name = Annotated[str | None, Option("A device, or a TOML file of one.", "[NAME]"
 
 
 def devices(*, name: Name = None) -> Found:
-    """Cards and chips by name: peaks, memory, links, and where each was read.
+    """Cards and chips: peaks, memory, links, and their sources.
 
     >>> from tfacct import devices
     >>> next(row["memory_bytes"] for row in devices().rows if row["device"] == "h100-sxm")
@@ -54,7 +54,7 @@ COMMAND = Command(
     examples=("tfacct devices h100", "tfacct devices --template > my-card.toml", "tfacct devices --calibrate"),
     variants={
         "template": Variant(template, Option("Print a file to begin your own device with.")),
-        "calibrate": Variant(calibrate, Option("Sweep this machine, and write a device for `tfacct time --on`.")),
+        "calibrate": Variant(calibrate, Option("Sweep this machine, and write a device for --on.")),
     },
     writes=True,
 )

@@ -20,15 +20,15 @@ def flops(
     train: opt.Train = False,
     recompute: Annotated[
         Literal["none", "full", "attention"],
-        Option("With --train: what the backward pass recomputes, every layer or its attention."),
+        Option("Recomputed in backward: every layer, or its attention."),
     ] = "none",
     by: Annotated[Literal["line", "part", "layer"], Option("Rows: matrix products, parts or layers.")] = "line",
     masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.")] = False,
     logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
-    pointwise: Annotated[bool, Option("List norms, softmax and activations too, in elements.")] = False,
+    pointwise: Annotated[bool, Option("List norms, softmax and activations, in elements.")] = False,
     **step: Unpack[opt.StepOnRanks],
 ) -> Found:
-    """FLOPs per matrix product of a pass, a training step or a request.
+    """FLOPs per matrix product of a pass, a step or a request.
 
     >>> from tfacct import load
     >>> gpt2 = load("gpt2")
@@ -72,7 +72,7 @@ def flops(
 def generate(
     models: "Sequence[LoadedModel]",
     *,
-    new_tokens: Annotated[opt.Size | None, Option("A whole request: a prompt of --ctx tokens, then N new ones.", "N")],
+    new_tokens: Annotated[opt.Size | None, Option("A whole request: a prompt of --ctx tokens, N new ones.", "N")],
     masked: opt.Masked = False,
     **whole: Unpack[opt.Whole],
 ) -> Found:
@@ -112,7 +112,7 @@ COMMAND = Command(
     ),
     variants={
         "new_tokens": Variant(generate),
-        "traffic": Variant(traffic, Option("Bytes that each product reads and writes, and FLOPs per byte.")),
+        "traffic": Variant(traffic, Option("Bytes that each product moves, and FLOPs per byte.")),
     },
     explained=("pointwise", "recompute", "by", *opt.Ranks.__annotations__),
     drawn=True,

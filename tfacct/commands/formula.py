@@ -59,7 +59,7 @@ def formula(
 
 COMMAND = Command(
     formula,
-    examples=("tfacct formula llama", "tfacct formula gpt2-xl --of params --latex", "tfacct formula qwen3-8b --tp t"),
+    examples=("tfacct formula llama", "tfacct formula gpt2-xl --of params --latex"),
     latex=True,
     of_family=True,
 )

@@ -21,9 +21,9 @@ def measure(
     dtype: Annotated[str, Option("fp32, bf16 or fp16.", "DTYPE")] = "fp32",
     **whole: Unpack[opt.Whole],
 ) -> Found:
-    """Run a model on this machine, with random weights: time, MFU, memory.
+    """Run a model on this machine: time, MFU, memory.
 
-    Needs torch and fvcore. Raises TfacctError.
+    The weights are random. Needs torch and fvcore. Raises TfacctError.
     """
     from tfacct.reports.measure import Plan, measure
 

@@ -62,7 +62,7 @@ def memory(
         from tfacct.reports.explain import explained
 
         if mesh is not None or batches is not None:
-            raise UsageError("--explain derives the memory of one device and one batch")
+            raise UsageError("the derivation is of the memory of one device and one batch")
         return explained(report, models, request, **stored)
 
     return Found(report, chart, derived)
@@ -145,7 +145,9 @@ COMMAND = Command(
         "tfacct memory qwen3-8b --kv --ctx 1k..128k",
     ),
     variants={
-        "kv": Variant(kv, Option("The KV cache by context, --ctx 1k..128k: as built, as MHA, as MQA.")),
+        "kv": Variant(
+            kv, Option("KV cache by context, --ctx 1k..128k: as built, MHA, MQA."), counts_projector="nothing"
+        ),
         "on": Variant(fit, when=lambda on: on == "all" or "," in on),
     },
     explained=("kv_block", *opt.Ranks.__annotations__),

@@ -29,7 +29,7 @@ def models(
     family: Annotated[str | None, Option("Only presets of this family.", "NAME", complete="family")] = None,
     max_params: Annotated[str | None, Option("Only presets with at most this many parameters: 8B.", "N")] = None,
 ) -> Found:
-    """The presets, or one model: its config, its source, its defaulted fields."""
+    """The presets, or one model: config, source, defaulted fields."""
     from tfacct.loading import presets
     from tfacct.reports.models import models, show
 
@@ -50,7 +50,7 @@ def ledger(*, words: Words = None, fields: opt.Sets = None) -> Found:
     from tfacct.reports.ledger import ledger
 
     if not words or len(words) != 1:
-        raise UsageError("--ledger takes one MODEL")
+        raise UsageError(f"{option('ledger')} takes one MODEL")
     return Found(ledger(_one(words[0], fields)))
 
 

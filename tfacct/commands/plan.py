@@ -24,7 +24,7 @@ def plan(
     train: Annotated[bool, Option("A training step, in place of serving.")] = False,
     by: Annotated[
         Literal["time", "memory", "sent"] | None,
-        Option("Order of layouts. Default: time, if --on names a device with an estimate, else bytes sent."),
+        Option("Order. Default: estimated time, or bytes sent without one."),
     ] = None,
     limit: opt.Limit = None,
     global_batch_size: Annotated[opt.Size | None, Option("Sequences of all devices in a step: --batch.", "N")] = None,
@@ -32,7 +32,7 @@ def plan(
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[PlanOptions],
 ) -> Found:
-    """Parallel layouts (TP, PP, FSDP, …) that fit on N GPUs.
+    """Parallel layouts (TP, PP, FSDP, …) for N GPUs, fastest first.
 
     >>> from tfacct import load
     >>> plan = load("llama-3.1-8b").plan(on="8x80GB", train=True, ctx="4k", batch=64)

@@ -25,9 +25,7 @@ def serve(
         int | Sequence[int] | str | None,
         Option("Concurrent requests. Default: some up to what fits.", "N[,N…]"),
     ] = None,
-    within: Annotated[
-        float | str | None, Option("Add how many requests get a token within this time: 50ms.", "TIME")
-    ] = None,
+    within: Annotated[float | str | None, Option("Add how many requests get a token within 50ms.", "TIME")] = None,
     price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
     ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
     dtype: opt.Dtype = None,
@@ -81,7 +79,7 @@ COMMAND = Command(
     serve,
     examples=(
         "tfacct serve llama-3.1-8b --on h100 --prompt 2k --new 256",
-        "tfacct serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2.50",
+        "tfacct serve llama-3.1-70b --on 4xh100 --prompt 2k --new 256 --price 2.50",
     ),
     drawn=True,
 )

@@ -22,15 +22,15 @@ def solve(
     unknown: Annotated[
         str,
         Option(
-            "Unknown: ctx, batch, a whole number of the config; the fewest tp, fsdp, pp, ep.",
-            "ctx|batch|FIELD|AXIS",
+            "ctx, batch, a field, or the fewest tp, fsdp, pp, ep.",
+            "UNKNOWN",
             complete="unknown",
         ),
     ],
     until: Annotated[
         str,
         Option(
-            'Two metrics, or a metric and a number: "total_bytes=24GiB", "share.attn=50%".',
+            "Two metrics, or one and a number: total_bytes=24GiB.",
             "LEFT=RIGHT",
             complete="until",
         ),

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
+from tfacct.base.errors import UsageError
 from tfacct.commands.command import Command, Found, tick
 from tfacct.options import Option
 
@@ -38,7 +39,7 @@ def sweep(
     *,
     metric: Annotated[
         list[str] | None,
-        Option("Metrics, comma-separated or repeated; `tfacct help metrics` lists them.", "NAME", complete="metrics"),
+        Option("Metrics, comma-separated: see `tfacct help metrics`.", "NAME", complete="metrics"),
     ] = None,
     ctx: Annotated[
         Collection[opt.Size] | str | None,
@@ -61,8 +62,8 @@ def sweep(
 
     read = {each.name: each for each in models}
     sets, zipped = (
-        read_lists(given or (), name) if not isinstance(given, Mapping) else given
-        for name, given in {"--set": fields, "--zip": zip}.items()
+        _fields(given) if isinstance(given, Mapping) else read_lists(given or (), name)
+        for name, given in {"fields": fields, "zip": zip}.items()
     )
     given: Any = options.get
     ranks = {axis: given(axis) for axis in ("tp", "fsdp", "ep", "pp", "cp") if given(axis) is not None}
@@ -92,11 +93,27 @@ def sweep(
     return Found(report, chart)
 
 
+def _fields(given: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """Values of every field; of whole numbers also as a range, `"1..32"`. Raises UsageError for any other text."""
+    return {name: _values(name, values) if isinstance(values, str) else values for name, values in given.items()}
+
+
+def _values(name: str, text: str) -> Sequence[Any]:
+    from tfacct.base import ranges
+
+    try:
+        return list(ranges.read_values(name, text))
+    except UsageError:
+        if ".." in text:
+            raise
+        raise UsageError(f"{name} must be a list of values, not {text!r}", f"{name}=[{text!r}], or a range") from None
+
+
 COMMAND = Command(
     sweep,
     examples=(
         "tfacct sweep gpt2-xl --ctx 1k..32k",
-        "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --metric kv_cache_bytes --ctx 8k",
+        "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --ctx 8k",
     ),
     drawn=True,
 )

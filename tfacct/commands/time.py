@@ -119,12 +119,12 @@ def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
     if cp != 1:
         raise UsageError(
             f"{option('cp', cp)} is not timed: no run whose ranks shard a sequence was measured",
-            f"`tfacct flops --cp {cp}` and `tfacct comms --cp {cp}` count what a rank computes and sends",
+            "`tfacct flops` and `tfacct comms` count what a rank computes and sends",
         )
     if pp != 1 and not train:
         raise UsageError(
             f"{option('pp', pp)} needs {option('train', True)}: no run that serves in stages was measured",
-            f"`tfacct flops --pp {pp}` and `tfacct memory --pp {pp}` count a stage",
+            "`tfacct flops` and `tfacct memory` count a stage",
         )
     if tp != 1 and not train:
         raise UsageError(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from tfacct import options as opt
 from tfacct.commands.command import Command, Found, tick
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
 
 
+_RARE: dict[str, Any] = {"group": opt.RECIPE, "advanced": True}
+
+
 class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
     """Options of `train`: workload, devices, layout and recipe."""
 
@@ -21,13 +24,15 @@ class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=F
         Literal["phase", "tensor", "part"],
         Option("Rows: phases, saved tensors, or parts of the model.", default="phase"),
     ]
-    packing: Annotated[bool, Option("One row of --batch × --ctx tokens, with a mask between sequences.", default=False)]
-    keep_logits: Annotated[bool, Option("The caller keeps the logits through the step.", default=False)]
+    packing: Annotated[
+        bool, Option("One row of --batch × --ctx tokens, with a mask between sequences.", **_RARE, default=False)
+    ]
+    keep_logits: Annotated[bool, Option("The caller keeps the logits through the step.", **_RARE, default=False)]
     micro_batch_size: Annotated[
-        int | None, Option("Sequences of a forward pass on each data-parallel rank: --batch.", "N")
+        int | None, Option("Sequences of a forward pass on each data-parallel rank: --batch.", "N", opt.RECIPE)
     ]
     global_batch_size: Annotated[
-        int | None, Option("Sequences of an optimizer step: micro-batch × --accumulate × data-parallel ranks.", "N")
+        int | None, Option("Sequences of an optimizer step: micro-batch × --accumulate × ranks.", "N", opt.RECIPE)
     ]
 
 
@@ -35,7 +40,7 @@ def train(
     models: "Sequence[LoadedModel]",
     *,
     exact: Annotated[
-        bool, Option("Run the model's class on the meta device: the byte, in seconds. Needs torch.")
+        bool, Option("Run the class on the meta device: exact bytes. Needs torch, takes seconds.")
     ] = False,
     **options: Unpack[TrainOptions],
 ) -> Found:
@@ -99,9 +104,11 @@ def train(
     )
     request, by = replace(request, batch=sizes.batch), options.get("by", "phase")
     if exact:
-        from tfacct.reports.train import train_exact
+        from tfacct.reports.train import slow_words, train_exact
 
-        return Found(train_exact(models, request, recipe, fit=budget, by=by, progress=tick))
+        report = train_exact(models, request, recipe, fit=budget, by=by, progress=tick)
+        slow = slow_words(models)
+        return Found(replace(report, hints=(*report.hints, slow)) if slow else report)
     from tfacct.reports.train import train
 
     report = train(models, request, recipe, fit=budget, by=by)
@@ -119,7 +126,7 @@ COMMAND = Command(
     examples=(
         "tfacct train llama-3.1-8b --ctx 8k --on 8xh100",
         "tfacct train llama-3.1-8b --ctx 4k --qlora --on 4090",
-        "tfacct train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8 --recompute full",
+        "tfacct train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8",
     ),
     drawn=True,
 )

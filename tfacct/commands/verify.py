@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from tfacct.reports.prove import ProveReport
     from tfacct.reports.verify import VerifyReport
 
-Against = Annotated[str | None, Option("Also compare with the transformers class, module by module.", "transformers")]
+Against = Annotated[str | None, Option("Also compare with the transformers class.", "transformers")]
 AllLayers = Annotated[bool, Option("Run every layer, not only one of each kind.")]
 By = Annotated[
     Literal["symbols", "grid"] | None,
-    Option("Method of --prove: symbols for all sizes (default), or a grid of small sizes."),
+    Option("Method of --prove: all sizes (default), or small ones."),
 ]
-TRAIN = Option("The bytes of a training step, against the transformers class and torch.")
+TRAIN = Option("Bytes of a training step, against transformers and torch.")
 FEW = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 """Presets for --shard where none is named: grouped heads, norms of heads, fused matrix products, experts, sublayers in
 parallel."""
@@ -115,10 +115,8 @@ COMMAND = Command(
     verify,
     examples=("tfacct verify gpt2 --ctx 64", "tfacct verify --prove llama", "tfacct verify gpt2 --train"),
     variants={
-        "prove": Variant(prove, Option("Prove the formula of a FAMILY or MODEL for all sizes.")),
-        "shard": Variant(
-            verify_ranks, Option("One rank of a parallel layout, against the class that torch shards."), few=FEW
-        ),
+        "prove": Variant(prove, Option("Prove a family's or model's formula for all sizes.")),
+        "shard": Variant(verify_ranks, Option("One rank of a layout, against what torch shards."), few=FEW),
         "train": Variant(verify_train, TRAIN),
     },
     fails="disagrees",

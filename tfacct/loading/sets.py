@@ -8,6 +8,7 @@ from typing import Any
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 
 
 def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
@@ -15,9 +16,9 @@ def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
     return {name: _value(text) for name, text in _assignments(assignments)}
 
 
-def read_lists(assignments: Iterable[str], option: str = "--set") -> dict[str, Sequence[Any]]:
+def read_lists(assignments: Iterable[str], name: str = "sets") -> dict[str, Sequence[Any]]:
     """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
-    return {name: _list(f"{option} {name}", text) for name, text in _assignments(assignments, option)}
+    return {field: _list(f"{option(name)} {field}", text) for field, text in _assignments(assignments, name)}
 
 
 def _list(name: str, text: str) -> list[Any]:
@@ -48,18 +49,19 @@ def _values(name: str, piece: str) -> Collection[Any]:
     return ranges.read_values(name, piece) if ranges.is_range(piece) else [_value(piece)]
 
 
-def _assignments(texts: Iterable[str], option: str = "--set") -> Iterator[tuple[str, str]]:
+def _assignments(texts: Iterable[str], name: str = "sets") -> Iterator[tuple[str, str]]:
     """Names and what stands behind the `=`; no name twice."""
     seen: set[str] = set()
     for text in texts:
-        name, equals, value = text.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise UsageError(f"{option} needs FIELD=VALUE, not {text!r}", f"for example {option} num_key_value_heads=1")
-        if name in seen:
-            raise UsageError(f"{option} names {name} twice")
-        seen.add(name)
-        yield name, value
+        field, equals, value = text.partition("=")
+        field = field.strip()
+        if not equals or not field:
+            example = f"for example {option(name)} num_key_value_heads=1"
+            raise UsageError(f"{option(name)} needs FIELD=VALUE, not {text!r}", example)
+        if field in seen:
+            raise UsageError(f"{option(name)} names {field} twice")
+        seen.add(field)
+        yield field, value
 
 
 def _value(text: str) -> Any:
@@ -72,5 +74,5 @@ def _value(text: str) -> Any:
         value = text
     if (isinstance(value, str) and text[:1].isdecimal()) or (isinstance(value, float) and "." not in text):
         with suppress(UsageError):
-            return units.read_tokens("--set", text)
+            return units.read_tokens(option("sets"), text)
     return value
