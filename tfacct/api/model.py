@@ -110,8 +110,9 @@ class Model(Rated):
     def train(self, *, exact: Literal[False] = False, **options: Unpack[TrainOptions]) -> TrainReport: ...
     def train(self, **options: Any) -> TrainReport | ExactTrainReport:
         found = _train.train([self.loaded], **checked(Model.train, options))
-        kind: Any = ExactTrainReport if options.get("exact") else TrainReport
-        return answered(kind, found.report, found.chart)
+        if options.get("exact"):
+            return answered(ExactTrainReport, found.report, found.chart)
+        return answered(TrainReport, found.report, found.chart)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Comparison of the formulas with every counter, path by path; `.agrees` is the verdict.
