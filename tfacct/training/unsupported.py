@@ -55,7 +55,6 @@ WIDEST, STEP = 256, 8
 
 UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
 LAYOUTS = (
-    UNKNOWN_TARGETS,
     Unsupported(
         "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `comms` count its weights under {fsdp}"
     ),
@@ -94,6 +93,7 @@ LAYOUTS = (
     together("lora pp tp fsdp", "LoRA with {pp}, {tp} and {fsdp}", "leave one of them out"),
     together("lora pp other_schedule", "LoRA with this {schedule}", "use {schedule=1f1b}"),
     together("lora fsdp fp32_weights", "LoRA with {fsdp} and {weights_dtype=fp32}", "leave {weights_dtype} out"),
+    UNKNOWN_TARGETS,
     together("lora bare_layers", "LoRA in a parallel layout where some layers have no adapter", "leave {lora} out"),
     together("lora nf4", "LoRA with {weights_dtype=nf4} in a parallel layout", "leave {weights_dtype} out"),
     together("lora narrow", "LoRA with a vocabulary below twice the hidden size on a rank", "use a smaller {tp}"),
