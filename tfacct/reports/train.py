@@ -898,11 +898,10 @@ def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick =
         return Measured(model, work, recipe, step, None, error.message)
 
 
-def slow_words(models: Sequence[LoadedModel]) -> str | None:
-    """Warning about a class that takes long to run; None of others."""
-    found = ((one.name, part.hf_loop) for one in models for part in one.architecture.parts() if part.hf_loop)
-    name, loop = next(found, (None, None))
-    return None if name is None else f"hint: the class of {name} loops over {loop}"
+def slow_hints(model: LoadedModel) -> list[str]:
+    """Why a class takes long to run; nothing of others."""
+    loops = dict.fromkeys(part.hf_loop for part in model.architecture.parts() if part.hf_loop)
+    return [f"hint: the class of {model.name} loops over {loop}" for loop in loops]
 
 
 def train_exact(
@@ -939,6 +938,7 @@ def train_exact(
         notes=lambda _: [*_exact_notes(one), *(fit.notes if fit is not None else ())],
         counted=f"by running {runs}, not by a formula",
         requests=[request],
+        hints=slow_hints(model),
         headline="peak_bytes",
         record="train-exact",
     )
