@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
@@ -165,7 +165,8 @@ def _answer_for_several(steps: Sequence[Step]) -> str:
     limit = steps[0].limit
     if limit is not None:
         fitting = sum(fits_in(each.memory, limit) for each in steps)
-        return f"{fitting:,} of {len(steps):,} models fit {_where(steps[0])} at the context shown."
+        where = fitting_words(limit, steps[0].recipe.mesh)
+        return f"{fitting:,} of {len(steps):,} models fit {where} at the context shown."
     ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
     small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
     return f"Needs from {small} to {large} at the peak."
@@ -178,7 +179,7 @@ def _answer(step: Step) -> str:
     phase = f"at the {LABELS[FORWARD_END]}" if one.peak.name == FORWARD_END else phase
     if limit is None or fits is None:
         return f"Needs {_peak(one)} at its peak, {phase}."
-    where = _where(step)
+    where = fitting_words(limit, one.recipe.mesh)
     if fits["past_positions"] is not None:
         return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
     of = _peak(one) if limit.device is None else _peak(one, limit.usable)
@@ -192,13 +193,6 @@ def _answer(step: Step) -> str:
         return said
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
     return f"{said} The limit is within the error bound{how}."
-
-
-def _where(step: Step) -> str:
-    """The devices with their full name, and the layout: `on 8 × H100 SXM5 80GB (fsdp=8)`."""
-    assert step.limit is not None
-    words, device = fitting_words(step.limit, step.recipe.mesh), step.limit.device
-    return words if device is None else words.replace(device.id, device.name, 1)
 
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
@@ -871,9 +865,9 @@ NOTES_OF_SEVERAL = (
 class Measured:
     """A model's step of the class, and that of the formula, or why there is none."""
 
-    model: LoadedModel
     work: Workload
     recipe: Recipe
+    limit: MemoryLimit | None
     step: ExactStep
     formula: TrainingMemory | None = None
     no_formula: str | None = None
@@ -884,7 +878,9 @@ class Measured:
         return None if self.formula is None else _share_off(int(self.formula.peak.total), self.step.peak_bytes)
 
 
-def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> Measured:
+def measure(
+    model: LoadedModel, work: Workload, recipe: Recipe, limit: MemoryLimit | None, progress: Tick = unwatched
+) -> Measured:
     """One training step of the class, and of the formula where it answers. Raises TfacctError."""
     if recipe.mesh is not None:
         raise UsageError(
@@ -893,9 +889,9 @@ def measure(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick =
         )
     step = exact(model, work, recipe, progress)
     try:
-        return Measured(model, work, recipe, step, training_memory(model, work, recipe))
+        return Measured(work, recipe, limit, step, training_memory(model, work, recipe))
     except TfacctError as error:
-        return Measured(model, work, recipe, step, None, error.message)
+        return Measured(work, recipe, limit, step, None, error.message)
 
 
 def slow_hints(model: LoadedModel) -> list[str]:
@@ -923,19 +919,18 @@ def train_exact(
         raise whole_sequences("train")
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
-    one = measure(model, counting.workload(model, request), recipe, progress)
-    facts = _exact_facts(one, fit)
+    one = measure(model, counting.workload(model, request), recipe, fit, progress)
     runs = f"{one.step.class_name} with {one.step.attention}"
     return compose.report(
         "train",
         [model],
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
-        [facts],
+        [_exact_facts(one)],
         title=f"{compose.name_of(model)}: a training step in {states.precision(recipe)},"
         f" {compose.workload_words([model], request)}, {recipe.description}",
-        answer=_exact_answer(one, fit),
+        answer=_exact_answer(one),
         convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",
-        notes=lambda _: [*_exact_notes(one), *(fit.notes if fit is not None else ())],
+        notes=lambda _: notes(EXACT_NOTES, one),
         counted=f"by running {runs}, not by a formula",
         requests=[request],
         hints=slow_hints(model),
@@ -944,28 +939,36 @@ def train_exact(
     )
 
 
-def _exact_answer(one: Measured, fit: MemoryLimit | None) -> str:
-    step = one.step
+def _exact_answer(one: Measured) -> str:
+    step, limit = one.step, one.limit
     versions = ", ".join(f"{name} {'.'.join(version.split('.')[:2])}" for name, version in step.versions.items())
     needs = f"{units.binary(step.peak_bytes)} at its peak ({step.peak_bytes:,} bytes)"
     how = f"measured by running {step.class_name} on the meta device ({versions})"
-    if fit is None:
+    if limit is None:
         return f"Needs {needs}, {how}."
-    return f"{'Fits' if step.peak_bytes <= fit.usable else 'Does not fit'} {fit.where}: needs {needs}, {how}."
+    return f"{'Fits' if step.peak_bytes <= limit.usable else 'Does not fit'} {limit.where}: needs {needs}, {how}."
 
 
-def _exact_notes(one: Measured) -> Iterator[str]:
+def _peak_of_class(one: Measured) -> str:
     step = one.step
-    yield (
-        f"Peak phase: {step.peak_phase}. Weights {units.binary(step.parameter_bytes)}, all gradients"
-        f" {units.binary(step.gradient_bytes)}, optimizer state {units.binary(step.optimizer_bytes)}."
-    )
+    sizes = {"weights": step.parameter_bytes, "gradients": step.gradient_bytes, "optimizer state": step.optimizer_bytes}
+    named = ", ".join(f"{name} {units.binary(size)}" for name, size in sizes.items())
+    return f"Peak phase: {step.peak_phase}. In all: {named}."
+
+
+def _formula(one: Measured) -> str:
     if one.formula is None or one.error is None:
-        yield f"The formula has no answer: {one.no_formula}."
-    else:
-        peak = int(one.formula.peak.total)
-        yield f"The formula gives {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
-    yield NOT_INCLUDED
+        return f"The formula has no answer: {one.no_formula}."
+    peak = int(one.formula.peak.total)
+    return f"The formula gives {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
+
+
+EXACT_NOTES = (
+    NoteRow("peak", 2, _peak_of_class),
+    NoteRow("formula", 2, _formula),
+    NoteRow("usable", 3, lambda one: one.limit is not None and one.limit.notes),
+    NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
+)
 
 
 def error_words(error: Fraction) -> str:
@@ -981,7 +984,7 @@ def _share_off(formula: int, measured: int) -> Fraction:
     return Fraction(formula - measured, measured) if measured else Fraction(0)
 
 
-def _exact_facts(one: Measured, fit: MemoryLimit | None) -> dict[str, Any]:
+def _exact_facts(one: Measured) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
     return {
         "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
@@ -1002,6 +1005,6 @@ def _exact_facts(one: Measured, fit: MemoryLimit | None) -> dict[str, Any]:
         "formula_peak_bytes": None if formula is None else int(formula.peak.total),
         "formula_error": None if one.error is None else float(one.error),
         "formula_why_not": one.no_formula,
-        "fit": None if fit is None else {**fit.facts, "fits": step.peak_bytes <= fit.usable},
+        "fit": None if one.limit is None else {**one.limit.facts, "fits": step.peak_bytes <= one.limit.usable},
         "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
     }
