@@ -894,10 +894,11 @@ def measure(
         return Measured(work, recipe, limit, step, None, error.message)
 
 
-def slow_hints(model: LoadedModel) -> list[str]:
-    """Why a class takes long to run; nothing of others."""
-    loops = dict.fromkeys(part.hf_loop for part in model.architecture.parts() if part.hf_loop)
-    return [f"hint: the class of {model.name} loops over {loop}" for loop in loops]
+def slow_words(models: Sequence[LoadedModel]) -> str | None:
+    """Warning about a class that takes long to run; None of others."""
+    found = ((one.name, part.hf_loop) for one in models for part in one.architecture.parts() if part.hf_loop)
+    name, loop = next(found, (None, None))
+    return None if name is None else f"hint: the class of {name} loops over {loop}"
 
 
 def train_exact(
@@ -933,7 +934,6 @@ def train_exact(
         notes=lambda _: notes(EXACT_NOTES, one),
         counted=f"by running {runs}, not by a formula",
         requests=[request],
-        hints=slow_hints(model),
         headline="peak_bytes",
         record="train-exact",
     )
