@@ -83,22 +83,3 @@ class ExactTrainReport(keys.ModelReport):
     formula_error: float | None
     formula_why_not: str | None
     fit: each.ExactFit | None
-
-
-class CommsReport(keys.ModelReport):
-    """Collectives of the ranks of a mesh."""
-
-    workload: keys.Workload
-    train: bool
-    mesh: keys.MeshFacts
-    after_head: Literal["divided", "gathered", "loss"]
-    reduce_dtype: str
-    stage: int | None
-    stages: list[ranks.StageFacts] | None
-    microbatches: int | None
-    bubble: str | None
-    bubble_ratio: float | None
-    rank_params: int
-    total_params: int
-    sent_bytes: int
-    collectives: list[ranks.Collectives]

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
-
-
-class StageFacts(TypedDict):
-    """What a rank of a stage stores and sends."""
-
-    rank_params: int
-    sent_bytes: int
+from typing import TypedDict
 
 
 class Undivided(TypedDict):
@@ -42,29 +35,6 @@ class UndividedCache(TypedDict):
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int
-
-
-class CollectiveLine(TypedDict):
-    """Collectives that one line needs. `because`: the letter they follow from."""
-
-    what: str
-    calls: int
-    bytes: int
-    because: str
-
-
-class Collectives(TypedDict):
-    """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
-
-    kind: Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"]
-    over: Literal["tp", "fsdp", "ep", "dp", "pp", "cp", "ulysses"]
-    when: Literal["forward", "backward", "update"]
-    of: Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
-    calls: int
-    bytes: int
-    sent_bytes: int
-    because: str
-    lines: list[CollectiveLine]
 
 
 class UndividedStep(TypedDict):

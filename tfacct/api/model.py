@@ -18,7 +18,7 @@ from tfacct.api.answers import (
     ShowReport,
     TrafficReport,
 )
-from tfacct.api.answers_training import CommsReport, ExactTrainReport, TrainReport
+from tfacct.api.answers_training import ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.estimates import (
     BudgetReport,
@@ -32,7 +32,6 @@ from tfacct.api.estimates import (
 from tfacct.api.lettered import LedgerReport
 from tfacct.api.method import checked, method, signed
 from tfacct.api.page import Page
-from tfacct.api.plans import PlanReport
 from tfacct.api.utilization import Rated
 from tfacct.base.errors import UsageError
 from tfacct.commands import budget as _budget
@@ -94,8 +93,8 @@ class Model(Rated):
     kv = method(_memory.kv, KvReport)
     fit = method(_memory.fit, FitReport)
     formula = method(_formula.formula)
-    comms = method(_comms.comms, CommsReport)
-    plan = method(_plan.plan, PlanReport)
+    comms = method(_comms.comms)
+    plan = method(_plan.plan)
     time = method(_time.time, TimeReport)
     train_time = method(_time.train_time, TimeTrainReport)
     serve = method(_serve.serve, ServeReport)

@@ -10,10 +10,10 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, answers_training, estimates, lettered, plans
+from tfacct.api import answers, answers_training, estimates, lettered
 from tfacct.output.answer import Answer
 from tfacct.output.report import SCHEMA
-from tfacct.reports import check, checkpoint, formula, prove, solve, sweep, verify
+from tfacct.reports import check, checkpoint, comms, formula, plan, prove, solve, sweep, verify
 
 KINDS: Mapping[str, type[Answer]] = {
     "flops": answers.FlopsReport,
@@ -31,8 +31,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "verify-prove": prove.ProveReport,
     "train": answers_training.TrainReport,
     "train-exact": answers_training.ExactTrainReport,
-    "comms": answers_training.CommsReport,
-    "plan": plans.PlanReport,
+    "comms": comms.CommsReport,
+    "plan": plan.PlanReport,
     "mfu": estimates.MfuReport,
     "budget": estimates.BudgetReport,
     "time": estimates.TimeReport,

@@ -9,6 +9,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.comms import CommsReport
 
 
 def comms(
@@ -27,7 +28,7 @@ def comms(
         Option("Dtype of gradients that are summed over batches. Default: as sent.", "DTYPE", complete="kv_dtype"),
     ] = None,
     **step: Unpack[opt.StepOnLayout],
-) -> Found:
+) -> "Found[CommsReport]":
     """What each rank sends: per token, pass or training step.
 
     >>> from tfacct import load

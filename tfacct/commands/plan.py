@@ -11,10 +11,11 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.plan import PlanReport
 
 
-class PlanOptions(opt.Whole, opt.Where, opt.TrainingRecipe, total=False):
-    """Whole sequences on devices, and the recipe of a training step."""
+class PlanOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
+    """Whole sequences on devices, what of the layout is given, and the recipe of a training step."""
 
 
 def plan(
@@ -31,7 +32,7 @@ def plan(
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[PlanOptions],
-) -> Found:
+) -> "Found[PlanReport]":
     """Parallel layouts (TP, PP, FSDP, …) for N GPUs, fastest first.
 
     >>> from tfacct import load
@@ -45,9 +46,10 @@ def plan(
     `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of bytes all.
     `global_batch_size`: the same as `batch`. A training step takes as many sequences at a time as fit, without
     recomputation, with that of attention, or with that of all layers, unless `recompute` or `gradient_accumulation` is
-    given. `by`: the order, by estimated time, by the memory of a rank, or by the bytes that it sends. `limit`: rows of
-    the table, 10 unless given. Raises TfacctError where no layout is counted, or none has the estimate that was asked
-    for.
+    given. Of the layout what is given holds; a whole one is explained: what a rank needs and sends, and how long a
+    step takes. `by`: the order, by estimated time, by the memory of a rank, or by the bytes that it sends. `limit`:
+    rows of the table, 10 unless given. Raises TfacctError where no layout is counted, or none has the estimate that was
+    asked for.
     """
     from tfacct.reports.plan import plan
 
@@ -66,7 +68,8 @@ def plan(
     budget = opt.budget(options, training=train)
     if budget is None:
         raise UsageError(f"plan needs {option('on')}", f"such as {option('on', '64xh100')}")
-    count = gpus or budget.count
+    layout = opt.mesh(options)
+    count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)
     report = plan(
         model,
         request,
@@ -76,6 +79,7 @@ def plan(
         given=recipe,
         dtype=dtype,
         kv_dtype=kv_dtype,
+        layout=layout,
         by=by,
         limit=limit,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
@@ -13,8 +13,9 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.parallel.collectives import Collective
+from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.parallel.pipeline import microbatches, stage_ledgers, waits_facts
@@ -22,7 +23,7 @@ from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes, supported_on
 from tfacct.parallel.verified import verified
-from tfacct.reports import compose, counting
+from tfacct.reports import compose, counting, keys
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
@@ -33,6 +34,58 @@ _COUNTED: dict[AfterHead, str] = {
     "gathered": " and the gathered logits; no loss, no optimizer",
     "loss": " and of the loss; no optimizer",
 }
+
+
+# The JSON.
+
+
+class StageFacts(TypedDict):
+    """What a rank of a stage stores and sends."""
+
+    rank_params: int
+    sent_bytes: int
+
+
+class CollectiveLine(TypedDict):
+    """Collectives that one line needs. `because`: the letter they follow from."""
+
+    what: str
+    calls: int
+    bytes: int
+    because: str
+
+
+class Collectives(TypedDict):
+    """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
+
+    kind: Kind
+    over: Over
+    when: When
+    of: Of
+    calls: int
+    bytes: int
+    sent_bytes: int
+    because: str
+    lines: list[CollectiveLine]
+
+
+class CommsReport(keys.ModelReport):
+    """Collectives of the ranks of a mesh."""
+
+    workload: keys.Workload
+    train: bool
+    mesh: keys.MeshFacts
+    after_head: AfterHead
+    reduce_dtype: str
+    stage: int | None
+    stages: list[StageFacts] | None
+    microbatches: int | None
+    bubble: str | None
+    bubble_ratio: float | None
+    rank_params: int
+    total_params: int
+    sent_bytes: int
+    collectives: list[Collectives]
 
 
 class Ends(NamedTuple):
@@ -75,6 +128,7 @@ class Comms:
     train: bool
 
 
+@answers(CommsReport)
 def comms(
     subjects: Sequence[LoadedModel],
     request: Request,
@@ -389,7 +443,7 @@ NOTES: tuple[NoteRow, ...] = (
 )
 
 
-# The JSON.
+# Facts.
 
 
 def _facts(one: RankCollectives, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:

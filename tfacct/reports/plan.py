@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -17,11 +17,21 @@ from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.parallel.mesh import Mesh
+from tfacct.output.answer import answers
+from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
+from tfacct.parallel.collectives import Collective
+from tfacct.parallel.mesh import Mesh, checked
+from tfacct.parallel.search import served, trained
 from tfacct.parallel.support import unsupported_part
-from tfacct.reports import compose, counting, sentences
-from tfacct.training.layout_search import RECOMPUTE, Candidate, SearchResult, TrainingSearch, search_serving
+from tfacct.reports import comms, compose, counting, keys, sentences
+from tfacct.training.layout_search import (
+    RECOMPUTE,
+    Candidate,
+    SearchResult,
+    TrainingSearch,
+    search_serving,
+    serving_collectives,
+)
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -36,6 +46,60 @@ AT_MOST = 10
 WHOLE = "no sharding"
 LARGEST = 2**20
 """Devices beyond which nobody asks."""
+
+
+# The JSON.
+
+
+class PlannedDivision(TypedDict):
+    """A parallel layout: its mesh, the sequences that a rank takes at a time and how often in a step, what is
+    recomputed, the bytes that it needs and sends, and the command that reports it; estimated seconds, the stack and the
+    links that they assume, and the command that estimates them."""
+
+    tp: int
+    sp: bool
+    fsdp: int
+    dp: int
+    zero: int
+    pp: int
+    cp: int
+    cp_method: str | None
+    ep: int
+    ulysses: int
+    batch: int
+    times: int
+    recompute: str | None
+    bytes: int
+    sent_bytes: int
+    seconds: float | None
+    timed_as: str | None
+    links: list[keys.LinkUsed]
+    command: str
+    time_command: str | None
+
+
+class PlanReport(keys.ModelReport):
+    """Parallel layouts of some devices that hold a model."""
+
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
+    published_dtype: str | None
+    train: bool
+    gpus: int
+    budget_bytes: int
+    memory_bytes: int
+    memory_from: str | None
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    by: Order
+    fitting: int
+    tried: int
+    not_counted: dict[str, int]
+    divisions: list[PlannedDivision]
+    larger: list[PlannedDivision]
+    collectives: list[comms.Collectives] | None
 
 
 @record
@@ -82,6 +146,7 @@ class Plan:
         return "a step" if self.recipe is not None else "a token" if self.model.keeps else "a pass"
 
 
+@answers(PlanReport)
 def plan(
     model: LoadedModel,
     request: Request,
@@ -92,12 +157,14 @@ def plan(
     given: Mapping[str, Any] | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
+    layout: Mesh | None = None,
     by: Order | None = None,
     limit: int | None = None,
 ) -> Report:
     """Layouts of `gpus` devices, each with the memory `fit`, that hold a model, or with a `recipe` its training step,
-    of which `given` was asked for. The batch is that of all devices. `by`: the order; None: time, if `fit` names a
-    device with an estimate, else bytes sent. `limit`: rows of the table, 0 for all; None: ten. Raises UsageError."""
+    of which `given` was asked for. The batch is that of all devices. `layout`: what of the layout was given; a whole
+    one is explained, by its memory, its collectives and its time. `by`: the order; None: time, if `fit` names a device
+    with an estimate, else bytes sent. `limit`: rows of the table, 0 for all; None: ten. Raises UsageError."""
     if by is not None and by not in get_args(Order):
         raise UsageError(f"{option('by')} is {', '.join(get_args(Order))}, not {by!r}")
     check_size(option("gpus"), gpus)
@@ -109,12 +176,16 @@ def plan(
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
     work, given = counting.runnable(model, request), given or {}
+    meshes, whole = _meshes(model, work, gpus, layout or Mesh(), train=recipe is not None)
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
-        found = search.result(gpus)
+        found = search.result(meshes, given=whole)
     else:
-        found = search_serving(model, work, gpus, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+        found = search_serving(model, work, meshes, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+    if not found.counted and layout is not None:
+        reason = Counter(found.skipped).most_common(1)[0][0] if found.skipped else "no such layout is searched"
+        raise UsageError(f"{model.name}: {_label(layout)} on {_devices(gpus)}: {reason}")
     if not found.counted:
         raise _uncounted(model, work, recipe, found, gpus)
     estimates, reason = _estimates(model, work, fit, gpus, recipe, dtype, kv_dtype, by)
@@ -122,6 +193,14 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, estimates, reason)
+    lines: list[Collective] | None = None
+    if whole:
+        best = one.shown[0]
+        lines = (
+            serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
+            if recipe is None
+            else search.collectives(best.mesh, best.batch, best.times)
+        )
     stored = recipe.dtype if recipe is not None else model.storage(dtype).name
     in_words = counting.format_name(model, dtype) if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus)).precision
     what = "a training step" if recipe is not None else "serving"
@@ -129,17 +208,44 @@ def plan(
     return compose.report(
         "plan",
         [model],
-        _table(one, limit),
-        [_facts(one, stored) | counting.format_facts(model, recipe.dtype if recipe is not None else dtype)],
+        _table(one, limit) if lines is None else comms.table(lines),
+        [_facts(one, stored, lines) | counting.format_facts(model, recipe.dtype if recipe is not None else dtype)],
         title=f"{compose.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
         f" {compose.workload_words([model], request)}{also}",
-        answer=_answer(one),
+        answer=_answer(one) if lines is None else _explained(one),
         convention="each layout as `train`, `memory` and `comms` count it",
-        notes=lambda _: notes(NOTES, one),
+        notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
         counted=f"what one rank needs and sends; {'' if one.timed else 'no time, '}no topology of the links",
         requests=[request],
         headline="fitting",
     )
+
+
+# Which layouts are tried.
+
+SIZES = ("tp", "sp", "fsdp", "ep", "dp", "zero", "pp", "cp", "ulysses")
+"""What of a layout a search varies."""
+
+
+def _meshes(model: LoadedModel, work: Workload, gpus: int, layout: Mesh, *, train: bool) -> tuple[list[Mesh], bool]:
+    """Layouts that have what was given, and True if that is a whole one. Raises UsageError."""
+    if not train:
+        for name in ("sp", "fsdp", "cp", "ulysses", "zero"):
+            if getattr(layout, name) not in (1, 0):
+                raise UsageError(f"{option(name, getattr(layout, name))} is of a training step", option("train", True))
+    if gpus % layout.ranks:
+        raise UsageError(f"{_label(layout)} takes {layout.ranks:,} ranks, which do not divide {_devices(gpus)}")
+    if layout.ranks == gpus > 1:
+        return [checked(layout)], True
+    given = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) != getattr(Mesh(), name)}
+    if replace(Mesh(), **given) != layout:
+        raise UsageError(
+            f"{_label(layout)} is a part of a layout of {_devices(gpus)}: plan tries the sizes"
+            " that are left, not schedules and methods",
+            "give the whole layout",
+        )
+    every = trained(model, gpus, work.tokens) if train else served(model, gpus)
+    return [mesh for mesh in every if all(getattr(mesh, name) == value for name, value in given.items())], False
 
 
 # The order of layouts.
@@ -234,19 +340,20 @@ def _sizes(mesh: Mesh) -> dict[str, Any]:
         found["cp_method"] = mesh.cp_method
     if mesh.zero:
         found["zero"] = mesh.zero
-    if mesh.microbatches:
-        found["microbatches"] = mesh.microbatches
-    return found
+    given: dict[str, Any] = {"schedule": mesh.schedule, "microbatches": mesh.microbatches, "tp_plan": mesh.plan}
+    given |= {"pp_chunks": mesh.chunks, "imbalance": float(mesh.imbalance)}
+    usual = {"schedule": "1f1b", "microbatches": 0, "tp_plan": "torch", "pp_chunks": 1, "imbalance": 1}
+    return found | {name: value for name, value in given.items() if value != usual[name]}
 
 
-def _label(one: Candidate) -> str:
+def _label(mesh: Mesh) -> str:
     """A layout: `tp=4 sp dp=16 zero=1`."""
-    return " ".join(name if size is True else f"{name}={size}" for name, size in _sizes(one.mesh).items()) or WHOLE
+    return " ".join(name if size is True else f"{name}={size}" for name, size in _sizes(mesh).items()) or WHOLE
 
 
 def _named(one: Candidate) -> str:
     """The same in a sentence, with what is recomputed."""
-    return _label(one) if one.recompute == RECOMPUTE[0] else f"{_label(one)}, recompute {one.recompute}"
+    return _label(one.mesh) if one.recompute == RECOMPUTE[0] else f"{_label(one.mesh)}, recompute {one.recompute}"
 
 
 def _devices(count: int) -> str:
@@ -321,6 +428,19 @@ def _answer(one: Plan) -> str:
     return f"{first} of {among}: {said}."
 
 
+def _explained(one: Plan) -> str:
+    """What a layout that was given needs, sends and takes."""
+    of = one.shown[0]
+    device, usable = one.fit.device, one.fit.usable
+    where = f"in {one.fit.size}" if device is None else f"on {f'{one.gpus:,} × ' if one.gpus > 1 else ''}{device.id}"
+    needs = f"{units.binary(of.bytes)} of {units.budget(usable) if device is None else units.binary(usable)}"
+    named = _named(of) if of.recompute == RECOMPUTE[0] else f"{_named(of)},"
+    if not one.ranked:
+        return f"{named} does not fit {where}: it needs {needs}."
+    takes = f", {_takes(one, of)}" if of.estimate is not None else ""
+    return f"{named} fits {where}: {needs}, {units.binary(of.sent)} sent{takes or f' {one.unit}'}."
+
+
 def _takes(one: Plan, of: Candidate) -> str:
     assert of.estimate is not None and one.estimates is not None
     return f"≈ {units.seconds(of.estimate.seconds)} {one.estimates.unit}"
@@ -354,7 +474,7 @@ def _table(one: Plan, limit: int) -> Table:
 
 def _row(of: Candidate, train: bool) -> Row:
     return {
-        "division": _label(of),
+        "division": _label(of.mesh),
         "batch": (of.batch, of.times) if train else of.batch,
         "recompute": of.recompute,
         "bytes": of.bytes,
@@ -471,10 +591,19 @@ NOTES: tuple[NoteRow, ...] = (
 )
 
 
-# The JSON.
+def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
+    """How the ranks of a layout share the work."""
+    of = one.shown[0]
+    work = replace(one.work, batch=of.batch)
+    every = [comms.RankCollectives(work, lines, 0, 0, [of.sent], [0])]
+    about = comms.Comms([one.model], every, of.mesh, one.recipe is not None)
+    return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "logits", "routing")), about)
 
 
-def _facts(one: Plan, stored: str) -> dict[str, Any]:
+# Facts.
+
+
+def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, Any]:
     larger = one.found.larger
     return {
         "workload": counting.workload_facts(one.work, dtype=stored),
@@ -487,6 +616,7 @@ def _facts(one: Plan, stored: str) -> dict[str, Any]:
         "not_counted": dict(Counter(one.found.skipped)),
         "divisions": [_layout(one, of) for of in one.ranked],
         "larger": Later(len(larger), lambda: (_layout(one, of) for of in larger)),
+        "collectives": None if lines is None else comms.rows(lines),
     }
 
 

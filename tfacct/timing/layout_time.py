@@ -100,7 +100,7 @@ class TrainingTimes(Times):
         _, parts = step_estimate.estimated(self.model, work, self.count, self.device, dtype, how)
         options = [f"--train --on {self.count}x{self.device.id} --ctx {work.context} --batch {batch}"]
         options += [f"--accumulate {times}"] if times > 1 else []
-        options += ["--recompute"] if full else []
+        options += ["--recompute full"] if full else []
         options += [f"--{axis} {size}" for axis, size in (("tp", of.tp), ("pp", of.pp)) if size > 1]
         options += ["--sp"] if of.sp else []
         return parts.seconds, " ".join(options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -18,10 +18,10 @@ from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh, divisors, replicated_heads
 from tfacct.parallel.model_collectives import model_collectives
 from tfacct.parallel.pipeline import microbatches
-from tfacct.parallel.search import served, trained
 from tfacct.parallel.shard_model import shard_weights, stages_of
 from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
@@ -78,15 +78,13 @@ class SearchResult(NamedTuple):
 
 
 def search_serving(
-    model: LoadedModel, work: Workload, devices: int, budget: int, dtype: str | None, kv: Width
+    model: LoadedModel, work: Workload, meshes: Iterable[Mesh], budget: int, dtype: str | None, kv: Width
 ) -> SearchResult:
     """Layouts of a model that is served: replicas of so many ranks, each with its part of the batch; what a rank sends
     for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
-    storage = model.storage(dtype)
-    sends = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
     fitting, larger, skipped = list[list[Candidate]](), list[Candidate](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
-    for mesh in served(model, devices):
+    for mesh in meshes:
         key = mesh.tp, mesh.ep
         try:
             if key not in ranked:
@@ -94,9 +92,7 @@ def search_serving(
             if mesh.pp > 1:
                 check_axes(model, mesh)
             own = replace(work, batch=rounded_up(work.batch, mesh.dp))
-            step = (replace(own, tokens=1, new_source=0) if model.keeps else own).axes()
-            replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
-            sent = sum(one.sent for one in model_collectives(model, replica, step, sends)) if replica.ranks > 1 else 0
+            sent = sum(one.sent for one in serving_collectives(model, mesh, own, dtype))
         except TfacctError as error:
             skipped.append(error.message.removeprefix(f"{model.name}: "))
             continue
@@ -114,6 +110,18 @@ def search_serving(
             larger.append(found)
     larger.sort(key=lambda one: one.bytes)
     return SearchResult(fitting, larger, skipped)
+
+
+def serving_collectives(model: LoadedModel, mesh: Mesh, own: Workload, dtype: str | None) -> list[Collective]:
+    """What a rank sends for one new token of each of its replica's sequences, or for what an encoder reads. Raises
+    TfacctError."""
+    replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
+    if replica.ranks == 1:
+        return []
+    step = replace(own, tokens=1, new_source=0) if model.keeps else own
+    storage = model.storage(dtype)
+    bits = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
+    return model_collectives(model, replica, step.axes(), bits)
 
 
 class TrainingSearch:
@@ -143,13 +151,14 @@ class TrainingSearch:
         self.graphs: dict[tuple[int, int, int, int, tuple[str, ...]], StepGraph] = {}
         self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
 
-    def result(self, devices: int) -> SearchResult:
-        """Of layouts that do not fit, the bytes are computed once somebody asks, and then what they send."""
+    def result(self, meshes: Iterable[Mesh], *, given: bool = False) -> SearchResult:
+        """Of layouts that do not fit, the bytes are computed once somebody asks, and then what they send. `given`: a
+        layout that was asked for, however many ranks have the same key/value heads."""
         fitting, larger, skipped = list[list[Candidate]](), list[Mesh](), list[str]()
-        for mesh in trained(self.model, devices, self.work.tokens):
+        for mesh in meshes:
             if mesh.pp > 1 and self.times > 1:
                 mesh = replace(mesh, microbatches=self.times)
-            reason = self._reason(mesh)
+            reason = self._reason(mesh) or (None if given else self._too_many_ranks(mesh))
             if reason is not None:
                 skipped.append(reason)
             elif ways := self._ways(mesh):
@@ -174,12 +183,16 @@ class TrainingSearch:
             return f"{self.times:,} micro-batches do not divide a batch of {self._own(mesh):,}"
         if mesh.sp and tokens % mesh.tp:
             return f"{mesh.tp:,} ranks do not divide {tokens:,} tokens"
+        reasons = [self._unsupported(mesh, how) for how in self.recipes]
+        return None if None in reasons else reasons[0]
+
+    def _too_many_ranks(self, mesh: Mesh) -> str | None:
+        """Reason why a search does not go on to so many ranks of `tp`; None if it does."""
         if mesh.tp > self.heads:
             return f"{option('tp')} exceeds the {self.heads:,} attention heads"
         if heads := replicated_heads(self.model.ledger, mesh):
             return f"{option('tp')} exceeds the {max(heads):,} key/value heads"
-        reasons = [self._unsupported(mesh, how) for how in self.recipes]
-        return None if None in reasons else reasons[0]
+        return None
 
     def _unsupported(self, mesh: Mesh, how: str) -> str | None:
         """Reason why a layout does not go with the recipe and a way of recomputation; None if it does."""
@@ -277,7 +290,8 @@ class TrainingSearch:
 
     def _candidate(self, mesh: Mesh, batch: int, how: str, size: int) -> Candidate:
         times = self._own(mesh) // batch
-        return Candidate(mesh, batch, times, size, self._sent(mesh, batch, times), how)
+        sent = sum(one.sent for one in self.collectives(mesh, batch, times))
+        return Candidate(mesh, batch, times, size, sent, how)
 
     # The step of one of them.
 
@@ -315,14 +329,19 @@ class TrainingSearch:
             self.graphs[key] = graph_of(one, work, recipe, mode_of(one, recipe), traits_of(one))
         return self.graphs[key]
 
-    def _sent(self, mesh: Mesh, batch: int, times: int) -> int:
-        """Bytes that a rank sends in a whole step: replicas that shard nothing reduce their gradients once."""
+    def collectives(self, mesh: Mesh, batch: int, times: int) -> list[Collective]:
+        """What a rank sends in a whole step: replicas that shard nothing reduce their gradients once."""
+        if mesh.ranks == 1:
+            return []
         once = mesh.fsdp == 1 and mesh.zero < 2
         recipe = self._recipe(mesh, next(iter(self.recipes)), accumulates=times > 1)
-        found = layouts.collectives(self.model, replace(self.work, batch=batch), recipe) if mesh.ranks > 1 else []
-        return sum(
-            one.sent if one.when == "update" or (one.over == "dp" and once) else times * one.sent for one in found
-        )
+        found = layouts.collectives(self.model, replace(self.work, batch=batch), recipe)
+        return [
+            one
+            if times == 1 or one.when == "update" or (one.over == "dp" and once)
+            else one._replace(calls=times * one.calls, bytes=times * one.bytes, sent=times * one.sent)
+            for one in found
+        ]
 
 
 class RankShape(NamedTuple):
