@@ -1,7 +1,16 @@
 """Notes under a table: at most three, by rank; the others with -v."""
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
 
+import pytest
+
+from tests.conftest import Ran
+from tests.test_parts import DEVSTRAL
+from tests.test_weight_formats import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
 from tfacct.output import layout
 from tfacct.output.report import Note, NoteRow, Report, notes
@@ -42,3 +51,104 @@ def test_three_notes_are_shown_by_rank_in_their_order_and_all_with_v() -> None:
 
 def test_plain_texts_are_always_shown() -> None:
     assert shown(reported("A.", "B.", "C.", "D."))[:4] == ["A.", "B.", "C.", "D."]
+
+
+DISTANCE = {
+    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "sines"},
+    "attention": {"heads": 6, "head_dim": 10, "scores": "distance"},
+    "feed_forward": {"width": 71},
+    "norm": {"kind": "layer"},
+    "decoder": {"layers": 2},
+}
+CASES = """
+flops gpt2-xl --train --recompute full
+flops gpt2 --pointwise
+flops gpt2 deepseek-v3 --ctx 1k
+flops deepseek-v3 --tp 2
+flops bart-base
+flops clip-vit-base-patch32-vision
+flops albert-base-v2
+flops mistral-7b-v0.1
+flops lecture-transformer
+flops {distance}
+flops {devstral} --part both
+flops {index} --traffic
+flops albert-base-v2 --traffic
+flops clip-vit-base-patch32-vision --traffic
+flops mistral-7b-v0.1 --traffic
+flops {distance} --traffic
+flops deepseek-v3 --traffic --ctx 1k --tp 2
+flops mistral-7b-v0.1 --generate 10 --ctx 10
+flops bart-base --generate 10 --ctx 10
+flops deepseek-v3 --generate 10 --ctx 10
+flops {distance} --generate 10 --ctx 10
+params deepseek-v3
+params albert-base-v2
+params {devstral} --part both
+params transformer-base
+params lecture-transformer
+params llama-3.1-8b --tp 16
+params llama-3.1-8b --tp 2 --pp 2
+params llama-3.1-8b --fsdp 2 --cp 2
+memory llama-3.3-70b --dtype fp8 --on 2xh100 --ctx 8k
+memory gpt2 llama-3.1-8b --on 80GB
+memory gemma-3-1b --pp 4 --ctx 1k --fit 2GiB
+memory {index}
+memory {quantized}
+memory {devstral} --part both
+memory deepseek-v3 --tp 16
+memory mamba2-130m
+memory mistral-7b-v0.1
+memory deepseek-v4-flash --ctx 4095
+memory bart-base
+memory llama-3.1-8b --on h100 --kv-block 16
+memory gpt2 --batch 1,2 --on h100
+kv llama-3.1-8b
+kv bart-base
+kv mistral-7b-v0.1
+kv deepseek-v3 --tp 2
+kv mamba2-130m
+kv deepseek-v4-flash --ctx 4095
+kv {quantized}
+""".strip().splitlines()
+"""Questions whose answers print every note of the reports that count."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Models in files: with distances for scores, a projector, files that contradict the config, a quantized cache."""
+    named = {name: tmp_path / name for name in ("index", "quantized")}
+    for path in named.values():
+        path.mkdir()
+    indexed(named["index"], LLAMA_70B, 10**9, a=SHARD)
+    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    folder(named["quantized"], LLAMA_70B, hf_quant_config={"quantization": said})
+    for name, config in {"devstral": DEVSTRAL, "distance": DISTANCE}.items():
+        named[name] = tmp_path / f"{name}.json"
+        named[name].write_text(json.dumps(config))
+    return named
+
+
+def test_every_note_is_printed_by_a_case(
+    run: Callable[..., Ran], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = set[int]()
+
+    def recorded(row: NoteRow, about: object, notes: Callable[..., list[Note]] = NoteRow.notes) -> list[Note]:
+        found = notes(row, about)
+        printed.update([id(row)] if found else [])
+        return found
+
+    monkeypatch.setattr(NoteRow, "notes", recorded)
+    for command in CASES:
+        ran = run(*command.format(**files).split())
+        assert ran.code == 0, (command, ran.err)
+    tables = {
+        f"{report}.{name}": table
+        for report in ("flops", "generate", "params", "memory", "kv")
+        for name, table in vars(import_module(f"tfacct.reports.{report}")).items()
+        if name.endswith("NOTES")
+    }
+    assert len(tables) == 7
+    silent = {name: [row.key for row in table if id(row) not in printed] for name, table in tables.items()}
+    assert not any(silent.values()), silent
