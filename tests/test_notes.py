@@ -96,7 +96,7 @@ memory gemma-3-1b --pp 4 --ctx 1k --fit 2GiB
 memory {index}
 memory {quantized}
 memory {devstral} --part both
-memory deepseek-v3 --tp 16
+memory gpt-oss-120b --tp 8
 memory mamba2-130m
 memory mistral-7b-v0.1
 memory deepseek-v4-flash --ctx 4095

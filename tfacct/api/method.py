@@ -47,7 +47,8 @@ def method(function: Any, kind: Any = None, /) -> Any:
         found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
         return answered(found, kind)
 
-    asked.__annotations__["return"] = kind.__name__
+    returned: str = function.__annotations__["return"]
+    asked.__annotations__["return"] = kind.__name__ if kind else returned.removeprefix("Found[").removesuffix("]")
     return signed(asked, function)
 
 
