@@ -1,0 +1,72 @@
+"""What a command imports: a budget of modules for each, packages that it has no business in, and never a large library.
+
+The layers contract is about packages; this is about commands, whose start every import delays.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+from tfacct.commands import NAMES
+
+COUNTING = ("parallel.collectives", "timing", "training", "algebra", "verify", "reference", "meta", "api")
+STEP = ("algebra", "verify", "reference", "meta", "api")
+NOT_A_MODEL = ("architecture", "families.decoder", *STEP)
+LARGE = ("torch", "numpy", "matplotlib", "transformers", "tomli_w")
+SYMBOLS = ("formula", "solve", "explore", "verify")
+"""Commands that may import sympy."""
+BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
+    "--version": (28, ("families", "reports", "architecture", "accounts", "loading.presets")),
+    "--help": (54, ("families", "reports", "architecture", "accounts", "loading.presets")),
+    "flops --help": (30, ("families", "reports", "architecture", "accounts", "loading.presets")),
+    "flops gpt2-xl --ctx 16384": (110, COUNTING),
+    "params gpt2-xl": (110, COUNTING),
+    "memory gpt2-xl": (110, COUNTING),
+    "memory llama-3.1-8b --on h100": (112, COUNTING),
+    "memory gpt2-xl --kv": (112, COUNTING),
+    "formula gpt2": (132, ("training", "timing", "verify", "reference", "meta", "api")),
+    "train gpt2-xl --ctx 1k": (152, STEP),
+    "plan llama-3.1-8b --on 8xh100 --ctx 1k": (162, STEP),
+    "comms llama-3.1-8b --tp 2": (120, STEP),
+    "measure nothing": (110, ("api",)),
+    "budget 1e21": (108, ("parallel.collectives", "training", *STEP)),
+    "mfu gpt2 --tokens-per-second 9e4 --on h100": (152, STEP),
+    "serve llama-3.1-8b --on h100 --prompt 1k --new 9": (160, STEP),
+    "time llama-3.1-8b --on h100": (158, STEP),
+    "compare gpt2 qwen3-8b": (116, COUNTING),
+    "sweep gpt2 --ctx 1k,2k": (120, ("timing", "training", "verify", "reference", "meta", "api")),
+    "solve gpt2 --for ctx --until total_bytes=1GiB": (132, ("timing", "training", "verify", "reference", "api")),
+    "explore gpt2 -o -": (170, ("verify", "reference", "meta", "api")),
+    "models": (100, ("parallel", "timing", "training", *STEP)),
+    "devices": (44, NOT_A_MODEL),
+    "help conventions": (40, NOT_A_MODEL),
+    "verify nothing": (110, ("api",)),
+    "check nothing": (110, ("api",)),
+}
+"""Command line → the most modules of this package that it may import, and packages of which it may import none."""
+ASK = """
+import contextlib, io, os, sys
+from tfacct.cli import main
+sys.argv = ["tfacct", *{words!r}]
+quiet = io.StringIO()
+with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), contextlib.suppress(SystemExit):
+    main()
+print(" ".join(sys.modules))
+"""
+
+
+@pytest.mark.parametrize("words", BUDGET)
+def test_a_command_imports_what_it_needs(words: str) -> None:
+    most, none_of = BUDGET[words]
+    ask = [sys.executable, "-c", ASK.format(words=words.split())]
+    imported = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split()
+    own = [name for name in imported if name.split(".")[0] == "tfacct"]
+    strays = [name for name in own if name.startswith(tuple(f"tfacct.{package}" for package in none_of))]
+    large = (*LARGE, *(() if words.split()[0] in SYMBOLS else ("sympy",)))
+    assert (strays, {*large} & {*imported}) == ([], set())
+    assert len(own) <= most, f"{len(own)} modules"
+
+
+def test_every_command_has_a_budget() -> None:
+    assert {*NAMES} <= {words.split()[0] for words in BUDGET}
