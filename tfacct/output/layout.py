@@ -1,7 +1,7 @@
 """A report as lines of text that fit a width. Digits are never wrapped, and no column that was asked for is lost.
 
-A table that is too wide gives up, in this order: columns by their `drop`, from 4 (bars) to 2 (ratios); headers of one
-line; details, whose `drop` is 1; cells of text in one line. What is still too wide is printed in several parts, one
+A table that is too wide gives up, in this order: columns by their `drop`, from 5 (notation) to 2 (ratios); headers of
+one line; details, whose `drop` is 1; cells of text in one line. What is still too wide is printed in several parts, one
 under the other, each with the columns that name its rows.
 """
 
@@ -112,11 +112,13 @@ class Table:
 
     @staticmethod
     def _fewer(part: Part, width: int, above: int) -> Part:
-        """The part without its least wanted columns, those whose `drop` is above a number, until it fits."""
+        """The part without its least wanted columns, those whose `drop` is above a number, until it fits. Columns of
+        one rank leave together; details one by one, from the right, for what a table begins with matters most."""
         while part.width > width and (droppable := [column for column in part.columns if column.drop > above]):
-            # Of one rank the last leaves first: what a table begins with matters most.
-            least = max(reversed(droppable), key=lambda column: column.drop)
-            part = replace(part, columns=tuple(column for column in part.columns if column is not least))
+            most = max(column.drop for column in droppable)
+            least = [column for column in droppable if column.drop == most]
+            leaving = least[-1:] if most == DETAIL else least
+            part = replace(part, columns=tuple(column for column in part.columns if column not in leaving))
         return part
 
     def _part(self, columns: tuple[Column, ...]) -> Part:

@@ -71,8 +71,9 @@ def unwatched(_what: str, _done: int, _of: int) -> None:
 class Column(NamedTuple):
     """One column: the key of its cells, what stands above it, and how a cell is written.
 
-    `drop`: what leaves when a terminal is narrow, the highest first: 4 bars; 3 shares and second units; 2 ratios; 1
-    details, only after headers were broken into several lines. 0 stays: the subject and the answer.
+    `drop`: what leaves when a terminal is narrow, the highest first: 5 notation that repeats sizes; 4 bars, bytes in
+    GB, terms that follow from a sum; 3 shares, second units, sources; 2 ratios and shapes; 1 details, only after
+    headers were broken into several lines. 0 stays: the subject and the answer.
     A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each. `empty` is written for
     nothing; in a `signed` column, for no difference. What `names_rows` stands in every part of a table that is too
     wide for one, as the first column always does. Bytes in a column with a `unit` are all written in it, without it.

@@ -42,7 +42,7 @@ COLUMNS = (
     Column("what", "config"),
     Column("name", "code"),
     Column("in_code", "in the code", "count", drop=1),
-    Column("in_config", "in the config", "count", drop=2),
+    Column("in_config", "in the config", "count", drop=1),
     Column("verdict", "", "verdict"),
 )
 

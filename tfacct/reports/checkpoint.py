@@ -32,7 +32,7 @@ COLUMNS = (
     Column("part", "part"),
     Column("dtype", "dtype"),
     Column("what", "what"),
-    Column("tensors", "tensors", "count", drop=2),
+    Column("tensors", "tensors", "count", drop=1),
     Column("elements", "elements", "params", drop=1),
     Column("bytes", "bytes", "bytes"),
     Column("share", "share", "share", drop=3),

@@ -167,7 +167,7 @@ def _hidden(count: int) -> list[str]:
 def _table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:
     columns = (
         Column("what", "what"),
-        Column("unit", "", drop=4),
+        Column("unit", "", drop=3),
         Column("old", "old", "amount", empty="–"),
         Column("new", "new", "amount", empty="–"),
         Column("delta", "Δ", "amount", signed=True, empty="unchanged"),

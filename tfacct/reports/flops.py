@@ -409,15 +409,15 @@ def _cost_cells(cost: Cost) -> dict[str, Any]:
 
 # Tables
 
-SHARE = Column("share", "share", "share")
-BAR = Column("bar", "", "bar", drop=5)
+SHARE = Column("share", "share", "share", drop=3)
+BAR = Column("bar", "", "bar", drop=4)
 
 
 def _by_line(one: Counted, pointwise: bool) -> Table:
     steps = Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)
     columns = (
         Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=6),
+        Column("spec", "einsum", "spec", drop=5),
         Column("dims", "m × k × n", "dims", drop=2, keys=("m", "k", "n")),
         Column("times", "times", "count", drop=1),
         *(steps if one.train else ()),
@@ -545,12 +545,12 @@ def _by_models(counted: Sequence[Counted]) -> Table:
 def _traffic_by_line(one: Counted) -> Table:
     columns = (
         Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=6),
+        Column("spec", "einsum", "spec", drop=5),
         Column("flops", "FLOPs", "flops", drop=1),
         Column("read_bytes", "read", "bytes"),
         Column("written_bytes", "written", "bytes"),
         Column("flops_per_byte", "FLOP/B", "ratio", empty="–"),
-        SHARE._replace(label="of bytes", drop=2),
+        SHARE._replace(label="of bytes"),
         BAR,
     )
     total = one.moved

@@ -627,9 +627,9 @@ def _table(words: _Words, sections: Sequence[Sequence[SymbolicLine]], facts: Map
     value, numbers, cached = f"{words.unit}_value", words.total in facts, facts.get("kv_cache_bytes")
     columns = (
         Column(words.line, words.line),
-        Column("spec", words.axes, "spec", drop=6),
+        Column("spec", words.axes, "spec", drop=5),
         Column(f"{words.unit}_formula", words.label, "formula"),
-        *((Column("params_formula", "params", "formula", drop=4, empty="–"),) if words.line == "operation" else ()),
+        *((Column("params_formula", "params", "formula", drop=1, empty="–"),) if words.line == "operation" else ()),
         *((Column(value, "value", words.kind),) if numbers else ()),
         *((Column("bytes_value", f"in {CACHED}", "bytes"),) if cached is not None else ()),
     )

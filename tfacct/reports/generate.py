@@ -184,12 +184,12 @@ def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
 def _by_line(counted: _Counted) -> Table:
     columns = (
         Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=6),
+        Column("spec", "einsum", "spec", drop=5),
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
-        Column("share", "share", "share", drop=1),
-        Column("bar", "", "bar", drop=5),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
     )
     rows: list[Row] = []
     for path, spec in counted.specs.items():
@@ -235,10 +235,10 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
         Column("model", "model"),
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops"),
-        Column("flops_per_new_token", "/ new token", "flops", drop=2, empty="–"),
+        Column("flops_per_new_token", "/ new token", "flops", drop=3, empty="–"),
         Column("flops", "FLOPs", "flops"),
         Column("decode_share", "decode share", "share"),
-        Column("bar", "", "bar", drop=3),
+        Column("bar", "", "bar", drop=4),
     )
     rows = []
     for c in counted:

@@ -263,8 +263,8 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
     next_token = Column("kv_bytes_next_token", "next token", "bytes")
     columns = (
         Column("model", "model", names_rows=True),
-        Column("heads", "heads", "count", drop=3, empty="–"),
-        Column("kv_heads", "KV heads", "count", drop=2, empty="–"),
+        Column("heads", "heads", "count", drop=1, empty="–"),
+        Column("kv_heads", "KV heads", "count", drop=1, empty="–"),
         *(() if by_context else (next_token,)),
         Column("keys", "context", "count", names_rows=by_context),
         Column("mha", "MHA", "bytes", empty="–"),

@@ -20,9 +20,9 @@ def ledger(subject: LoadedModel) -> Report:
     columns = (
         Column("blocks", "blocks"),
         Column("path", "path"),
-        Column("line", "line", drop=2),
+        Column("line", "line", drop=1),
         Column("spec", "letters", "spec"),
-        Column("with", "with", drop=3),
+        Column("with", "with", drop=1),
     )
     sections = tuple(_rows(way, group) for way in model.ways for group in way["groups"] if group["lines"])
     lines = sum(map(len, sections))

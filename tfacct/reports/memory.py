@@ -497,11 +497,11 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
-        Column("dtype", "dtype", drop=3),
+        Column("dtype", "dtype", drop=1),
         Column("bytes", "bytes", "bytes"),
         Column("gigabytes", "in GB", "gigabytes", drop=4),
-        Column("share", "share", "share"),
-        Column("bar", "", "bar", drop=5),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
     )
     total = facts["total_bytes"]
 
@@ -581,13 +581,13 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         Column("largest_context", "max ctx", "count", empty="–"),
         Column("largest_batch", "max batch", "count", empty="–"),
     )
-    next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=2)
-    kept = Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=1 if fit is not None else 0)
+    next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
+    kept = Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=2 if fit is not None else 0)
     keeps = any(subject.keeps for subject in subjects)
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
-        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("weights_bytes", "weights", "bytes", drop=2),
         Column("keys", "context", "count"),
         *((next_token,) if keeps and sentences.attends(subjects) else ()),
         *((kept,) if keeps else ()),

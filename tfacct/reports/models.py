@@ -32,12 +32,12 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         Column("family", "family", drop=1),
         Column("total_params", "params", "params"),
         Column("context", "context", "count"),
-        Column("layers", "layers", "count", drop=2),
-        Column("hidden", "hidden", "count", drop=3),
-        Column("heads", "heads", "count", drop=4, empty="–"),
-        Column("kv_heads", "KV heads", "count", drop=4, empty="–"),
-        Column("from", "fields", drop=5),
-        Column("expected_from", "checked against", drop=6),
+        Column("layers", "layers", "count", drop=1),
+        Column("hidden", "hidden", "count", drop=1),
+        Column("heads", "heads", "count", drop=1, empty="–"),
+        Column("kv_heads", "KV heads", "count", drop=1, empty="–"),
+        Column("from", "fields", drop=3),
+        Column("expected_from", "checked against", drop=3),
     )
     subjects = [listed(preset) for preset in presets]
     facts = tuple(_as_json(subject.facts) for subject in subjects)

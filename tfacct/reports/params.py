@@ -180,12 +180,12 @@ def _in_all(tensor: Tensor) -> int:
 def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Table:
     columns = (
         Column("parameter", "parameter"),
-        Column("shape", "shape", "dims", drop=3),
+        Column("shape", "shape", "dims", drop=2),
         Column("times", "times", "count", drop=1),
         Column("params", "params", "params"),
         *(() if mesh is None else (Column("rank_params", "one rank", "params"),)),
-        Column("share", "share", "share"),
-        Column("bar", "", "bar", drop=5),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
     )
     total, fullest = facts["total_params"], _fullest(subject, mesh)
     sections = []
@@ -226,13 +226,13 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
         Column("total", "whole model" if ranked else "params", "params"),
-        *((Column("active", "active", "params", drop=3),) if routed else ()),
+        *((Column("active", "active", "params", drop=1),) if routed else ()),
         *(
             Column(part, part, "params", drop=cells.drop_of(part, rows))
             for part in headings()
             if any(part in row for row in rows)
         ),
-        *(() if ranked else (Column("expected_params", "expected", "params", drop=4),)),
+        *(() if ranked else (Column("expected_params", "expected", "params", drop=3),)),
     )
     return columns, (tuple(rows),), ()
 

@@ -403,7 +403,7 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
     columns = (
         *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in knobs),
         *(Column(metric.name, label(metric.name, train=terms.train), metric.unit) for metric in asked),
-        *((Column("bar", "", "bar", drop=2),) if varies else ()),
+        *((Column("bar", "", "bar", drop=4),) if varies else ()),
     )
 
     def row(values: Mapping[str, Any]) -> Row:

@@ -453,12 +453,12 @@ def tensor_table(step: Step) -> Table:
     """Every saved tensor."""
     columns = (
         Column("path", "tensor"),
-        Column("axes", "axes", "spec", drop=2),
-        Column("dtype", "dtype", drop=3),
+        Column("axes", "axes", "spec", drop=1),
+        Column("dtype", "dtype", drop=1),
         Column("count", "count", "count", drop=1),
         Column("bytes", "bytes", "bytes"),
-        Column("share", "share", "share"),
-        Column("saved_for", "saved for", drop=4),
+        Column("share", "share", "share", drop=3),
+        Column("saved_for", "saved for", drop=1),
     )
     saved = step.facts["saved"]
     whole = sum(line["bytes"] for line in saved)
@@ -480,8 +480,8 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
     columns = (
         Column(key, label),
         Column("bytes", "bytes", "bytes"),
-        Column("share", "share", "share"),
-        Column("bar", "", "bar", drop=5),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
     )
     whole = sum(sizes.values())
     rows = tuple(cells.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
@@ -501,13 +501,13 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     estimated = not all(each.memory.exact for each in steps)
     columns = (
         Column("model", "model"),
-        Column("context", "context", "count", drop=3),
+        Column("context", "context", "count", drop=1),
         Column("weights_bytes", "weights", "bytes", drop=2),
-        Column("optimizer_bytes", "optimizer state", "bytes", drop=4),
-        Column("saved_bytes", "activations", "bytes", drop=1),
+        Column("optimizer_bytes", "optimizer state", "bytes", drop=2),
+        Column("saved_bytes", "activations", "bytes", drop=2),
         *((Column("estimated", ""),) if estimated else ()),
         Column("peak_bytes", "peak", "bytes"),
-        Column("peak_phase", "peak phase", drop=5),
+        Column("peak_phase", "peak phase", drop=1),
         *((Column("fits", ""),) if steps[0].limit is not None else ()),
     )
     rows: list[Row] = [
@@ -534,8 +534,8 @@ def change_table(fits: dict[str, Any]) -> Table:
     columns = (
         Column("set", "change"),
         Column("peak_bytes", "peak", "bytes"),
-        Column("freed_bytes", "frees", "bytes", drop=2),
-        Column("costs", "costs", drop=3),
+        Column("freed_bytes", "frees", "bytes", drop=1),
+        Column("costs", "costs", drop=1),
         Column(*most, "count", drop=1, empty="–"),
         Column("fits", ""),
     )
