@@ -15,8 +15,8 @@ from tfacct.ledger.workload import Request
 from tfacct.loading.where import budget
 from tfacct.output.chart import Chart
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
+from tfacct.reports.compare import Side, by_line
 from tfacct.reports.counting import Counting
-from tfacct.reports.diff import diff
 from tfacct.reports.kv import kv
 from tfacct.reports.memory import memory
 from tfacct.reports.params import params
@@ -56,7 +56,7 @@ def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = Non
     one = load(old).loaded
     other = one.with_fields(fields) if old == new and fields else load(new).loaded
     before, after = Request(ctx=ctx), Request(ctx=to_ctx or ctx)
-    return diff_chart(one, other, before, after, diff(one, other, before, after), Counting())
+    return diff_chart(one, other, before, after, by_line(Side(one, before), Side(other, after)), Counting())
 
 
 CHARTS = {

@@ -131,13 +131,13 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
 
 
 def _by_line(sides: "Sequence[Side]", options: CompareOptions, metric: list[str] | None, all_: bool) -> Found:
-    from tfacct.reports.diff import diff
+    from tfacct.reports.compare import by_line
 
     for name, value in {"on": options.get("on"), "metric": metric}.items():
         if value:
             raise UsageError(f"{option(name)} needs {option('by', 'model')}")
     old, new = sides
-    report = diff(old.model, new.model, old.request, new.request, terms=old.terms, to=new.terms, every=all_)
+    report = by_line(old, new, every=all_)
 
     def chart() -> "Chart":
         from tfacct.reports.charts import diff_chart

@@ -1,6 +1,6 @@
 """Several models, or one at several contexts or dtypes, side by side: the numbers that a choice is made by.
 
-Each is the number that `params`, `memory` and `flops` give. Two sides line by line are the report `diff`.
+Each is the number that `params`, `memory` and `flops` give. `by_line` is the detailed view of two sides: old → new.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from fractions import Fraction
 from math import log
 from typing import Any, NamedTuple
 
-from tfacct.accounts.metrics import METRICS, Metric, metric
+from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point, metric
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
-from tfacct.ledger.workload import Request
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger import paths
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import compose, counting, sentences
-from tfacct.reports.counting import ASSUMED, Counting
+from tfacct.reports import compose, conventions, counting, sentences
+from tfacct.reports import latent_attention as latent
+from tfacct.reports.counting import ASSUMED, WEIGHED, Counting
 from tfacct.reports.memory import memory
 
 WIDE = 6
@@ -288,3 +291,260 @@ def _times(ratio: Fraction) -> str:
     """`3.8 ×`, `0.65 ×`, `120 ×`; three digits near 1."""
     near = Fraction(9, 10) < ratio < Fraction(11, 10)
     return f"{units.three(ratio) if near or ratio >= 100 else f'{float(ratio):.2g}'} ×"
+
+
+# Two sides line by line
+
+TOTALS = {
+    "total_flops": "total FLOPs",
+    "flops_per_token": "FLOPs per token",
+    "total_params": "parameters",
+    "active_params": "active parameters",
+    "weights_bytes": "weights",
+    "kv_cache_bytes": "KV cache",
+    "total_bytes": "weights + KV cache",
+}
+"""Metrics below the lines, and their labels."""
+OF_STEP = {
+    "saved_bytes": "saved for backward",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer state",
+    "peak_bytes": "peak",
+}
+"""Those of a training step, after these."""
+ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
+"""Totals that the answer names; weights only where they change otherwise than parameters."""
+CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
+"""Fields of a recipe, with what they are by default, that change the FLOPs that run, but not the total."""
+SHARES = ("old_share", "new_share")
+"""Shares of a line in all FLOPs, or in all parameters, of either side."""
+UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
+LINE_NOTES = (
+    NoteRow(
+        "flops",
+        1,
+        lambda about: about["other_flops"],
+        "FLOPs are those of training all weights without recomputation, whatever the recipe.",
+    ),
+    NoteRow("unknown", 1, lambda about: about["unknown"], "The bytes of the weights are not included ({})."),
+    NoteRow("untrained", 1, lambda about: about["untrained"], "Bytes of a training step are not included: {}."),
+    NoteRow("models", 2, lambda about: about["models"]),
+    NoteRow("windows", 2, lambda about: about["windows"]),
+    NoteRow("latent", 2, lambda about: about["latent"]),
+)
+
+
+def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
+    """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two sides: old → new.
+
+    The table holds the rows that change, or `every` one. Raises UsageError where nothing could change.
+    """
+    models, terms, to = [old.model, new.model], old.terms, new.terms
+    unknown = counting.unweighed([old.model], terms.dtype) | counting.unweighed([new.model], to.dtype)
+    metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
+    works = [counting.workload(side.model, side.request) for side in (old, new)]
+    untrained = _untrained((old, new), works)
+    if terms.train and not untrained:
+        metrics += STEP_METRICS.values()
+    to.check_recipe(metrics, option("train"))
+    points = [side.terms.point(side.model, work, metrics) for side, work in zip((old, new), works, strict=True)]
+    stored = conventions.dtypes(models, terms, to)
+    same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
+    if same and max(map(len, stored)) == 1:
+        raise UsageError(
+            f"nothing changes: both sides are {compose.name_of(old.model)} at the same workload",
+            f"{spelled('change a field with --set', 'set a field by its name')}, list two values, such as"
+            f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
+        )
+    cache = sentences.kept(models)
+    names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()} | OF_STEP
+    flops = _pairs(_flops(points[0]), _flops(points[1]), kind="flops")
+    params = _pairs(points[0].ledger.parameters(), points[1].ledger.parameters(), kind="params")
+    totals = _totals(metrics, *points)
+    shown = [lines if every else [line for line in lines if _delta(line)] for lines in (flops, params, totals)]
+    if not any(shown):
+        shown = [[], [], totals]
+    recipes = [dict(one.trained) for one in (terms, to)]
+    other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
+    about = {
+        "other_flops": terms.train and other_flops,
+        "models": conventions.of_models(models, metrics, terms, to),
+        "unknown": [f"{name}: {why}" for name, why in unknown.items()],
+        "untrained": untrained,
+        "windows": old.model.family == new.model.family
+        and conventions.of_windows([new.model], metrics, masked=terms.masked),
+        "latent": latent.notes(list(zip(models, works, strict=True)), metrics, masked=terms.masked),
+    }
+    hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
+    rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
+    return compose.report(
+        "diff",
+        models,
+        _line_table(shown, names),
+        [
+            {
+                "model": compose.name_of(new.model),
+                "old_side": _side(old, points[0], metrics, weighed=not unknown),
+                "new_side": _side(new, points[1], metrics, weighed=not unknown),
+                "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
+                "totals": [_facts(line) for line in totals],
+                "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
+            }
+        ],
+        title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
+        convention=conventions.convention(metrics),
+        answer=_change_words(totals, names, with_flops=not about["other_flops"]),
+        notes=lambda _: notes(LINE_NOTES, about),
+        of_table=[f"({hidden:,} {rows}: {option('all', True)} shows {them})"] * (hidden > 0),
+        counted=conventions.counted(models, metrics, terms, old.request, to),
+        details=lambda _: conventions.counted_at_length(models, metrics, terms, old.request, to),
+        requests=[old.request, new.request],
+        defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
+    )
+
+
+def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
+    """Models of a training step whose bytes are not counted, and why. Raises UsageError where a recipe was named."""
+    reasons: dict[str, list[str]] = {}
+    for side, work in zip(sides, works, strict=True) if sides[0].terms.train else ():
+        refused = side.terms.untrained(side.model, work)
+        if refused is not None and side.terms.trained:
+            raise UsageError(f"{side.model.name}: {refused[0]}", refused[1])
+        if refused is not None:
+            reasons.setdefault(refused[0], []).append(side.model.name)
+    return [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def _recipe(old: Side, new: Side, metrics: Sequence[Metric]) -> str:
+    """What of the recipe changes, after a title."""
+    if not any(metric.of_step for metric in metrics):
+        return ""
+    changed = old.terms.recipe.for_model(old.model).changes(new.terms.recipe.for_model(new.model))
+    return f"; {', '.join(changed)}" if changed else ""
+
+
+def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool) -> dict[str, Any]:
+    """A side in the JSON."""
+    weights = point.weights.name if weighed else None
+    facts = {**compose.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
+    return facts | side.terms.recipe_facts(metrics, side.model) | latent.facts(side.model, point)
+
+
+def _line_table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:
+    columns = (
+        Column("what", "what"),
+        Column("unit", "", drop=3),
+        Column("old", "old", "amount", empty="–"),
+        Column("new", "new", "amount", empty="–"),
+        Column("delta", "Δ", "amount", signed=True, empty="unchanged"),
+        Column("change", "change", "change", drop=2, empty="new"),
+        *((Column("share", "share", "shares", drop=3, keys=SHARES),) if any(sections[:-1]) else ()),
+    )
+    return columns, tuple(tuple(_row(line, names) for line in section) for section in sections if section), ()
+
+
+def _stored(dtypes: Sequence[Sequence[str]], cache: str) -> str:
+    """What of the storage changes, after a title."""
+    both = zip(("weights", cache), map(" → ".join, dtypes), strict=True)
+    changed = ", ".join(f"{what} {sides}" for what, sides in both if "→" in sides)
+    return changed and f"; {changed}"
+
+
+def _change_words(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, with_flops: bool) -> str:
+    """How the totals change, the most changed first; nothing of what neither side has. Without `with_flops`, FLOPs that
+    do not change are not mentioned."""
+    there = {line["path"]: line for line in totals if line["old"] or line["new"]}
+    asked = [there[name] for name in ANSWERED if name in there]
+    if len({_ratio(line) for line in asked if line["path"] in ("total_params", "weights_bytes")}) == 1:
+        asked = [line for line in asked if line["path"] != "weights_bytes"]
+    changed = sorted((line for line in asked if _delta(line)), key=_closeness)
+    same = [names[line["path"]] for line in asked if not _delta(line) and (with_flops or line["path"] != "total_flops")]
+    words = ", ".join(f"{names[line['path']]} {_change(line)}" for line in changed)
+    joined = "; " if len(same) > 1 else ", "
+    unchanged = f"{' and '.join(filter(None, (', '.join(same[:-1]), *same[-1:])))} unchanged" if same else ""
+    answer = joined.join(filter(None, (words, unchanged)))
+    return f"{answer[:1].upper()}{answer[1:]}."
+
+
+def _ratio(line: Mapping[str, Any]) -> Fraction | None:
+    return Fraction(line["new"] or 0) / line["old"] if line["old"] else None
+
+
+def _closeness(line: Mapping[str, Any]) -> Fraction:
+    """Smaller over larger side: 1 where nothing changed."""
+    smaller, larger = sorted((Fraction(line["old"]), Fraction(line["new"])))
+    return smaller / larger
+
+
+def _change(line: Mapping[str, Any]) -> str:
+    """`÷ 2`, `−0.3%`, or both sizes where one is zero."""
+    if line["old"] and line["new"]:
+        return units.change(Fraction(line["new"]) / line["old"])
+    sized = Column("", "", line["kind"])
+    return " → ".join(sized.text(line[side]) if line[side] else "0" for side in ("old", "new"))
+
+
+def _title(old: Side, new: Side) -> str:
+    """Both sides by name; the workload once, unless it changes."""
+    first, second = compose.name_of(old.model), compose.name_of(new.model)
+    before, after = (compose.workload_words([side.model], side.request) for side in (old, new))
+    if before == after:
+        same = first == second and old.model.raw == new.model.raw
+        return f"{first}, {before}" if same else f"{first} → {second}, {after}"
+    if first == second:
+        return f"{first}: {before} → {after}"
+    sides = ((first, before), (second, after))
+    return " → ".join(f"{name}{', ' if ' new token' in words else ' at '}{words}" for name, words in sides)
+
+
+def _flops(point: Point) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for product in point.ledger.products(point.at, masked=point.masked):
+        flops = product.forward + product.backward if point.train else product.forward
+        counted[product.path] = counted.get(product.path, 0) + flops
+    return counted
+
+
+def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[dict[str, Any]]:
+    lines = [{"path": m.name, "kind": m.unit, "old": m.of(old), "new": m.of(new)} for m in metrics]
+    by_path = {line["path"]: line for line in lines}
+    stored, active = by_path["total_params"], by_path["active_params"]
+    routed = any(stored[side] != active[side] for side in ("old", "new"))
+    return lines if routed else [line for line in lines if line is not active]
+
+
+def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[dict[str, Any]]:
+    """Both sides by path, in the order of the old; what only the new has stands behind what it follows there."""
+    paths, before = list(old), 0
+    for path in new:
+        if path not in old:
+            paths.insert(before, path)
+        before = paths.index(path) + 1
+    totals = sum(old.values()), sum(new.values())
+    lines: list[dict[str, Any]] = []
+    for path in paths:
+        sides = old.get(path), new.get(path)
+        shares = (None if count is None else Fraction(count, all_) for count, all_ in zip(sides, totals, strict=True))
+        lines.append({"path": path, "kind": kind, "old": sides[0], "new": sides[1], "shares": tuple(shares)})
+    return lines
+
+
+def _delta(line: Mapping[str, Any]) -> Any:
+    return (line["new"] or 0) - (line["old"] or 0)
+
+
+def _row(line: Mapping[str, Any], totals: Mapping[str, str]) -> Row:
+    old, new, kind = line["old"], line["new"], line["kind"]
+    return {
+        "what": totals.get(line["path"]) or paths.short(line["path"]),
+        "unit": UNITS[kind],
+        "old": None if old is None else Amount(old, kind),
+        "new": None if new is None else Amount(new, kind),
+        "delta": Amount(_delta(line), kind),
+        "change": Fraction(_delta(line)) / old if old else None,
+        "share": line.get("shares"),
+    }
+
+
+def _facts(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {"path": line["path"], "unit": line["kind"], "old": line["old"], "new": line["new"], "delta": _delta(line)}
