@@ -164,16 +164,6 @@ class KvReport(keys.ExplainedReport):
     whole: ranks.UndividedCache | None
 
 
-class DiffReport(keys.ModelReport):
-    """FLOPs, parameters and bytes before and after a change."""
-
-    _line = each.DiffLine
-    _reserved: ClassVar[dict[str, Any]] = {"totals": list[each.DiffTotal]}
-
-    old_side: dict[str, Any]
-    new_side: dict[str, Any]
-
-
 class ShowReport(keys.ModelReport):
     """Fields of a config."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 from tfacct.reports import keys
 
@@ -192,82 +192,3 @@ class FitReport(keys.ModelReport):
     weights_bytes: int
     kv_cache_bytes: int
     total_bytes: int
-
-
-class CompareReport(keys.ModelReport):
-    """Numbers that models are chosen by, of each side."""
-
-    label: str
-    context: int
-    dtype_from: keys.DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
-    metrics: dict[str, float | None]
-    fits: bool | None
-    requests: int | None
-    total_params: int
-    active_params: int
-    weights_bytes: int | None
-    kv_bytes_per_token: int | None
-    kv_cache_bytes: int | None
-    prefill_flops: int
-    flops_per_new_token: int | None
-
-
-class MfuLine(TypedDict):
-    """What a convention counts of a run, and the share of the peak that it is."""
-
-    convention: Literal["full", "causal", "palm", "6nd"]
-    flops_per_token: float
-    flops_per_second: float
-    mfu: float
-
-
-class MfuReport(keys.ModelReport):
-    """Model FLOPs utilization of a run, in every convention; `mfu` is that of full attention."""
-
-    _line = MfuLine
-
-    workload: keys.Workload
-    train: bool
-    device: str
-    devices: int
-    peak_flops_per_second: int
-    tokens_per_second: float
-    seconds_per_step: float | None
-    mfu: float
-
-
-class BudgetLine(TypedDict):
-    """Parameters and tokens at a number of tokens per parameter; with FLOPs given, the nearest size of the family."""
-
-    tokens_per_parameter: float
-    fit: NotRequired[str | None]
-    flops: float
-    parameters: int
-    tokens: int
-    nearest: NotRequired[str | None]
-    nearest_tokens: NotRequired[int | None]
-    days: float | None
-    device_hours: float | None
-    cost: float | None
-
-
-class BudgetReport(keys.ModelReport):
-    """What training FLOPs buy of a model, and at the compute optimum."""
-
-    _line = BudgetLine
-
-    flops: float
-    optimal_parameters: int | None
-    optimal_tokens: int | None
-    context: int
-    tokens: int
-    tokens_per_parameter: float
-    flops_per_token: float
-    active_params: int
-    on: str | None
-    mfu: float | None
-    days: float | None
-    device_hours: float | None
-    cost: float | None

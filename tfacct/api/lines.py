@@ -195,25 +195,3 @@ class KvLine(TypedDict):
     as_built: int
     mqa: int | None
     whole_bytes: NotRequired[int]
-
-
-class DiffTotal(TypedDict):
-    """One total, before and after."""
-
-    path: str
-    unit: str
-    old: float | None
-    new: float | None
-    delta: float
-
-
-class DiffLine(TypedDict):
-    """One product or tensor before and after, with its shares in all FLOPs or parameters."""
-
-    path: str
-    unit: str
-    old: float | None
-    new: float | None
-    delta: float
-    old_share: float | None
-    new_share: float | None

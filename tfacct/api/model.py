@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tfacct.api.answers import (
-    DiffReport,
     FlopsReport,
     GenerateReport,
     KvReport,
@@ -21,10 +20,7 @@ from tfacct.api.answers import (
 from tfacct.api.answers_training import ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.estimates import (
-    BudgetReport,
-    CompareReport,
     FitReport,
-    MfuReport,
     ServeReport,
     TimeReport,
     TimeTrainReport,
@@ -67,6 +63,7 @@ if TYPE_CHECKING:
     from tfacct.api.metric_names import MetricName
     from tfacct.commands.command import Found
     from tfacct.reports.checkpoint import CheckpointReport
+    from tfacct.reports.compare import CompareReport, DiffReport
     from tfacct.reports.solve import SolveReport
     from tfacct.reports.sweep import SweepReport
     from tfacct.reports.verify import VerifyReport
@@ -98,8 +95,8 @@ class Model(Rated):
     time = method(_time.time, TimeReport)
     train_time = method(_time.train_time, TimeTrainReport)
     serve = method(_serve.serve, ServeReport)
-    budget = method(_budget.budget_of, BudgetReport)
-    mfu = method(_mfu.mfu, MfuReport)
+    budget = method(_budget.budget_of)
+    mfu = method(_mfu.mfu)
     prove = method(_verify.prove)
     measure = method(_measure.measure, MeasureReport)
 
@@ -138,10 +135,10 @@ class Model(Rated):
         metric: list[str] | None = None,
         all: bool = False,  # noqa: A002
         **options: Unpack[CompareOptions],
-    ) -> CompareReport:
+    ) -> CompareReport | DiffReport:
         models = [self.loaded, *(loaded(one, {}) for one in others)]
         found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options))
-        return answered(CompareReport, found.report, found.chart)
+        return answered(type(found.report), found.report, found.chart)
 
     def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
@@ -153,8 +150,8 @@ class Model(Rated):
         sets = {name: options.pop(name) for name in list(options) if name not in CompareOptions.__annotations__}
         given: Any = options | {name[3:]: [options.get(name[3:]), value] for name, value in to.items()}
         models = [self.loaded, loaded(self if other is None else other, sets)]
-        found = _compare.compare(models, by="line", all=all, **given)
-        return answered(DiffReport, found.report, found.chart)
+        found: Any = _compare.compare(models, by="line", all=all, **given)
+        return answered(type(found.report), found.report, found.chart)
 
     def sweep(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_t
 from tfacct.api import answers, answers_training, estimates, lettered
 from tfacct.output.answer import Answer
 from tfacct.output.report import SCHEMA
-from tfacct.reports import check, checkpoint, comms, formula, plan, prove, solve, sweep, verify
+from tfacct.reports import budget, check, checkpoint, comms, compare, formula, mfu, plan, prove, solve, sweep, verify
 
 KINDS: Mapping[str, type[Answer]] = {
     "flops": answers.FlopsReport,
@@ -23,8 +23,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "memory": answers.MemoryReport,
     "kv": answers.KvReport,
     "formula": formula.FormulaReport,
-    "compare": estimates.CompareReport,
-    "diff": answers.DiffReport,
+    "compare": compare.CompareReport,
+    "diff": compare.DiffReport,
     "sweep": sweep.SweepReport,
     "solve": solve.SolveReport,
     "verify": verify.VerifyReport,
@@ -33,8 +33,8 @@ KINDS: Mapping[str, type[Answer]] = {
     "train-exact": answers_training.ExactTrainReport,
     "comms": comms.CommsReport,
     "plan": plan.PlanReport,
-    "mfu": estimates.MfuReport,
-    "budget": estimates.BudgetReport,
+    "mfu": mfu.MfuReport,
+    "budget": budget.BudgetReport,
     "time": estimates.TimeReport,
     "time-train": estimates.TimeTrainReport,
     "serve": estimates.ServeReport,

@@ -11,6 +11,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.budget import BudgetReport
 
 
 class Training(TypedDict, total=False):
@@ -31,7 +32,7 @@ def budget(
     model: Annotated[str | None, Option("Model that the FLOPs train.", "MODEL", complete="model")] = None,
     fields: opt.Sets = None,
     **training: Unpack[Training],
-) -> Found:
+) -> "Found[BudgetReport]":
     """Model size, tokens and days for a compute budget."""
     from tfacct.loading import find
     from tfacct.loading.sets import read_sets
@@ -51,7 +52,7 @@ def budget_of(
     *,
     flops: Annotated[float | str | None, Option("Training FLOPs, such as 1e21.", "FLOPS")] = None,
     **training: Unpack[Training],
-) -> Found:
+) -> "Found[BudgetReport]":
     """Tokens that training FLOPs buy of this model; without them, the FLOPs, days and cost of so many tokens.
 
     >>> from tfacct import load
@@ -67,7 +68,7 @@ def budget_of(
     return _budget(model, number, training)
 
 
-def _budget(model: "LoadedModel | None", flops: Any, training: Training) -> Found:
+def _budget(model: "LoadedModel | None", flops: Any, training: Training) -> "Found[BudgetReport]":
     from tfacct.reports.budget import budget
 
     given: Any = {**training, "ctx": opt.size("ctx", training.get("ctx"))}

@@ -15,7 +15,7 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
-    from tfacct.reports.compare import Side
+    from tfacct.reports.compare import CompareReport, DiffReport, Side
 
 SIZES = ("ctx", "batch", "tokens")
 LISTED = (*SIZES, "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
@@ -43,7 +43,7 @@ def compare(
     ] = None,
     all: Annotated[bool, Option("Line by line: also the rows that do not change.")] = False,  # noqa: A002
     **options: Unpack[CompareOptions],
-) -> Found:
+) -> "Found[CompareReport] | Found[DiffReport]":
     """Models, or one model before and after a change.
 
     >>> from tfacct import load
@@ -130,7 +130,9 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
             raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}")
 
 
-def _by_line(sides: "Sequence[Side]", options: CompareOptions, metric: list[str] | None, all_: bool) -> Found:
+def _by_line(
+    sides: "Sequence[Side]", options: CompareOptions, metric: list[str] | None, all_: bool
+) -> "Found[DiffReport]":
     from tfacct.reports.compare import by_line
 
     for name, value in {"on": options.get("on"), "metric": metric}.items():

@@ -10,6 +10,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.mfu import MfuReport
 
 
 def mfu(
@@ -21,7 +22,7 @@ def mfu(
     forward: Annotated[bool, Option("Forward passes, not training steps.")] = False,
     dtype: Annotated[str | None, Option("Dtype of the matrix products. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
     **whole: Unpack[opt.Whole],
-) -> Found:
+) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
 
     >>> from tfacct import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from math import log
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
@@ -15,8 +15,10 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import devices, presets
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
+from tfacct.reports.keys import ModelReport
 from tfacct.timing import compute_optimal
 from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER
 from tfacct.timing.utilization import check_positive, flops_per_token, peak_of
@@ -54,6 +56,41 @@ NOTES = (
 )
 
 
+class BudgetLine(TypedDict):
+    """Parameters and tokens at a number of tokens per parameter; with FLOPs given, the nearest size of the family."""
+
+    tokens_per_parameter: float
+    fit: NotRequired[str | None]
+    flops: float
+    parameters: int
+    tokens: int
+    nearest: NotRequired[str | None]
+    nearest_tokens: NotRequired[int | None]
+    days: float | None
+    device_hours: float | None
+    cost: float | None
+
+
+class BudgetReport(ModelReport):
+    """What training FLOPs buy of a model, and at the compute optimum."""
+
+    _line = BudgetLine
+
+    flops: float
+    optimal_parameters: int | None
+    optimal_tokens: int | None
+    context: int
+    tokens: int
+    tokens_per_parameter: float
+    flops_per_token: float
+    active_params: int
+    on: str | None
+    mfu: float | None
+    days: float | None
+    device_hours: float | None
+    cost: float | None
+
+
 @record
 class Trainer:
     """Devices that train at a stated utilization."""
@@ -65,6 +102,7 @@ class Trainer:
     price: float | None
 
 
+@answers(BudgetReport)
 def budget(
     model: LoadedModel | None,
     flops: float | None = None,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import log
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point, metric
 from tfacct.base import units
@@ -20,11 +20,13 @@ from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
+from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import compose, conventions, counting, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.counting import ASSUMED, WEIGHED, Counting
+from tfacct.reports.keys import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
 
 WIDE = 6
@@ -64,6 +66,26 @@ NOTES = (
 )
 
 
+class CompareReport(ModelReport):
+    """Numbers that models are chosen by, of each side."""
+
+    label: str
+    context: int
+    dtype_from: DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    metrics: dict[str, float | None]
+    fits: bool | None
+    requests: int | None
+    total_params: int
+    active_params: int
+    weights_bytes: int | None
+    kv_bytes_per_token: int | None
+    kv_cache_bytes: int | None
+    prefill_flops: int
+    flops_per_new_token: int | None
+
+
 @record
 class Side:
     """A model at a workload, and how it is counted."""
@@ -90,6 +112,7 @@ class Side:
         return counting.dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
 
 
+@answers(CompareReport)
 def compare(
     sides: Sequence[Side], *, fit: MemoryLimit | None = None, mesh: Mesh | None = None, metrics: Sequence[str] = ()
 ) -> Report:
@@ -319,6 +342,40 @@ CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
 SHARES = ("old_share", "new_share")
 """Shares of a line in all FLOPs, or in all parameters, of either side."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
+
+
+class DiffTotal(TypedDict):
+    """One total, before and after."""
+
+    path: str
+    unit: str
+    old: float | None
+    new: float | None
+    delta: float
+
+
+class DiffLine(TypedDict):
+    """One product or tensor before and after, with its shares in all FLOPs or parameters."""
+
+    path: str
+    unit: str
+    old: float | None
+    new: float | None
+    delta: float
+    old_share: float | None
+    new_share: float | None
+
+
+class DiffReport(ModelReport):
+    """FLOPs, parameters and bytes before and after a change."""
+
+    _line = DiffLine
+    _reserved: ClassVar[dict[str, Any]] = {"totals": list[DiffTotal]}
+
+    old_side: dict[str, Any]
+    new_side: dict[str, Any]
+
+
 LINE_NOTES = (
     NoteRow(
         "flops",
@@ -334,6 +391,7 @@ LINE_NOTES = (
 )
 
 
+@answers(DiffReport)
 def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two sides: old → new.
 

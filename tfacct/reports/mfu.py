@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 from tfacct.accounts.metrics import Point
 from tfacct.base import units
@@ -15,10 +15,46 @@ from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
+from tfacct.reports.keys import ModelReport
+from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.timing.step_estimate import StepOptions, memory
-from tfacct.timing.utilization import CONVENTIONS, above_peak, check_positive, flops_per_token, peak_of, utilization
+from tfacct.timing.utilization import (
+    CONVENTIONS,
+    Convention,
+    above_peak,
+    check_positive,
+    flops_per_token,
+    peak_of,
+    utilization,
+)
+
+
+class MfuLine(TypedDict):
+    """What a convention counts of a run, and the share of the peak that it is."""
+
+    convention: Convention
+    flops_per_token: float
+    flops_per_second: float
+    mfu: float
+
+
+class MfuReport(ModelReport):
+    """Model FLOPs utilization of a run, in every convention; `mfu` is that of full attention."""
+
+    _line = MfuLine
+
+    workload: WorkloadFacts
+    train: bool
+    device: str
+    devices: int
+    peak_flops_per_second: int
+    tokens_per_second: float
+    seconds_per_step: float | None
+    mfu: float
+
 
 NOTES = (
     NoteRow(
@@ -38,6 +74,7 @@ NOTES = (
 )
 
 
+@answers(MfuReport)
 def mfu(
     model: LoadedModel,
     request: Request,
