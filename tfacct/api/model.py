@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from tfacct.api.answers import (
     FlopsReport,
@@ -150,8 +150,8 @@ class Model(Rated):
         sets = {name: options.pop(name) for name in list(options) if name not in CompareOptions.__annotations__}
         given: Any = options | {name[3:]: [options.get(name[3:]), value] for name, value in to.items()}
         models = [self.loaded, loaded(self if other is None else other, sets)]
-        found: Any = _compare.compare(models, by="line", all=all, **given)
-        return answered(type(found.report), found.report, found.chart)
+        found = _compare.compare(models, by="line", all=all, **given)
+        return cast("DiffReport", answered(type(found.report), found.report, found.chart))
 
     def sweep(
         self,
