@@ -294,7 +294,7 @@ def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
         run("kv", str(file)).out.split()
     )
     refused = run("params", str(file), "--pp", "2")
-    assert refused.code == 2 and "no rule for latents of an earlier block beside --pp" in refused.err
+    assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 
 
 def test_queries_gates_and_norms_of_ax_k2_by_hand() -> None:

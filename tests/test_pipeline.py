@@ -245,7 +245,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
             "beside --pp hint: all blocks of the decoder read what the encoder gives: leave --pp out",
         ),
         ("comms mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
-        ("comms gemma-3n-e4b-text --pp 2", "no rule for"),
+        ("comms gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
         ("comms gpt2 --pp 2 --microbatches 0", "--microbatches must be at least 1"),
     ],

@@ -221,4 +221,4 @@ def test_layouts_without_a_measured_error_say_so(run: Callable[..., Ran], mesh: 
     ],
 )
 def test_a_part_without_a_rule_is_named_in_words(run: Callable[..., Ran], name: str, part: str) -> None:
-    assert f"no rule for {part} on a mesh" in run("comms", name, "--tp", "2").err
+    assert f"a parallel layout does not support {part}" in run("comms", name, "--tp", "2").err

@@ -139,7 +139,7 @@ def test_a_picture_of_a_rank_says_so() -> None:
             f"{LARGE} --tp 3",
             "--tp 3 does not divide K = 8 (key/value heads), N = 64 (query heads) sizes that divide all: 1, 2, 4, 8",
         ),
-        ("mamba-130m --tp 2", "no rule for Mamba on a mesh"),
+        ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
         (f"{LARGE} --tp 0", "--tp must be at least 1, not 0"),
         (f"{LARGE} --tp 2 --explain", "--explain does not go with --"),
     ],

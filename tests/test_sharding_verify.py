@@ -115,11 +115,11 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
     ("arguments", "said"),
     [
         ("gpt2 --shard --tp 2", "no plan of --tp 2 was compared with its class"),
-        ("minicpm3-4b --shard --tp 2 --sp", "no rule for a scaled token table beside --sp"),
+        ("minicpm3-4b --shard --tp 2 --sp", "--sp does not support a scaled embedding"),
         ("llama-3.1-8b --shard --tp 16", "no plan gives several ranks of --tp 16 the same heads"),
         ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
         ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
-        ("mamba-130m --shard --tp 2", "no rule for Mamba on a mesh"),
+        ("mamba-130m --shard --tp 2", "a parallel layout does not support Mamba"),
         ("llama-3.1-8b --tp 2", "--tp needs --shard"),
         ("llama-3.1-8b --pp 2", "--pp needs --shard"),
         ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
@@ -204,10 +204,13 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
     [
         ("comms mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
         ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is up to 59 % off in 16 bits"),
-        ("comms mamba-130m --tp 2", "no rule for Mamba on a mesh hint: --fsdp alone is counted"),
+        ("comms mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
         ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
-        ("params zamba2-1.2b --fsdp 2", "no rule for Mamba-2 on a mesh hint: blocks of its class share weights"),
+        (
+            "params zamba2-1.2b --fsdp 2",
+            "a parallel layout does not support Mamba-2 hint: blocks of its class share weights",
+        ),
         ("params kimi-linear-48b-a3b --fsdp 2", "on a mesh hint: its class lays out the decays of heads as one row"),
         ("comms olmo-hybrid-7b --fsdp 2", "on a mesh hint: its class has weights in fp32 beside those in bf16"),
         ("comms rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),

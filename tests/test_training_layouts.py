@@ -11,11 +11,11 @@ import pytest
 
 import tfacct
 from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
+from tfacct.base.combinations import Options
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.training import layouts, unsupported
-from tfacct.training.combinations import Options
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import phases
 from tfacct.training.ranks import in_flight
@@ -582,7 +582,7 @@ def test_what_is_refused_on_one_device_is_refused_on_ranks(mesh: Mesh) -> None:
         ("llama-3.1-8b --sp", "it needs --tp 2 or more"),
         ("llama-3.1-8b --pp 2 --fsdp 2 --schedule interleaved", "is counted under 1f1b and gpipe, not interleaved"),
         ("llama-3.1-8b --pp 33", "--pp 33 does not divide L = 32 (blocks)"),
-        ("deberta-v2-xlarge --pp 2", "no rule for rel_embed, which all blocks read,"),  # the first of two
+        ("deberta-v2-xlarge --pp 2", "--pp does not support rel_embed, which all layers read"),  # the first of two
         ("llama-3.1-8b --pp 2 --dp 2 --zero 2", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
         ("llama-3.1-8b --cp 2 --ctx 4098", "--cp 2 does not divide T = 4,098"),
         ("llama-3.1-8b --ulysses 16", "does not divide K = 8 (key/value heads)"),

@@ -167,12 +167,12 @@ def cached_tokens(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Wo
     for group in subject.ledger.groups:
         states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
         if any("S" not in axes for axes in states):
-            raise ConfigError(f"{subject.name}: no rule for what is no key of a token beside {given}", "leave it out")
-        if states and WINDOW in group.axes:
-            said = (
-                f"{subject.name}: no rule for windows beside {given}: who keeps the last tokens is the engine's choice"
+            raise ConfigError(
+                f"{subject.name}: {given} does not support states that are no keys of a token", "leave it out"
             )
-            raise ConfigError(said, "leave it out")
+        if states and WINDOW in group.axes:
+            said = f"{given} does not support windows: which rank caches the last tokens is the engine's choice"
+            raise ConfigError(f"{subject.name}: {said}", "leave it out")
     check_sizes(subject, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
     return rank_tokens(mesh, work)
 

@@ -1,9 +1,10 @@
-"""Which models a parallel layout supports: parts, classes and formats that have no rule are refused by name."""
+"""Models that a parallel layout supports: a row for each part, class or format that it does not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypeVar
 
 from tfacct.architecture.blocks import Stack
 from tfacct.architecture.parts import (
@@ -26,6 +27,7 @@ from tfacct.architecture.parts import (
 )
 from tfacct.architecture.transformer import Transformer
 from tfacct.architecture.words import in_words
+from tfacct.base.combinations import Features, Unsupported, matching
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
@@ -40,186 +42,302 @@ from tfacct.parallel.shard_shapes import fsdp_units
 from tfacct.parallel.verified import Fact, families, fsdp_unsupported, verified
 
 Found = TypeVar("Found")
-FRONT = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
-"""What may stand in front of the blocks: it is read there alone."""
-READS = "all blocks of the decoder read what the encoder gives"
-MTP = "multi-token prediction heads"
-BACK = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", "idle"))
+Test: TypeAlias = Callable[[LoadedModel, Mesh, bool], object]
+"""A feature of a model on a mesh, in a training step or not: its value, or its words."""
 ROUTING: tuple[Fact, ...] = ("fp32_routing", "compute_routing")
-"""Rows of families whose router's gradients were compared."""
+"""Facts of families whose router's gradients were compared."""
 DTYPES = ("fp32", "bf16", "fp16")
-"""Dtypes in which ranks hold and send numbers."""
+"""Dtypes in which ranks send numbers."""
 PADDED = frozenset(one.name for one in MX.values())
-"""Formats whose last block of a share is filled up, as vLLM pads the experts of gpt-oss on 4 and 8 devices."""
+"""Formats whose last block of a shard is padded, as vLLM pads the experts of gpt-oss on 4 and 8 devices."""
+BEFORE = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
+"""Parts before the layers that only the first layer reads."""
+AFTER = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", "idle"))
+"""Parts after the layers."""
+
+
+def does_not(features: str, layout: str, what: str, instead: str) -> Unsupported:
+    """A row: this layout does not support it."""
+    return Unsupported(features, f"{layout} does not support {what}", instead)
+
+
+# The rows.
+
+STREAM = "leave {pp} out: stages send the residual stream alone"
+WHOLE = "use {fsdp}, which leaves sequences whole"
+LAYOUTS = (
+    Unsupported(
+        "pp fsdp eager_schedule",
+        "{fsdp} with {pp} is not supported under this {schedule}",
+        "use {schedule=1f1b}, or {pp} alone",
+    ),
+    Unsupported(  # DeepSpeed's PipelineEngine: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" (0.19)
+        "pp zero2",
+        "{of[zero2]} with {pp} is not supported: DeepSpeed refuses it, and stages of torch sum whole gradients",
+        "use {zero=1} or {fsdp}",
+    ),
+)
+"""Axes that do not work together, whatever the model."""
+STAGES = (
+    does_not("pp source", "{pp}", "{of[source]}: every stage reads the source", "leave {pp} out"),
+    does_not("pp encoder", "{pp}", "{of[encoder]}: every stage reads its output", "leave {pp} out"),
+    does_not("pp mtp", "{pp}", "multi-token prediction", "{set=mtp=false} counts the model without"),
+    does_not("pp read_by_all", "{pp}", "{of[read_by_all]}, which all layers read", STREAM),
+    does_not("pp shared_weights", "{pp}", "layers that share weights", STREAM),
+    does_not("pp streams", "{pp}", "more than one residual stream", STREAM),
+    does_not("pp borrowed_heads", "{pp}", "keys and values of an earlier layer", STREAM),
+    does_not("pp borrowed_index", "{pp}", "keys that an earlier layer chooses", STREAM),
+    does_not("pp borrowed_latents", "{pp}", "latents of an earlier layer", STREAM),
+)
+"""What reads more than the residual stream, so that pipeline stages would send more."""
+SEQUENCES = (
+    does_not("sequence encoder", "{of[sequence]}", "{of[encoder]}", WHOLE),
+    does_not("sequence tp joint_norm", "{of[sequence]} with {tp}", "a norm over all heads", WHOLE),
+    does_not("sequence window_both_ways", "{of[sequence]}", "windows to both sides", WHOLE),
+    does_not("sequence bias_both_ways", "{of[sequence]}", "a bias of distances", WHOLE),
+    does_not("sequence compressed", "{of[sequence]}", "compressed keys: which rank computes them is not known", WHOLE),
+    does_not("sequence cp latent", "{of[sequence]}", "latent attention: latents or keys and values can be sent", WHOLE),
+    does_not("sequence latent", "{of[sequence]}", "latent attention: the shared key belongs to no head", WHOLE),
+    does_not("ring window", "{of[sequence]} in a ring", "windows: it can skip keys", "use {cp_method=gather}"),
+    does_not("ring sinks", "{of[sequence]} in a ring", "sinks: each step would count them", "use {cp_method=gather}"),
+)
+"""Attention for which it is a choice, or not known, what shards of a sequence send."""
+REDUCES = "use {fsdp} or {zero}"
+SHARED = "which tensors share a bucket was not compared"
+PARTS = (
+    does_not("gathered_part buckets", "{of[buckets]}", f"{{of[gathered_part]}}: {SHARED}", REDUCES),
+    does_not("part fsdp_reason", "a parallel layout", "{of[part]}", "{of[fsdp_reason]}"),
+    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, with `tfacct params` or `comms`"),
+    does_not("part", "a parallel layout", "{of[part]}", ""),
+    does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),
+    does_not("buckets shared_gate", "{of[buckets]}", f"a gate of the shared expert: {SHARED}", REDUCES),
+    does_not("buckets tp fused", "{of[buckets]} with {tp}", f"matmuls that the class fuses: {SHARED}", REDUCES),
+    does_not("sp both_ways", "{sp=True}", "an encoder: {of[encoder_reads]}", "leave {sp=True} out"),
+    does_not("sp head_transform", "{sp=True}", "a head with a transform", "leave {sp=True} out"),
+    does_not("sp post_norm", "{sp=True}", "norms after the residual sum", "leave {sp=True} out"),
+    does_not("sp embeds_distances", "{sp=True}", "segment embeddings and biases of distances", "leave {sp=True} out"),
+    does_not("sp megatron latent", "{sp=True} with {tp_plan=megatron}", "latent attention", "use {tp_plan=torch}"),
+    Unsupported("ep no_experts", "{ep} needs experts", "leave {ep} out"),
+    does_not("sp parallel_sublayers", "{sp=True}", "parallel attention and MLP", "leave {sp=True} out"),
+    does_not("sp positions", "{sp=True}", "a position embedding", "leave {sp=True} out"),
+    does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),
+)
+"""Parts that a layout does not support, and classes whose parts were not compared with torch's ranks."""
+
+
+# Features.
+
+
+def _shape(test: Callable[[Transformer], object]) -> Test:
+    return lambda model, _mesh, _train: test(model.architecture)
+
+
+def _mesh(test: Callable[[Mesh], object]) -> Test:
+    return lambda _model, mesh, _train: test(mesh)
+
+
+def _axis(name: str) -> Test:
+    return _mesh(lambda mesh: getattr(mesh, name) > 1)
+
+
+def _attention(test: Callable[[Any, Transformer], object]) -> Test:
+    return _shape(lambda shape: any(test(part, shape) for part in shape.attentions))
+
+
+def _experts(test: Callable[[Experts], object]) -> Test:
+    return _shape(lambda shape: any(test(part) for part in shape.parts() if isinstance(part, Experts)))
+
+
+def _sequence(mesh: Mesh) -> str | None:
+    sizes = {"cp": mesh.cp, "ulysses": mesh.ulysses}
+    return next((option(name, size) for name, size in sizes.items() if size > 1), None)
+
+
+def _buckets(_: LoadedModel, mesh: Mesh, train: bool) -> str | None:
+    """The axis whose gradients are reduced in buckets."""
+    if not train or mesh.replicas == 1 or mesh.fsdp > 1 or mesh.zero:
+        return None
+    return option("dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses")
+
+
+def _part(gathered: bool) -> Test:
+    """The first unsupported part; `gathered`: where ranks shard weights alone."""
+
+    def found(model: LoadedModel, mesh: Mesh, _: bool) -> str | None:
+        return model.once(_unsupported) if shards_weights_only(model, mesh) is gathered else None
+
+    return found
+
+
+def _read_by_all(shape: Transformer) -> str | None:
+    before, after = shape.ends()
+    others = (*(name for name in before if name not in BEFORE), *(name for name in after if name not in AFTER))
+    return next(iter(others), None)
+
+
+def _encoder_reads(shape: Transformer) -> str:
+    """Why torch's plan of sequence parallelism, which gathers the output of a norm for the next matmul, does not apply
+    to an encoder."""
+    if shape.encoder is not None:
+        return "all decoder layers read its output, and which of them gathers it is a choice"
+    if any(stack.block.order == "post" for stack in shape.stacks):
+        return "matmuls and residual sums read the output of norms, and which of them gathers it is a choice"
+    if shape.segments is not None or shape.bias is not None or shape.positions is not None:
+        return "torch's plan has no other embedding than that of tokens"
+    return "torch's plan was compared with decoders alone"
+
+
+FEATURES: Mapping[str, tuple[str, Test]] = {
+    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "pp", "cp", "ep")},
+    "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
+    "zero2": ("{zero=2}", _mesh(lambda mesh: option("zero", mesh.zero) if mesh.zero > 1 else None)),
+    "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan == "megatron")),
+    "eager_schedule": ("another {schedule} than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
+    "sequence": ("{cp} or {ulysses}", _mesh(_sequence)),
+    "ring": ("{cp} in a ring", _mesh(lambda mesh: mesh.cp > 1 and mesh.cp_method == "ring")),
+    "buckets": ("gradients in buckets", _buckets),
+    "source": (
+        "a source",
+        _shape(lambda shape: shape.encoder.words if shape.encoder is not None and shape.encoder.given else None),
+    ),
+    "encoder": ("an encoder–decoder", _shape(lambda shape: None if shape.encoder is None else shape.encoder.words)),
+    "both_ways": ("an encoder", _shape(lambda shape: encodes(shape))),
+    "encoder_reads": ("why not", _shape(_encoder_reads)),
+    "mtp": ("multi-token prediction", _shape(lambda shape: shape.mtp is not None)),
+    "read_by_all": ("an embedding that all layers read", _shape(_read_by_all)),
+    "shared_weights": (
+        "layers that share weights",
+        _shape(lambda shape: any(one.shared_weights for one in shape.stacks)),
+    ),
+    "streams": (
+        "several residual streams",
+        _shape(lambda shape: any(one.block.streams is not None for one in shape.stacks)),
+    ),
+    "borrowed_heads": (
+        "keys and values of an earlier layer",
+        _attention(lambda part, _: isinstance(part, Attention) and part.borrowed),
+    ),
+    "borrowed_index": (
+        "keys that an earlier layer chooses",
+        _attention(lambda part, _: isinstance(part, LatentAttention) and part.indexer is not None and not part.indexes),
+    ),
+    "borrowed_latents": (
+        "latents of an earlier layer",
+        _attention(lambda part, _: isinstance(part, LatentAttention) and part.borrowed),
+    ),
+    "joint_norm": ("a norm over all heads", lambda model, _mesh, _train: gathers_heads(model)),
+    "window_both_ways": (
+        "a window to both sides",
+        _attention(lambda part, _: isinstance(part, Attention) and not part.causal and part.window is not None),
+    ),
+    "bias_both_ways": (
+        "a bias of distances",
+        _attention(lambda part, shape: isinstance(part, Attention) and not part.causal and shape.bias is not None),
+    ),
+    "compressed": ("compressed keys", _attention(lambda part, _: part.compression is not None)),
+    "latent": ("latent attention", _attention(lambda part, _: isinstance(part, LatentAttention))),
+    "window": ("sliding windows", _attention(lambda part, _: part.window is not None)),
+    "sinks": ("attention sinks", _attention(lambda part, _: isinstance(part, Attention) and part.sinks)),
+    "part": ("a part without a rule", _part(gathered=False)),
+    "gathered_part": ("a part without a rule, of which ranks shard the weights alone", _part(gathered=True)),
+    "gathered": ("a class compared under {fsdp}", lambda model, _mesh, _train: verified(model.family, "fully_shard")),
+    "fsdp_reason": (
+        "a class that {fsdp} does not shard",
+        lambda model, mesh, _: fsdp_unsupported(model.family) if mesh.fsdp > 1 else None,
+    ),
+    "expert_bias": ("experts with biases", _experts(lambda part: part.bias or part.choice_bias)),
+    "shared_gate": ("a gate of the shared expert", _experts(lambda part: part.shared_gate)),
+    "no_experts": ("no experts", lambda model, _mesh, _train: not model.once(_has_experts)),
+    "fused": ("a class that fuses matmuls", lambda model, mesh, _: _fuses(model, mesh)),
+    "head_transform": (
+        "a head with a transform",
+        _shape(lambda shape: shape.head is not None and shape.head.transform is not None),
+    ),
+    "post_norm": (
+        "norms after the residual sum",
+        _shape(lambda shape: any(one.block.order == "post" for one in shape.stacks)),
+    ),
+    "embeds_distances": (
+        "an embedding of segments or a bias of distances",
+        _shape(lambda shape: shape.segments is not None or shape.bias is not None),
+    ),
+    "parallel_sublayers": ("parallel attention and MLP", _shape(lambda shape: any(map(in_parallel, shape.stacks)))),
+    "positions": ("a position embedding", _shape(lambda shape: shape.positions is not None)),
+    # Inside its module torch needs whole sums, outside it does not.
+    "scaled_embedding": ("a scaled embedding", _shape(lambda shape: shape.embed.scaled)),
+}
+"""Features by name: a label, and what tells whether a model on a mesh has them."""
+
+
+# Checks.
+
+
+def _refuse(rows: Sequence[Unsupported], model: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
+    for row in matching(rows, Features(FEATURES, model, mesh, train)):
+        raise ConfigError(f"{model.name}: {row.reason}", row.instead or None)
 
 
 def check_step(mesh: Mesh) -> None:
-    """Raises UsageError for a pipeline beside what an engine chooses how to run."""
-    if mesh.pp > 1 and mesh.fsdp > 1 and mesh.schedule not in ("1f1b", "gpipe"):
-        said = f"{option('fsdp')} beside {option('pp')} is counted under 1f1b and gpipe, not {mesh.schedule}"
-        raise UsageError(said, f"{option('schedule', '1f1b')} is counted, and so is {option('pp')} alone")
-    if mesh.pp > 1 and mesh.zero > 1:
-        # DeepSpeed's PipelineEngine: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" (0.19).
-        said = (
-            f"{option('zero', mesh.zero)} is not counted beside {option('pp')}: DeepSpeed refuses the pair, and torch's"
-        )
-        how = f"{option('zero', 1)} is counted, and so is {option('fsdp')}, which scatters gradients after the last one"
-        raise UsageError(f"{said} stages sum whole gradients until the last microbatch is through", how)
+    """Raises UsageError for axes that do not work together in one step."""
+    for row in matching(LAYOUTS, Features(FEATURES, None, mesh, True)):
+        raise UsageError(row.reason, row.instead)
 
 
-def check_mesh(subject: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
-    """Raises ConfigError for a model with a part that has no rule on this mesh; `train`: gradients are summed."""
-    check_axes(subject, mesh)
-    if mesh.ranks == mesh.pp and mesh.ep == 1:
-        return  # stages send the stream, whatever is inside them
-    said = subject.once(_unsupported)
-    if said and shards_weights_only(subject, mesh):
-        check_gathered(subject, mesh, said, train=train)
-        return
-    if said:
-        kinds = "attention, latent or not, feed-forward networks, experts, norms and tables have rules"
-        if verified(subject.family, "fully_shard"):
-            counted = f"{option('fsdp')} alone is counted, by `tfacct params` and `comms`"
-            kinds = f"{counted}: it divides weights, whatever computes with them"
-        if mesh.fsdp > 1:
-            kinds = fsdp_unsupported(subject.family) or kinds
-        raise ConfigError(f"{subject.name}: no rule for {said} on a mesh", kinds)
-    if train:
-        check_buckets(subject, mesh)
-    experts = subject.once(_experts)
-    without = f"leave {option('sp', True)} out"
-    if mesh.sp and (said := next(gathered_elsewhere(subject.architecture), None)):
-        why = f": {unparallel(subject.architecture)}" if encodes(subject.architecture) else ""
-        raise ConfigError(f"{subject.name}: no rule for {said} beside {option('sp', True)}", f"{without}{why}")
-    if mesh.sp and mesh.plan == "megatron" and subject.architecture.having(LatentAttention):
-        said = f"latent attention beside {option('sp', True)} under Megatron's plan, which gathers its latents"
-        raise ConfigError(f"{subject.name}: no rule for {said}", f"{option('tp_plan', 'torch')} has one")
-    if mesh.ep > 1 and not experts:
-        raise ConfigError(
-            f"{subject.name} has no experts for {option('ep', mesh.ep)} to divide", f"leave {option('ep')} out"
-        )
-    if mesh.sp and any(map(in_parallel, subject.architecture.stacks)):
-        raise ConfigError(f"{subject.name}: no rule for parallel sublayers beside {option('sp', True)}", without)
-    if mesh.sp and subject.architecture.positions is not None:
-        raise ConfigError(f"{subject.name}: no rule for a table of positions beside {option('sp', True)}", without)
-    if mesh.sp and subject.architecture.embed.scaled:  # inside its module torch needs whole sums, outside it does not
-        raise ConfigError(f"{subject.name}: no rule for a scaled token table beside {option('sp', True)}", without)
+def check_axes(model: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a model that has no such pipeline stages, or whose sequences ranks cannot shard."""
+    _refuse(STAGES, model, mesh)
+    if mesh.pp > 1:
+        with _naming(model):
+            stages(blocks_in(model.ledger), mesh)
+    _refuse(SEQUENCES, model, mesh)
 
 
-def _unsupported(subject: LoadedModel) -> str | None:
-    return unsupported_part(subject.architecture)
+def check_mesh(model: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
+    """Raises TfacctError for a model with a part that this mesh does not support; `train`: gradients are summed."""
+    check_axes(model, mesh)
+    if mesh.ranks > mesh.pp or mesh.ep > 1:  # stages send the residual stream, whatever is in them
+        _refuse(PARTS, model, mesh, train=train)
 
 
-def _experts(subject: LoadedModel) -> list[Experts]:
-    return [part for part in subject.architecture.parts() if isinstance(part, Experts)]
-
-
-def shards_weights_only(subject: LoadedModel, mesh: Mesh) -> bool:
-    """True if ranks divide weights alone, whatever computes with them, of a class that was divided so."""
-    return verified(subject.family, "fully_shard") and mesh.tp * mesh.ep * mesh.sequence_shards == 1
-
-
-def check_gathered(subject: LoadedModel, mesh: Mesh, part: str, *, train: bool) -> None:
-    """Raises ConfigError for copies whose gradients are reduced in buckets, of a model with a `part` without rule."""
-    if train and mesh.fsdp == 1 and not mesh.zero:
-        raise ConfigError(
-            f"{subject.name}: no rule for {part} beside {option('dp', mesh.dp)}: which tensors share a bucket was not"
-            " compared",
-            f"{option('fsdp')} is counted, and {option('zero')} too",
-        )
-
-
-def check_sizes(subject: LoadedModel, mesh: Mesh, at: Axes) -> None:
-    """Raises UsageError, which names the model, for sizes that the mesh does not divide."""
+@contextmanager
+def _naming(model: LoadedModel) -> Iterator[None]:
+    """Name the model in a UsageError."""
     try:
-        check(subject.ledger, mesh, at)
+        yield
     except UsageError as error:
-        error.message = f"{subject.name}: {error.message}"
+        error.message = f"{model.name}: {error.message}"
         raise
 
 
-def check_shardable(subject: LoadedModel, mesh: Mesh) -> None:
-    """Raises TfacctError for a model that the mesh does not divide, or for which it has no rule."""
-    check_mesh(subject, mesh)
-    check_sizes(subject, mesh, {})
-    if not verified(subject.family, "torch_plan"):
-        check_rows(subject, mesh)
+def check_sizes(model: LoadedModel, mesh: Mesh, at: Axes) -> None:
+    """Raises UsageError for sizes that the mesh does not divide."""
+    with _naming(model):
+        check(model.ledger, mesh, at)
 
 
-def check_axes(subject: LoadedModel, mesh: Mesh) -> None:
-    """Raises TfacctError for a model that has no stages, or whose attention has no rule for a part of a sequence."""
-    if mesh.pp > 1:
-        said = next(_unstaged(subject.architecture), None)
-        if said:
-            without = f"{option('set', 'mtp=false')} counts the model without them"
-            hint = "stages hand on the stream alone: blocks that read nothing else have a rule"
-            encoder = subject.architecture.encoder
-            if encoder is not None:
-                what = "blocks of several stages read the source" if encoder.given else READS
-                hint = f"{what}: leave {option('pp')} out"
-            raise ConfigError(
-                f"{subject.name}: no rule for {said} beside {option('pp')}", without if said == MTP else hint
-            )
-        try:
-            stages(blocks_in(subject.ledger), mesh)
-        except UsageError as error:
-            error.message = f"{subject.name}: {error.message}"
-            raise
-    if mesh.sequence_shards > 1:
-        said = next(_unparted(subject.architecture, mesh), None)
-        if said:
-            whole = f"{option('fsdp')} divides weights and leaves sequences whole"
-            raise ConfigError(f"{subject.name}: no rule for {said}", whole)
+def check_shardable(model: LoadedModel, mesh: Mesh) -> None:
+    """Raises TfacctError for a model that the mesh does not support, or whose sizes it does not divide."""
+    check_mesh(model, mesh)
+    check_sizes(model, mesh, {})
+    if not verified(model.family, "torch_plan"):
+        check_rows(model, mesh)
 
 
-def _unstaged(shape: Transformer) -> Iterator[str]:
-    """What reads more than the stream, so that stages would send more."""
-    if shape.encoder is not None:
-        yield shape.encoder.words
-    if shape.mtp is not None:
-        yield MTP
-    front, back = shape.ends()
-    for name in (*(name for name in front if name not in FRONT), *(name for name in back if name not in BACK)):
-        yield f"{name}, which all blocks read,"
-    for stack in shape.stacks:
-        if stack.shared_weights:
-            yield "blocks that share their weights"
-        if stack.block.streams is not None:
-            yield "several streams"
-    for part in shape.attentions:
-        if isinstance(part, Attention) and part.borrowed:
-            yield "keys and values of an earlier block"
-        if isinstance(part, LatentAttention) and part.indexer is not None and not part.indexes:
-            yield "keys that an earlier block chooses"
-        if isinstance(part, LatentAttention) and part.borrowed:
-            yield "latents of an earlier block"
+def shards_weights_only(model: LoadedModel, mesh: Mesh) -> bool:
+    """True if ranks shard weights alone, of a class that was compared so: then its parts need no rule."""
+    return verified(model.family, "fully_shard") and mesh.tp * mesh.ep * mesh.sequence_shards == 1
 
 
-def _unparted(shape: Transformer, mesh: Mesh) -> Iterator[str]:
-    """Attention of which what goes to other ranks is a choice, or not known."""
-    cp, ulysses = option("cp", mesh.cp), option("ulysses", mesh.ulysses)
-    if shape.encoder is not None:
-        yield f"{shape.encoder.words} beside {cp if mesh.cp > 1 else ulysses}"
-    for part in shape.attentions:
-        if isinstance(part, Attention) and mesh.tp > 1 and part.qk_norm is not None and part.qk_norm.together:
-            yield f"a norm over all heads together beside {option('tp')} and {cp if mesh.cp > 1 else ulysses}"
-        if isinstance(part, Attention) and not part.causal and (part.window is not None or shape.bias is not None):
-            odd = "windows to both sides" if part.window is not None else "scores of distances"
-            yield f"{odd} beside {cp if mesh.cp > 1 else ulysses}, which a rank's part of the tokens does not have"
-        if part.compression is not None:
-            yield f"compressed keys beside {cp if mesh.cp > 1 else ulysses}: which rank makes them is not known"
-        elif isinstance(part, LatentAttention):
-            what = "the latent or what is made of it" if mesh.cp > 1 else "which heads the shared key goes with"
-            yield f"latent attention beside {cp if mesh.cp > 1 else ulysses}: {what} is sent by choice"
-        elif mesh.cp > 1 and mesh.cp_method == "ring" and part.window is not None:
-            gather = option("cp_method", "gather")
-            yield f"windows beside {cp} in a ring, which may skip keys that no query sees; {gather} has one"
-        elif mesh.cp > 1 and mesh.cp_method == "ring" and isinstance(part, Attention) and part.sinks:
-            yield f"sinks beside {cp} in a ring: each step would count them"
+def _has_experts(model: LoadedModel) -> bool:
+    return any(isinstance(part, Experts) for part in model.architecture.parts())
+
+
+def _unsupported(model: LoadedModel) -> str | None:
+    return unsupported_part(model.architecture)
 
 
 def unsupported_part(shape: Transformer) -> str | None:
-    """The first part that has no rule here, in words; None if every part has one."""
+    """The first part that ranks cannot shard, in words; None if they can shard all."""
     return next(_unsupported_parts(shape), None)
 
 
@@ -227,7 +345,7 @@ def _unsupported_parts(shape: Transformer) -> Iterator[str]:
     if shape.encoder is not None and shape.encoder.given:
         yield shape.encoder.words
     if shape.mtp is not None:
-        yield "multi-token prediction heads"
+        yield "multi-token prediction"
     for front, back in (shape.ends(), *(() if shape.encoder is None else (shape.encoder.ends(),))):
         for part in (*front.values(), *back.values()):
             yield from _of_part(part)
@@ -237,150 +355,107 @@ def _unsupported_parts(shape: Transformer) -> Iterator[str]:
 
 def _of_stack(stack: Stack) -> Iterator[str]:
     if stack.shared_weights:
-        yield "blocks that share their weights"
+        yield "layers that share weights"
     for _, part in stack.block.parts():
         yield from _of_part(part)
 
 
 def _of_part(part: Part) -> Iterator[str]:
-    """What of a part has no rule."""
+    """What of a part ranks cannot shard."""
     if part.mesh_unsupported:
         yield part.mesh_unsupported
         return
     match part:
         case Attention():
             if part.score_function != "product":
-                yield "attention that is not plain"
+                yield "attention with other scores than products"
             if part.indexer is not None:
-                yield "an indexer that chooses blocks of keys"
+                yield "an indexer of blocks of keys"
             if part.borrowed or part.keys_as_values:
                 yield "attention with borrowed or shared projections"
             if part.read_norm is not None and part.read_norm.together:
                 yield "a norm over all heads together"
         case FeedForward():
             if part.norm is not None or part.inner_norm is not None or not part.called:
-                yield "a network with a norm of its own, or one that is never called"
+                yield "an MLP with a norm of its own, or one that never runs"
         case LatentAttention():
             if part.mla_mode == "absorbed":
                 yield "absorbed latent attention"
             if part.borrowed or (part.indexer is not None and part.indexer.mesh_unsupported):
-                yield "latents of another block, or an indexer that reads the stream"
+                yield "latents of another layer, or an indexer that reads the residual stream"
         case Experts():
             if part.norms is not None or part.latent is not None:
-                yield "experts with norms of their own, or of a narrower token"
+                yield "experts with norms of their own, or of a narrower width"
         case CrossAttention():
             if part.score_function != "product" or part.qk_norm is not None or part.source_hidden is not None:
-                yield "cross-attention that is not plain"
+                yield "cross-attention with other scores, norms or widths"
         case Norm():
             if part.shared or not part.called:
-                yield "norms that are shared or never called"
+                yield "norms that are shared or never run"
         case Embedding():
             if part.rows is not None:
-                yield "a token table of other rows than the vocabulary"
+                yield "an embedding with other rows than the vocabulary"
         case Residual() | Positions() | Segments() | RelativeBias() | Head() | Pooler() | Classes() | Stem():
             return
         case _:
             yield in_words(part)
 
 
-def gathered_elsewhere(shape: Transformer) -> Iterator[str]:
-    """What of a model reads the stream elsewhere than behind a norm: which of its readers gather it is a choice."""
-    if encodes(shape):
-        yield "an encoder"
-    if shape.head is not None and shape.head.transform is not None:
-        yield "a head with a transform"
-    if any(stack.block.order == "post" for stack in shape.stacks):
-        yield "norms behind the addition"
-    if shape.segments is not None or shape.bias is not None:
-        yield "tables of segments or of distances"
-
-
-def unparallel(shape: Transformer) -> str:
-    """Why torch's plan of sequence parallelism, which gathers what a norm gives for the product behind it, says nothing
-    of an encoder."""
-    if shape.encoder is not None:
-        return "all blocks of the decoder read what the encoder gives, and which of them gathers it is a choice"
-    if any(stack.block.order == "post" for stack in shape.stacks):
-        return "products read sums behind a norm, which the next addition reads too: which of them gathers is a choice"
-    if shape.segments is not None or shape.bias is not None or shape.positions is not None:
-        return "tables beside that of the tokens have no place in torch's plan"
-    return "torch's plan was compared with decoders alone"
-
-
 def encodes(shape: Transformer) -> bool:
-    """True of an encoder, alone or in front of a decoder."""
+    """True of an encoder, alone or before a decoder."""
     return shape.encoder is not None or any(not getattr(part, "causal", True) for part in shape.attentions)
 
 
 def in_parallel(stack: Stack) -> bool:
-    """True if sublayers of its blocks read one tensor, or stand beside another."""
+    """True if sublayers of its layers run in parallel, on one input or next to another sublayer."""
     return stack.block.order == "parallel" or any(sublayer.parallel for sublayer in stack.block.sublayers)
 
 
 def norms_all_heads(part: Part) -> bool:
-    """True of attention whose queries and keys pass a norm over all heads together, which no rank has by itself."""
+    """True of attention whose norm of queries and keys spans all heads, which no rank has alone."""
     return isinstance(part, Attention) and part.qk_norm is not None and part.qk_norm.together
 
 
 def gathers_heads(subject: LoadedModel) -> bool:
-    """True of a model with such attention: ranks of `tp` divide its products and gather what they make."""
+    """True of a model with such attention: ranks of `tp` shard its matmuls and gather their outputs."""
     return any(map(norms_all_heads, subject.architecture.attentions))
 
 
-def check_buckets(subject: LoadedModel, mesh: Mesh) -> None:
-    """Refuse buckets of gradients where which tensors share one was not compared."""
-    if mesh.replicas == 1 or mesh.fsdp > 1 or mesh.zero:
-        return
-    experts = subject.once(_experts)
-    said = {
-        "its experts have biases": any(part.bias or part.choice_bias for part in experts),
-        "its shared network has a gate": any(part.shared_gate for part in experts),
-        f"beside {option('tp', mesh.tp)} its class fuses products": mesh.tp > 1 and _fuses(subject, mesh),
-    }
-    why = next((reason for reason, holds in said.items() if holds), None)
-    if why is not None:
-        raise ConfigError(
-            f"{subject.name}: {why}, and which tensors share a bucket of"
-            f" {option('dp' if mesh.dp > 1 else 'cp' if mesh.cp > 1 else 'ulysses')} was not compared",
-            f"{option('fsdp')} and {option('zero')} reduce without such buckets",
-        )
-
-
 def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
-    """True if a class stores several products as one tensor, of those whose gradients share buckets."""
+    """True if the class stores several matmuls as one tensor, of those whose gradients share buckets."""
     theirs = subject.class_tensors
     every = [one.path for one in subject.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
 
 
 def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
-    """Bits of the weights by which a token's experts are summed, where they, their gradients or what is summed by them
-    are sent. Raises ConfigError for a class that was not asked."""
+    """Bits of the routing weights, if they, their gradients or what they sum are sent. Raises ConfigError for a class
+    that was not compared."""
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
-    if not sent or not subject.once(_experts):
+    if not sent or not subject.once(_has_experts):
         return bits
     if not any(verified(subject.family, fact) for fact in ROUTING):
-        what = "what its router's gradients sum to" if mesh.sp else "the dtype in which its class sums experts"
+        what = "the sum of its router's gradients" if mesh.sp else "the dtype in which its class sums experts"
         said = f"{subject.name}: {what}, which {option('tp')} sends, was not compared"
         raise ConfigError(said, f"it was for {listed(families(*ROUTING))}")
     if mesh.sp and verified(subject.family, "fp32_router"):
-        said = f"{subject.name}: no rule for a router with weights in fp32 beside {option('sp', True)}"
+        said = f"{subject.name}: {option('sp', True)} does not support a router with weights in fp32"
         raise ConfigError(said, f"leave {option('sp', True)} out")
     return max(bits, 32) if verified(subject.family, "fp32_routing") else bits
 
 
 class CutError(UsageError):
-    """A division that cuts blocks of a format of weights."""
+    """Shards that cut blocks of a format of weights."""
 
 
 def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> None:
-    """Refuse weights in a format of which a division cuts blocks, groups or words, or whose blocks go by their
+    """Refuse weights in a format whose blocks, groups or words ranks would cut, or whose blocks follow the layers'
     numbers. Raises UsageError."""
     check_shares(whole, dtype, (part.stored for part in ranked.ledger.tensors()), ranked.storage(dtype))
 
 
 def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored], own: Storage) -> None:
-    """The same of one rank's share of each tensor, which `own` stores."""
+    """The same of one rank's shard of each tensor, which `own` stores."""
     stored = whole.storage(dtype)
     if stored.name in DTYPES:
         return
@@ -399,10 +474,10 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
 
 
 def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
-    """Refuse a padding that depends on how a class lays its tensors out, fused or transposed, where that was not
-    compared. Outside the blocks every class has the same tables and vectors."""
+    """Refuse padding that depends on how a class lays its tensors out, fused or transposed, if that was not compared.
+    Outside the layers every class has the same embeddings and vectors."""
     if mesh.fsdp == 1:
-        return  # nobody divides rows
+        return  # rows stay whole
     sizes, ranks = _rows(subject, mesh)
     padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
     if padded is not None:
@@ -411,7 +486,7 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
         fitting = [size // mesh.sequence_shards for size in every if size % mesh.sequence_shards == 0]
         given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
         them = "it" if len(given) == 1 else "them"
-        beside = f" beside {' and '.join(given)}" if given else ""
+        beside = f" with {' and '.join(given)}" if given else ""
         raise UsageError(
             f"{subject.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
             " class lays its tensors out was not compared",
@@ -422,7 +497,7 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
 
 
 def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
-    """Rows and columns of each tensor of the blocks that `fsdp` divides, and the ranks that do."""
+    """Rows and columns of each tensor of the layers that `fsdp` shards, and by how many ranks."""
     sizes, ranks = {}, {}
     for unit in fsdp_units(subject.ledger, mesh):
         for one in unit.shards if unit.what else ():
@@ -432,7 +507,7 @@ def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[
 
 
 def rows_divisors(subject: LoadedModel, mesh: Mesh) -> list[int]:
-    """Numbers of ranks that divide the rows of all tensors of the blocks, so that none is padded."""
+    """Numbers of ranks that divide the rows of all tensors of the layers, so that none is padded."""
     return divisors([size for own in _rows(subject, mesh)[0].values() for size in own])
 
 

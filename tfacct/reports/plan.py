@@ -320,7 +320,7 @@ def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found:
     if recipe is not None and (reason := refusal(model, recipe)) is not None:
         return UsageError(f"{none}: {reason}")
     if part:
-        return UsageError(f"{none}: no rule for {part} on a mesh")
+        return UsageError(f"{none}: a parallel layout does not support {part}")
     if recipe is not None and (reason := refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))) is not None:
         return UsageError(f"{none}: {reason}")
     even = option("batch", -(-work.batch // gpus) * gpus)

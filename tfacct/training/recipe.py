@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from tfacct.base import units
+from tfacct.base.combinations import Features, Unsupported, matching
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
@@ -14,7 +15,6 @@ from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.training.bounds import AttentionKind, attention_of
-from tfacct.training.combinations import Features, Unsupported, matching
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 

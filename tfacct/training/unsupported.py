@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
+from tfacct.base.combinations import Features, Options, Unsupported, matching, together
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
@@ -38,7 +39,6 @@ from tfacct.training.adapters import (
     unknown_targets,
 )
 from tfacct.training.bounds import AttentionKind, exact_advice
-from tfacct.training.combinations import Features, Options, Unsupported, matching, together
 from tfacct.training.recipe import NF4, RECIPE_FEATURES, RECIPES, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields
@@ -200,7 +200,7 @@ def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
         return None
     if recipe.lora is None and not computes_part(mesh) and shards_weights_only(model, mesh):
         return None
-    return _step_reason(model, alone(recipe)) or f"no rule for {part} on a mesh"
+    return _step_reason(model, alone(recipe)) or f"a parallel layout does not support {part}"
 
 
 def _uneven(model: LoadedModel, recipe: Recipe) -> object:
