@@ -237,12 +237,12 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
         (
             "comms gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
-            "is counted under 1f1b and gpipe, not interleaved",
+            "--fsdp with --pp is not supported under this --schedule",
         ),
-        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 is not counted beside --pp: DeepSpeed refuses"),
+        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported: DeepSpeed refuses it"),
         (
             "comms t5-base --pp 2",
-            "beside --pp hint: all blocks of the decoder read what the encoder gives: leave --pp out",
+            "--pp does not support an encoder: every stage reads its output hint: leave --pp out",
         ),
         ("comms mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
         ("comms gemma-3n-e4b-text --pp 2", "--pp does not support"),
@@ -302,8 +302,8 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ("t5-base --pp 2", "all blocks of the decoder read what the encoder gives: leave --pp out"),
-        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without them"),
+        ("t5-base --pp 2", "every stage reads its output"),
+        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without"),
     ],
 )
 @pytest.mark.parametrize("command", ["memory", "train"])

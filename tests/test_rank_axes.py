@@ -304,7 +304,7 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("llama-3.1-8b --cp C", "a small letter for it, not 'C'"),
         ("llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
         ("mamba-130m --tp t", "a parallel layout does not support Mamba"),
-        ("deepseek-v3 --cp c", "latent attention beside --cp"),
+        ("deepseek-v3 --cp c", "does not support latent attention"),
         ("llama-3.1-8b --of saved --pp p", "--of saved does not work with --pp p hint: `tfacct train` counts one rank"),
         ("llama-3.1-8b --sp", "--sp divides what --tp does: it needs --tp 2 or more"),
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
@@ -362,8 +362,8 @@ def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ra
     for command in ("params", "memory"):  # 3,072 rows among 2 ranks go, among 2 x 3 of 8,192 do not
         ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
         words = " ".join(ran.err.split())
-        assert ran.code == 2 and "--fsdp 2 beside --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
-        assert "no size divides all beside --cp 3; without it, 1, 2, 4, 8," in words
+        assert ran.code == 2 and "--fsdp 2 with --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
+        assert "no size divides all with --cp 3; without it, 1, 2, 4, 8," in words
     assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
     assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
         " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "

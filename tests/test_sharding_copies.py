@@ -114,10 +114,13 @@ def test_copies_of_llama_by_hand() -> None:
         ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 goes with --dp, without --fsdp"),
         (
             "comms gpt-oss-20b --dp 8 --train",
-            "its experts have biases, and which tensors share a bucket",
+            "does not support experts with biases: which tensors share a bucket",
         ),
-        ("train qwen1.5-moe-a2.7b --dp 8", "its shared network has a gate, and which tensors share a bucket of --dp"),
-        ("comms mixtral-8x7b --dp 2 --tp 2 --train", "beside --tp 2 its class fuses products"),
+        (
+            "train qwen1.5-moe-a2.7b --dp 8",
+            "--dp does not support a gate of the shared expert: which tensors share a bucket",
+        ),
+        ("comms mixtral-8x7b --dp 2 --tp 2 --train", "--dp with --tp does not support matmuls that the class fuses"),
         ("train llama-3.1-8b --dp 2 --weights fp32", "autocast in a parallel layout without --fsdp is not supported"),
     ],
 )

@@ -60,7 +60,7 @@ def test_olmo_2_by_hand() -> None:
     ("arguments", "said"),
     [
         ("memory minimax-m2 --tp 16", "--tp 16 does not divide K = 8 (key/value heads) hint: sizes that divide all"),
-        ("comms olmo-2-1b --tp 2 --cp 2 --ctx 64", "a norm over all heads together beside --tp and --cp 2"),
+        ("comms olmo-2-1b --tp 2 --cp 2 --ctx 64", "--cp 2 with --tp does not support a norm over all heads"),
         ("train olmo-2-1b --tp 2 --lora 8", "LoRA with --tp and a norm over all heads is not supported"),
         ("formula olmo-2-1b --of kv --tp 2", "which is not written in letters"),
     ],

@@ -211,8 +211,8 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
             "params zamba2-1.2b --fsdp 2",
             "a parallel layout does not support Mamba-2 hint: blocks of its class share weights",
         ),
-        ("params kimi-linear-48b-a3b --fsdp 2", "on a mesh hint: its class lays out the decays of heads as one row"),
-        ("comms olmo-hybrid-7b --fsdp 2", "on a mesh hint: its class has weights in fp32 beside those in bf16"),
+        ("params kimi-linear-48b-a3b --fsdp 2", "hint: its class lays out the decays of heads as one row"),
+        ("comms olmo-hybrid-7b --fsdp 2", "hint: its class has weights in fp32 beside those in bf16"),
         ("comms rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),
     ],
 )

@@ -117,7 +117,7 @@ PARTS = (
     does_not("sp post_norm", "{sp=True}", "norms after the residual sum", "leave {sp=True} out"),
     does_not("sp embeds_distances", "{sp=True}", "segment embeddings and biases of distances", "leave {sp=True} out"),
     does_not("sp megatron latent", "{sp=True} with {tp_plan=megatron}", "latent attention", "use {tp_plan=torch}"),
-    Unsupported("ep no_experts", "{ep} needs experts", "leave {ep} out"),
+    Unsupported("ep no_experts", "it has no experts for {of[ep]} to divide", "leave {ep} out"),
     does_not("sp parallel_sublayers", "{sp=True}", "parallel attention and MLP", "leave {sp=True} out"),
     does_not("sp positions", "{sp=True}", "a position embedding", "leave {sp=True} out"),
     does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),
@@ -188,7 +188,8 @@ def _encoder_reads(shape: Transformer) -> str:
 
 
 FEATURES: Mapping[str, tuple[str, Test]] = {
-    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "pp", "cp", "ep")},
+    **{axis: (f"{{{axis}}}", _axis(axis)) for axis in ("tp", "fsdp", "pp", "cp")},
+    "ep": ("{ep}", _mesh(lambda mesh: option("ep", mesh.ep) if mesh.ep > 1 else None)),
     "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
     "zero2": ("{zero=2}", _mesh(lambda mesh: option("zero", mesh.zero) if mesh.zero > 1 else None)),
     "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan == "megatron")),
