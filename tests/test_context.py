@@ -160,9 +160,7 @@ def test_only_a_step_has_buckets() -> None:
     assert model.comms(ulysses=4, ctx=64, train=True).sent_bytes == 2 * forward + 124_439_808 * 2 * 2 * 3 // 4
     gated = tfacct.load("qwen1.5-moe-a2.7b")  # Its shared network has a gate: a number a token.
     assert gated.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 24 * 4 * 16 * 2048 * 2 * 3 // 4
-    with pytest.raises(
-        tfacct.TfacctError, match="ulysses does not support .*: which tensors share a bucket was not compared"
-    ) as told:
+    with pytest.raises(tfacct.TfacctError, match="which tensors share a bucket was not compared") as told:
         gated.comms(ulysses=4, ctx=64, train=True)
     assert told.value.hint == "fsdp and zero reduce without such buckets"
 

@@ -12,10 +12,12 @@ import pytest
 
 import tfacct
 from tests.collectives import watching
+from tfacct.base.combinations import Features, matching
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import stored_elements
+from tfacct.parallel.support import FEATURES, UNSUPPORTED, check_mesh, check_step
 
 KINDS = {
     "all_reduce": "all-reduce",
@@ -380,3 +382,63 @@ def test_families_whose_sublayers_stand_beside_each_other() -> None:
     # bloom: what ALiBi adds to scores is each head's own; gpt-oss: so is its sink.
     assert table("bloom-7b1", tp=2)["tp", "forward", "all-reduce"][0] == 2 * 30 + 1
     assert sum(one["calls"] for one in tfacct.load("gpt-oss-20b").comms(tp=2).collectives) == 2 * 24 + 1
+
+
+CASES = {
+    "pp fsdp eager_schedule": ("gpt2", Mesh(pp=2, fsdp=2, schedule="interleaved")),
+    "pp zero2": ("gpt2", Mesh(pp=2, dp=2, zero=2)),
+    "pp source": ("llama-3.2-11b-vision-text", Mesh(pp=2)),
+    "pp encoder": ("bart-base", Mesh(pp=2)),
+    "pp read_by_all": ("deberta-base", Mesh(pp=2)),
+    "pp shared_weights": ("albert-base-v2", Mesh(pp=2)),
+    "pp streams": ("deepseek-v4-flash", Mesh(pp=2)),
+    "pp borrowed_heads": ("gemma-3n-e2b-text", Mesh(pp=2)),
+    "pp borrowed_index": ("hy4-preview", Mesh(pp=2)),
+    "sequence encoder": ("bart-base", Mesh(cp=2)),
+    "sequence tp joint_norm": ("olmo-2-1b", Mesh(2, cp=2)),
+    "sequence window_both_ways": ("embeddinggemma-300m", Mesh(cp=2)),
+    "sequence bias_both_ways": ("mpnet-base", Mesh(cp=2)),
+    "sequence compressed": ("deepseek-v4-flash", Mesh(cp=2)),
+    "sequence cp latent": ("deepseek-v3", Mesh(cp=2)),
+    "sequence latent": ("deepseek-v3", Mesh(ulysses=2)),
+    "ring window": ("mistral-7b-v0.1", Mesh(cp=2)),
+    "ring sinks": ("gpt-oss-20b", Mesh(cp=2)),
+    "gathered_part buckets": ("mamba-130m", Mesh(dp=2)),
+    "part fsdp_reason": ("zamba2-1.2b", Mesh(fsdp=2)),
+    "part gathered": ("mamba-130m", Mesh(2)),
+    "part": ("albert-base-v2", Mesh(2)),
+    "buckets expert_bias": ("gpt-oss-20b", Mesh(dp=2)),
+    "buckets shared_gate": ("qwen1.5-moe-a2.7b", Mesh(dp=2)),
+    "buckets tp fused": ("mixtral-8x7b", Mesh(2, dp=2)),
+    "sp both_ways": ("t5-base", Mesh(2, True)),
+    "sp head_transform": ("albert-base-v2", Mesh(2, True)),
+    "sp post_norm": ("openai-gpt", Mesh(2, True)),
+    "sp embeds_distances": ("t5-base", Mesh(2, True)),
+    "sp megatron latent": ("deepseek-v3", Mesh(2, True, plan="megatron")),
+    "ep no_experts": ("gpt2", Mesh(2, ep=2)),
+    "sp parallel_sublayers": ("pythia-70m", Mesh(2, True)),
+    "sp positions": ("gpt2", Mesh(2, True)),
+    "sp scaled_embedding": ("gemma-3-4b-text", Mesh(2, True)),
+}
+
+
+@pytest.mark.parametrize("features", CASES)
+def test_a_row_refuses_its_layout_by_name(features: str) -> None:
+    name, mesh = CASES[features]
+    model = tfacct.load(name).loaded
+    found = {row.features: row for row in matching(UNSUPPORTED, Features(FEATURES, model, mesh, True))}
+    assert features in found and not any(mark in row.reason for row in found.values() for mark in ("{", "None"))
+    with pytest.raises(tfacct.TfacctError) as refused:
+        check_step(mesh)
+        check_mesh(model, mesh)
+    assert refused.value.message.removeprefix(f"{name}: ") in {row.reason for row in found.values()}
+
+
+def test_every_unsupported_row_has_a_case() -> None:
+    rows = [row.features for row in UNSUPPORTED]
+    assert len({*rows}) == len(rows)
+    # Multi-token prediction and latents of an earlier layer need another config than a preset's.
+    assert {*rows} - {*CASES} == {"pp mtp", "pp borrowed_latents"}
+    assert FEATURES.keys() - {name for row in rows for name in row.split()} == {"encoder_reads"}  # in a reason
+    model = tfacct.load("llama-3.1-8b").loaded
+    assert not [*matching(UNSUPPORTED, Features(FEATURES, model, Mesh(2, True, fsdp=2, pp=2, cp=2), True))]

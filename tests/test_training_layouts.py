@@ -13,6 +13,7 @@ import tfacct
 from tests.torch_ranks import MATMULS, add_peft, decoder, peak_of_fsdp, real_tokens, saved_and_peak
 from tfacct.base.combinations import Options
 from tfacct.ledger.workload import Workload
+from tfacct.parallel import support
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.training import layouts, unsupported
@@ -563,7 +564,7 @@ def test_every_row_has_a_case_and_names_features_that_there_are() -> None:
     assert rows - {*CASES} - {*CONTRADICTIONS} == {"lora bare_layers"}
     assert {*CASES} <= rows
     assert unsupported.FEATURES.keys() == {name for row in rows for name in row.split()}
-    assert len(unsupported.support_matrix()) == len(rows)
+    assert len(unsupported.support_matrix()) == len(rows) + len(support.UNSUPPORTED)
 
 
 @pytest.mark.parametrize("mesh", [Mesh(fsdp=2), Mesh(dp=2, zero=1), Mesh(pp=2)], ids=str)

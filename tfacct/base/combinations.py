@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tfacct.base.record import record
 from tfacct.base.spelling import option
 
 
@@ -48,3 +49,30 @@ def matching(rows: Sequence[Unsupported], found: Features) -> Iterator[Unsupport
     for row in rows:
         if all(found[name] for name in row.features.split()):
             yield Unsupported(row.features, row.reason.format_map(words), row.instead.format_map(words))
+
+
+@record
+class Label:
+    """A label in a sentence instead of a value, whatever its format and its parts."""
+
+    words: str
+
+    def __format__(self, _: str) -> str:
+        return self.words
+
+    def __getitem__(self, _: object) -> Label:
+        return self
+
+
+def matrix(rows: Sequence[Unsupported], known: Mapping[str, tuple[str, Callable[..., object]]]) -> list[dict[str, str]]:
+    """Rows for the documentation: their features in words, the reason, and what to do instead."""
+    labels = {name: Label(label.format_map(Options())) for name, (label, _) in known.items()}
+    words = Options(of=labels)
+    return [
+        {
+            "features": " + ".join(labels[name].words for name in row.features.split()),
+            "reason": row.reason.format_map(words),
+            "instead": row.instead.format_map(words),
+        }
+        for row in rows
+    ]

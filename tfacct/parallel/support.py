@@ -123,6 +123,7 @@ PARTS = (
     does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),
 )
 """Parts that a layout does not support, and classes whose parts were not compared with torch's ranks."""
+UNSUPPORTED = (*LAYOUTS, *STAGES, *SEQUENCES, *PARTS)
 
 
 # Features.

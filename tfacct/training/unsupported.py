@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tfacct.architecture.parts import Attention, Embedding, Experts, LatentAttention, Patches, mixers
-from tfacct.base.combinations import Features, Options, Unsupported, matching, together
+from tfacct.base.combinations import Features, Unsupported, matching, matrix, together
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option, setting, spelled
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel import support
 from tfacct.parallel.mesh import VOCABULARY, Mesh, padded_axes, replicated_heads
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import (
@@ -460,18 +461,8 @@ def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
 
 
 def support_matrix() -> list[dict[str, str]]:
-    """Every unsupported combination, for the documentation: its features in words, the reason, and what to do
-    instead."""
-    words = Options(of=Options())
-    labels = {name: label.format_map(words) for name, (label, _) in FEATURES.items()}
-    return [
-        {
-            "features": " + ".join(labels[name] for name in row.features.split()),
-            "reason": row.reason.partition("{of[")[0].format_map(words).rstrip(": "),
-            "instead": row.instead.format_map(words),
-        }
-        for row in UNSUPPORTED
-    ]
+    """Every unsupported combination, for the documentation."""
+    return [*matrix(UNSUPPORTED, FEATURES), *matrix(support.UNSUPPORTED, support.FEATURES)]
 
 
 # The nearest step that is supported.
