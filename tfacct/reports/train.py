@@ -198,7 +198,7 @@ def _answer(step: Step) -> str:
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
     """The peak, of so many usable bytes: a range where the optimizer's order decides, `≈` where it can be off."""
     ends = dict.fromkeys((int(one.least), int(one.peak.total)))
-    sign = "" if len(ends) > 1 else _estimate(one)
+    sign = "from " if len(ends) > 1 else _estimate(one)
     if usable is None:
         return f"{sign}{' to '.join(map(units.binary, ends))}"
     unit = units.binary_unit(usable)
