@@ -31,7 +31,7 @@ BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
     "comms llama-3.1-8b --tp 2": (120, STEP),
     "measure nothing": (110, ("api",)),
     "budget 1e21": (108, ("parallel.collectives", "training", *STEP)),
-    "mfu gpt2 --tokens-per-second 9e4 --on h100": (152, STEP),
+    "mfu gpt2 --tokens-per-second 9e4 --on h100": (118, ("training", *STEP)),
     "serve llama-3.1-8b --on h100 --prompt 1k --new 9": (160, STEP),
     "time llama-3.1-8b --on h100": (158, STEP),
     "compare gpt2 qwen3-8b": (116, COUNTING),

@@ -20,7 +20,7 @@ from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
 from tfacct.reports.keys import ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
-from tfacct.timing.step_estimate import StepOptions, memory
+from tfacct.timing.fsdp_time import Trained, least_bytes
 from tfacct.timing.utilization import (
     CONVENTIONS,
     Convention,
@@ -147,9 +147,9 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
 
 def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, str]:
     """Memory of a step with one sequence on each device, in words; nothing where it may fit."""
-    found = memory(model, replace(work, batch=1), limit.count, limit.usable, StepOptions())
-    words = {"least": units.binary(found.least), "usable": units.binary(found.usable)}
-    return words if found.fits is False else {}
+    least = least_bytes(model.ledger, replace(work, batch=1).axes(), Trained(work.context, 1, limit.count))
+    words = {"least": units.binary(least), "usable": units.binary(limit.usable)}
+    return words if least > limit.usable else {}
 
 
 def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,9 @@ from tfacct.timing.timing import Device
 UTILIZATION = 0.463
 """Median utilization of the peak (MFU, all pairs) of the measured runs: the plainest of predictions."""
 
+WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
+"""Bytes per parameter of a weight, its gradient and AdamW's two states, all in bf16: the least of any step."""
+
 
 @record
 class TrainingConstants:
@@ -109,6 +112,21 @@ def least_saved(ledger: Ledger, at: Axes, *, recompute: bool = False) -> int:
         )
         total += int(group.count) * sum(int(size(axes, result)) for result in (stream, *results))
     return total
+
+
+def least_bytes(ledger: Ledger, at: Axes, trained: Trained, ranks: int = 1, in_flight: int = 1) -> int:
+    """Bytes that every implementation of a step needs on each device, all in bf16 with AdamW.
+
+    Under FSDP all devices shard weights, gradients and optimizer state; among `ranks` of tensor and pipeline
+    parallelism data-parallel replicas shard at most the optimizer state. `in_flight`: micro-batches whose activations
+    are saved at once.
+    """
+    parameters, shards = sum(ledger.parameters().values()), trained.devices if ranks == 1 else ranks
+    saved = least_saved(ledger, at, recompute=trained.recompute)
+    activations = (1 if trained.fp8 else 2) * saved * in_flight // ranks
+    gradients = GRADIENT_BYTES * parameters // shards
+    states = WEIGHT_BYTES * parameters // shards + OPTIMIZER_BYTES * parameters // trained.devices
+    return states + (gradients + activations if trained.accumulate > 1 else max(gradients, activations))
 
 
 class Work(NamedTuple):

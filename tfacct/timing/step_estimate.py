@@ -32,8 +32,6 @@ REACHES = ("domain", "network")
 """Reach of the links that measured steps used: NVLink within a node, and a network between such nodes."""
 DAY = 86_400
 DTYPES = ("bf16", "fp8")
-WEIGHT_BYTES, GRADIENT_BYTES, OPTIMIZER_BYTES = 2, 2, 2 + 2
-"""Bytes per parameter of a weight, its gradient and AdamW's two states, all in bf16: the least of any step."""
 MOST_DOUBLINGS = 8
 """How often the number of devices is doubled in search of a step that fits."""
 
@@ -120,17 +118,11 @@ def memory(
 ) -> Memory:
     """Memory of an estimated step: all in bf16 with AdamW, the smallest recipe that was measured.
 
-    Under FSDP all devices shard weights, gradients and optimizer state; under tensor and pipeline parallelism
-    data-parallel replicas shard at most the optimizer state. With `fp8`, matmuls may save what they read in 8 bits.
+    With `fp8`, matmuls may save what they read in 8 bits.
     """
     mesh, sequences = how.mesh, work.batch
-    parameters, shards = sum(model.ledger.parameters().values()), count if mesh.ranks == 1 else mesh.ranks
-    saved = fsdp_time.least_saved(model.ledger, work.axes(), recompute=how.recompute == "full")
-    in_flight = min(mesh.pp, how.accumulate)
-    activations = (1 if fp8 else 2) * saved * in_flight // mesh.ranks
-    gradients = GRADIENT_BYTES * parameters // shards
-    least = WEIGHT_BYTES * parameters // shards + OPTIMIZER_BYTES * parameters // count
-    least += gradients + activations if how.accumulate > 1 else max(gradients, activations)
+    trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", fp8)
+    least = fsdp_time.least_bytes(model.ledger, work.axes(), trained, mesh.ranks, min(mesh.pp, how.accumulate))
     if mesh.ranks == 1:
         ranks = Mesh(fsdp=count) if count > 1 else None
     else:
