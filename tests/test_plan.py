@@ -480,7 +480,10 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     [
         ("--train --batch 60 --fsdp 8", "fsdp=8 on 8 devices: 8 data-parallel ranks do not divide a batch of 60"),
         ("--batch 8 --fsdp 8", "--fsdp 8 is of a training step"),
-        ("--train --batch 8 --pp 2 --schedule gpipe", "pp=2 schedule=gpipe is a part of a layout of 8 devices"),
+        (
+            "--train --batch 8 --pp 2 --schedule gpipe",
+            "--schedule needs a whole layout: pp=2 schedule=gpipe takes 2 of 8 devices",
+        ),
     ],
 )
 def test_layouts_that_cannot_be_are_refused(run: Callable[..., Ran], arguments: str, said: str) -> None:

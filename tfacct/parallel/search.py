@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from math import gcd
+from typing import Any
 
 from tfacct.architecture.parts import Attention
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, Method, divisors
+from tfacct.parallel.mesh import Mesh, Method, checked, divisors
 from tfacct.parallel.pipeline import blocks_in
 
 MOST_SEQUENCE_SHARDS = 16
@@ -18,6 +22,58 @@ MOST_TP_WITH_EXPERTS = 2
 """Largest `tp` that is tried with `ep` and `pp`: such models are trained with little tensor parallelism."""
 LEAST_TOKENS = 2048
 """Fewest tokens of a sequence on one rank that are tried."""
+
+
+SIZES = ("tp", "sp", "fsdp", "ep", "dp", "zero", "pp", "cp", "ulysses")
+"""What of a layout is tried."""
+TRAINING = ("sp", "fsdp", "zero", "cp", "ulysses")
+"""What of it is tried for training alone."""
+_RENAMED = {"pp_chunks": "chunks", "tp_plan": "plan"}
+OPTIONS: Mapping[str, str] = {
+    name: _RENAMED.get(name, name)
+    for name in (
+        *("tp", "sp", "pp", "cp", "ulysses", "fsdp", "ep", "dp", "cp_method", "zero"),
+        *("schedule", "microbatches", "pp_chunks", "tp_plan", "imbalance"),
+    )
+}
+"""Options of a layout, in the order of its label, and the fields of a mesh that they set."""
+
+
+def sizes_of(mesh: Mesh) -> dict[str, Any]:
+    """The options that ask for a layout."""
+    values = {name: getattr(mesh, field) for name, field in OPTIONS.items()}
+    given = {name: value for name, value in values.items() if value != getattr(Mesh(), OPTIONS[name])}
+    return {name: float(value) if isinstance(value, Fraction) else value for name, value in given.items()}
+
+
+def label(mesh: Mesh) -> str:
+    """A layout in words.
+
+    >>> label(Mesh(4, sp=True, dp=16, zero=1)), label(Mesh())
+    ('tp=4 sp dp=16 zero=1', 'no sharding')
+    """
+    sizes = sizes_of(mesh).items()
+    return " ".join(name if value is True else f"{name}={value}" for name, value in sizes) or "no sharding"
+
+
+def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, train: bool) -> list[Mesh]:
+    """The layout that was given, if that is one of all devices, or all that have what of it was given. Raises
+    UsageError."""
+    if not train and (name := next((name for name in TRAINING if name in sizes_of(given)), None)):
+        raise UsageError(f"{option(name, getattr(given, name))} is of a training step", option("train", True))
+    many = f"{devices:,} device{'' if devices == 1 else 's'}"
+    if devices % given.ranks:
+        raise UsageError(f"{label(given)} takes {given.ranks:,} ranks, which do not divide {many}")
+    if given.ranks == devices > 1:
+        return [checked(given)]
+    if other := next((name for name in sizes_of(given) if name not in SIZES), None):
+        raise UsageError(
+            f"{option(other)} needs a whole layout: {label(given)} takes {given.ranks:,} of {many}",
+            "give the whole layout, or leave it out",
+        )
+    sizes = {name: getattr(given, name) for name in sizes_of(given)}
+    every = trained(model, devices, tokens) if train else served(model, devices)
+    return [mesh for mesh in every if all(getattr(mesh, name) == size for name, size in sizes.items())]
 
 
 def served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from tfacct.base import units
-from tfacct.base.errors import TfacctError, UsageError
+from tfacct.base.errors import UsageError
 from tfacct.base.later import Later
 from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
@@ -20,10 +20,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import Mesh, checked
-from tfacct.parallel.search import served, trained
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import comms, compose, counting, keys, sentences
+from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.training.layout_search import (
     RECOMPUTE,
     Candidate,
@@ -37,13 +38,9 @@ from tfacct.training.unsupported import refusal
 
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
-    from tfacct.timing.layout_time import Times
 
-Order: TypeAlias = Literal["time", "memory", "sent"]
-"""What orders layouts: estimated seconds, the bytes that a rank needs, or those that it sends."""
 AT_MOST = 10
 """Rows of the table, unless another number is asked for."""
-WHOLE = "no sharding"
 LARGEST = 2**20
 """Devices beyond which nobody asks."""
 
@@ -176,7 +173,8 @@ def plan(
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
     work, given = counting.runnable(model, request), given or {}
-    meshes, whole = _meshes(model, work, gpus, layout or Mesh(), train=recipe is not None)
+    meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
+    whole = layout is not None and layout.ranks == gpus
     if recipe is not None:
         tried = (recipe.recompute,) if "recompute" in given else RECOMPUTE
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
@@ -185,11 +183,13 @@ def plan(
         found = search_serving(model, work, meshes, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
     if not found.counted and layout is not None:
         reason = Counter(found.skipped).most_common(1)[0][0] if found.skipped else "no such layout is searched"
-        raise UsageError(f"{model.name}: {_label(layout)} on {_devices(gpus)}: {reason}")
+        raise UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {reason}")
     if not found.counted:
         raise _uncounted(model, work, recipe, found, gpus)
-    estimates, reason = _estimates(model, work, fit, gpus, recipe, dtype, kv_dtype, by)
-    by, ranked, reason = _ranked(found, estimates, by, reason)
+    estimates, reason = None, ""
+    if by == "time" or (by is None and fit.device is not None):
+        estimates, reason = times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype, needed=by == "time")
+    by, ranked, reason = ranking(found, estimates, by, reason)
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, estimates, reason)
@@ -221,97 +221,6 @@ def plan(
     )
 
 
-# Which layouts are tried.
-
-SIZES = ("tp", "sp", "fsdp", "ep", "dp", "zero", "pp", "cp", "ulysses")
-"""What of a layout a search varies."""
-
-
-def _meshes(model: LoadedModel, work: Workload, gpus: int, layout: Mesh, *, train: bool) -> tuple[list[Mesh], bool]:
-    """Layouts that have what was given, and True if that is a whole one. Raises UsageError."""
-    if not train:
-        for name in ("sp", "fsdp", "cp", "ulysses", "zero"):
-            if getattr(layout, name) not in (1, 0):
-                raise UsageError(f"{option(name, getattr(layout, name))} is of a training step", option("train", True))
-    if gpus % layout.ranks:
-        raise UsageError(f"{_label(layout)} takes {layout.ranks:,} ranks, which do not divide {_devices(gpus)}")
-    if layout.ranks == gpus > 1:
-        return [checked(layout)], True
-    given = {name: getattr(layout, name) for name in SIZES if getattr(layout, name) != getattr(Mesh(), name)}
-    if replace(Mesh(), **given) != layout:
-        raise UsageError(
-            f"{_label(layout)} is a part of a layout of {_devices(gpus)}: plan tries the sizes"
-            " that are left, not schedules and methods",
-            "give the whole layout",
-        )
-    every = trained(model, gpus, work.tokens) if train else served(model, gpus)
-    return [mesh for mesh in every if all(getattr(mesh, name) == value for name, value in given.items())], False
-
-
-# The order of layouts.
-
-
-def _estimates(
-    model: LoadedModel,
-    work: Workload,
-    fit: MemoryLimit,
-    gpus: int,
-    recipe: Recipe | None,
-    dtype: str | None,
-    kv_dtype: str | None,
-    by: Order | None,
-) -> tuple[Times | None, str]:
-    """What estimates the time of layouts, where that orders them; else the reason why nothing does. Raises TfacctError
-    where time was asked for."""
-    if by not in (None, "time") or (by is None and fit.device is None):
-        return None, ""
-    from tfacct.timing.layout_time import times_of
-
-    try:
-        return times_of(model, work, fit.device, gpus, recipe, dtype, kv_dtype), ""
-    except TfacctError as error:
-        if by is not None:
-            raise
-        return None, error.message.removeprefix(f"{model.name}: ")
-
-
-BEST: Mapping[Order, Callable[[Candidate], tuple[Any, ...]]] = {
-    "time": lambda one: (one.estimate is None, 0 if one.estimate is None else one.estimate.seconds, one.sent),
-    "memory": lambda one: (one.bytes,),
-    "sent": lambda one: (one.sent,),
-}
-"""By what a layout's ways to fit are compared. Of equal ones the first recomputes least."""
-ORDERS: Mapping[Order, Callable[[Candidate], tuple[Any, ...]]] = {
-    "time": lambda one: (*_law(one), one.sent, one.bytes),
-    "memory": lambda one: (one.bytes, one.sent),
-    "sent": lambda one: (one.sent, one.bytes),
-}
-"""By what layouts are ordered."""
-
-
-def _law(one: Candidate) -> tuple[bool, str, float]:
-    """Seconds of two laws are not compared; layouts without an estimate come last."""
-    return (True, "", 0) if one.estimate is None else (False, one.estimate.stack, one.estimate.seconds)
-
-
-def _ranked(
-    found: SearchResult, estimates: Times | None, by: Order | None, reason: str
-) -> tuple[Order, list[Candidate], str]:
-    """The order, a candidate of each layout that fits, the best first, and the reason why no time is estimated. Raises
-    UsageError where time was asked for and no layout has an estimate."""
-    if estimates is not None:
-        ways = [list(map(estimates.timed, each)) for each in found.fitting]
-        if not ways or any(one.estimate is not None for each in ways for one in each):
-            best = [min(each, key=BEST["time"]) for each in ways]
-            return "time", sorted(best, key=ORDERS["time"]), ""
-        reason = estimates.reason
-        if by is not None:
-            none = f"{estimates.model.name}: no layout that fits has an estimate of its time"
-            raise UsageError(f"{none}: {reason}", f"leave {option('by', 'time')} out")
-    order: Order = "sent" if by in (None, "time") else by
-    return order, sorted((min(each, key=BEST[order]) for each in found.fitting), key=ORDERS[order]), reason
-
-
 def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found: SearchResult, gpus: int) -> UsageError:
     """Why no layout is counted: a step that was not measured, the model's parts, what FSDP does not go with, a batch
     that is too small, or the most frequent reason."""
@@ -331,29 +240,9 @@ def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found:
 # Layouts in words and as commands.
 
 
-def _sizes(mesh: Mesh) -> dict[str, Any]:
-    """What differs from a single device, by the option that asks for it."""
-    sizes = {"tp": mesh.tp, "sp": mesh.sp, "pp": mesh.pp, "cp": mesh.cp, "ulysses": mesh.ulysses}
-    sizes |= {"fsdp": mesh.fsdp, "ep": mesh.ep, "dp": mesh.dp}
-    found: dict[str, Any] = {name: size for name, size in sizes.items() if size > 1 or size is True}
-    if mesh.cp > 1 and mesh.cp_method != "ring":
-        found["cp_method"] = mesh.cp_method
-    if mesh.zero:
-        found["zero"] = mesh.zero
-    given: dict[str, Any] = {"schedule": mesh.schedule, "microbatches": mesh.microbatches, "tp_plan": mesh.plan}
-    given |= {"pp_chunks": mesh.chunks, "imbalance": float(mesh.imbalance)}
-    usual = {"schedule": "1f1b", "microbatches": 0, "tp_plan": "torch", "pp_chunks": 1, "imbalance": 1}
-    return found | {name: value for name, value in given.items() if value != usual[name]}
-
-
-def _label(mesh: Mesh) -> str:
-    """A layout: `tp=4 sp dp=16 zero=1`."""
-    return " ".join(name if size is True else f"{name}={size}" for name, size in _sizes(mesh).items()) or WHOLE
-
-
 def _named(one: Candidate) -> str:
     """The same in a sentence, with what is recomputed."""
-    return _label(one.mesh) if one.recompute == RECOMPUTE[0] else f"{_label(one.mesh)}, recompute {one.recompute}"
+    return label(one.mesh) if one.recompute == RECOMPUTE[0] else f"{label(one.mesh)}, recompute {one.recompute}"
 
 
 def _devices(count: int) -> str:
@@ -381,7 +270,7 @@ def _usable(one: Plan) -> str:
 def _command(one: Plan, of: Candidate) -> str:
     """What reports the memory of a layout. All devices of a kind share a training step by FSDP, if nothing else is
     said."""
-    train, device, sizes = one.recipe is not None, one.fit.device, _sizes(of.mesh)
+    train, device, sizes = one.recipe is not None, one.fit.device, sizes_of(of.mesh)
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
     elif device is not None and sizes == {"fsdp": one.gpus}:
@@ -459,7 +348,7 @@ def _table(one: Plan, limit: int) -> Table:
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "as under", drop=1)] if several else []),
+        *([Column("timed_as", "law", drop=1)] if several else []),
     )
     most = limit or max(1, len(one.shown))
     if not one.ranked:  # the larger ones are computed as they are asked for
@@ -474,7 +363,7 @@ def _table(one: Plan, limit: int) -> Table:
 
 def _row(of: Candidate, train: bool) -> Row:
     return {
-        "division": _label(of.mesh),
+        "division": label(of.mesh),
         "batch": (of.batch, of.times) if train else of.batch,
         "recompute": of.recompute,
         "bytes": of.bytes,
@@ -500,7 +389,6 @@ def _errors(one: Plan) -> list[str]:
     if one.estimates is None or not one.timed:
         return []
     from tfacct.reports import estimates
-    from tfacct.timing.layout_time import MEGATRON, ServingTimes
 
     if isinstance(one.estimates, ServingTimes):
         first = one.timed[0]
@@ -551,9 +439,7 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "recomputed_sends",
         2,
-        lambda one: _some(
-            one, lambda of: of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
-        ),
+        lambda one: _some(one, _sends_again),
         "Bytes that recomputation sends again are not included.",
     ),
     NoteRow(
@@ -567,7 +453,7 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "pipeline",
         3,
-        lambda one: one.recipe is not None and _some(one, lambda of: of.mesh.pp > 1),
+        lambda one: one.recipe is not None and _some(one, lambda of: of.mesh.pp > 1 and not of.mesh.microbatches),
         "Pipeline stages run one sequence at a time, 1F1B.",
     ),
     NoteRow(
@@ -623,16 +509,8 @@ def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, 
 def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
     mesh, estimate = of.mesh, of.estimate
     return {
-        "tp": mesh.tp,
-        "sp": mesh.sp,
-        "fsdp": mesh.fsdp,
-        "ep": mesh.ep,
-        "dp": mesh.dp,
-        "zero": mesh.zero,
-        "pp": mesh.pp,
-        "cp": mesh.cp,
+        **{name: getattr(mesh, name) for name in SIZES},
         "cp_method": mesh.cp_method if mesh.cp > 1 else None,
-        "ulysses": mesh.ulysses,
         "batch": of.batch,
         "times": of.times,
         "recompute": of.recompute if one.recipe is not None else None,

@@ -1,9 +1,12 @@
-"""How long the steps of parallel layouts take: estimates, for layouts like those that were measured."""
+"""How long the steps of parallel layouts take, and the order of layouts: estimates, for layouts like those that were
+measured."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, Literal, TypeAlias
 
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
@@ -15,7 +18,7 @@ from tfacct.timing import step_estimate
 from tfacct.timing.megatron_time import MegatronLayout
 from tfacct.timing.placement import place
 from tfacct.timing.step_estimate import StepOptions
-from tfacct.training.layout_search import Candidate, Estimate
+from tfacct.training.layout_search import Candidate, Estimate, SearchResult
 from tfacct.training.recipe import Recipe
 
 FSDP, MEGATRON = "FSDP", "Megatron-LM"
@@ -151,12 +154,63 @@ def times_of(
     recipe: Recipe | None,
     dtype: str | None,
     kv_dtype: str | None,
-) -> Times:
-    """Estimates for the layouts of a training step, or of serving. Raises TfacctError."""
+    *,
+    needed: bool = True,
+) -> tuple[Times | None, str]:
+    """Estimates for the layouts of a training step, or of serving; or the reason why there are none. Raises TfacctError
+    if they are needed."""
     if device is None:
         raise UsageError(
             f"{option('by', 'time')} needs a device: {option('on')} names only bytes", option("on", "64xh100")
         )
-    if recipe is not None:
-        return TrainingTimes(model, work, device, count, recipe)
-    return ServingTimes(model, work, device, count, dtype, kv_dtype)
+    try:
+        if recipe is not None:
+            return TrainingTimes(model, work, device, count, recipe), ""
+        return ServingTimes(model, work, device, count, dtype, kv_dtype), ""
+    except TfacctError as error:
+        if needed:
+            raise
+        return None, error.message.removeprefix(f"{model.name}: ")
+
+
+# The order of layouts.
+
+Order: TypeAlias = Literal["time", "memory", "sent"]
+"""What orders layouts: estimated seconds, the bytes that a rank needs, or those that it sends."""
+Key: TypeAlias = Callable[[Candidate], tuple[Any, ...]]
+
+
+def _seconds(one: Candidate) -> tuple[bool, str, float]:
+    """Seconds of two laws are not compared; layouts without an estimate come last."""
+    return (True, "", 0) if one.estimate is None else (False, one.estimate.stack, one.estimate.seconds)
+
+
+BEST: Mapping[Order, Key] = {
+    "time": lambda one: (*_seconds(one), one.sent),
+    "memory": lambda one: (one.bytes,),
+    "sent": lambda one: (one.sent,),
+}
+"""By what the ways in which a layout fits are compared. Of equal ones the first recomputes least."""
+ORDERS: Mapping[Order, Key] = {
+    "time": lambda one: (*_seconds(one), one.sent, one.bytes),
+    "memory": lambda one: (one.bytes, one.sent),
+    "sent": lambda one: (one.sent, one.bytes),
+}
+"""By what layouts are ordered."""
+
+
+def ranking(
+    found: SearchResult, estimates: Times | None, by: Order | None, reason: str = ""
+) -> tuple[Order, list[Candidate], str]:
+    """The order, a candidate of each layout that fits, the best first, and the reason why no time is estimated, if
+    `reason` gives none. Raises UsageError where time was asked for and no layout has an estimate."""
+    ways, order = found.fitting, by or ("sent" if estimates is None else "time")
+    if estimates is not None:
+        ways = [list(map(estimates.timed, each)) for each in ways]
+        if ways and all(one.estimate is None for each in ways for one in each):
+            reason = estimates.reason
+            if by is not None:
+                none = f"{estimates.model.name}: no layout that fits has an estimate of its time"
+                raise UsageError(f"{none}: {reason}", f"leave {option('by', 'time')} out")
+            order = "sent"
+    return order, sorted((min(each, key=BEST[order]) for each in ways), key=ORDERS[order]), reason
