@@ -125,7 +125,28 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_broken(drawn, comma
 def test_what_has_no_room_is_named(run) -> None:
     assert "No room" not in run("flops", "gpt2").out  # bars and specs only repeat what stands beside them
     out = " ".join(run("flops", "gpt2-xl", "--ctx", "16k", columns=60).out.split())
-    assert out.endswith("Hidden at this width: m × k × n.") and "m × k × n times" not in out
+    assert out.endswith("Hidden at this width: share.") and "m × k × n times FLOPs ──" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "header", "hidden"),
+    [
+        ("train llama-3.1-8b --ctx 4k --fsdp 8", "weights optimizer gradients activations temp. total", ""),
+        ("flops gpt2-xl --train", "m × k × n times FLOPs share", "forward, backward"),
+        ("flops gpt2-xl --ctx 16k", "operation m × k × n times FLOPs share", ""),
+        (
+            "memory llama-3.1-8b gpt2 --on h100",
+            "weights context KV cache total max ctx max batch",
+            "params, next token",
+        ),
+    ],
+)
+def test_at_80_columns_bars_shares_and_second_units_leave_first(run, command: str, header: str, hidden: str) -> None:
+    out = " ".join(run(*command.split(), columns=80).out.split())
+    assert f"{header} ──" in out
+    assert ("Hidden at this width" in out) == bool(hidden) and out.endswith(
+        f"Hidden at this width: {hidden}." if hidden else ""
+    )
 
 
 def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +164,13 @@ def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
     assert len(shown(50, None, tty=False)) == len(shown(50, 0, tty=True)) == 50
     assert len(shown(21, None, tty=True)) == 21 and len(shown(10, None, tty=True)) == 15
     assert [line.split()[1] for line in shown(50, 3, tty=False)] == ["0", "1", "2", "47"]
+
+
+def test_the_option_limit(run) -> None:
+    lines = {limit: run("models", "llama", "--limit", limit).out.splitlines() for limit in ("2", "0")}
+    assert sum(" llama " in line for line in lines["2"]) == 2
+    assert f" … {sum(' llama ' in line for line in lines['0']) - 2} more rows (--limit 0)" in lines["2"]
+    assert run("models", "llama", "--limit", "-1").code == 2
 
 
 def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> None:

@@ -72,6 +72,9 @@ class Shown(NamedTuple):
     ] = "light"
     force: Annotated[bool, Option("Overwrite a file.", None, OUTPUT)] = False
     digits: Annotated[bool, Option("Every digit in the table.", None, OUTPUT)] = False
+    limit: Annotated[
+        int | None, Option("Rows of the table at most; 0: all. Default: 20 on a terminal.", "N", OUTPUT)
+    ] = None
     verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
     strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
         False
@@ -84,6 +87,8 @@ class Shown(NamedTuple):
         """Refuse two forms at once, and a file that cannot be written, before anything is counted."""
         if self.json + self.csv + self.markdown > 1:
             raise UsageError("choose one of --json, --csv and --markdown")
+        if self.limit is not None and self.limit < 0:
+            raise UsageError(f"--limit must be 0 or more, not {self.limit}")
         if self.force and not self.output and not command.writes:
             raise UsageError("--force needs --output FILE")
         if self.style != "light" and not any(_is_picture(file) for file in self.output or ()):
@@ -330,7 +335,8 @@ def _show(found: Found, show: Shown, command: Command) -> None:
     else:
         from tfacct.output import terminal
 
-        terminal.show(report, digits=show.digits, verbose=show.verbose)
+        limit = 0 if "limit" in command.options else show.limit
+        terminal.show(report, digits=show.digits, verbose=show.verbose, limit=limit)
     for line in (*report.hints, *wrote):
         print(printable(line), file=sys.stderr)
     if report.interrupted:

@@ -40,7 +40,7 @@ LIMIT = 20
 """Rows of a table on a terminal. A pipe gets all."""
 
 
-def show(report: Report, *, digits: bool = False, verbose: bool = False, limit: int | None = 0) -> None:
+def show(report: Report, *, digits: bool = False, verbose: bool = False, limit: int | None = None) -> None:
     """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`.
 
     `limit`: the most rows of the table, 0 for all; None for 20 on a terminal, and all into a pipe or a file.
