@@ -124,8 +124,7 @@ STEPS = (
     Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
     Unsupported(
         "partial_patches",
-        "images of {of[partial_patches][0]:,} pixels are no whole patches of {of[partial_patches][1]:,}, which has not"
-        " been measured",
+        "images of {of[partial_patches]}, which has not been measured",
     ),
     Unsupported("fp16 encoder_decoder", "its class bounds the results of layers in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
@@ -270,9 +269,10 @@ def of_another_size(model: LoadedModel, work: Workload) -> bool:
     return reads_images(model) and work.tokens != model.context
 
 
-def _partial_patches(model: LoadedModel) -> tuple[int, int] | None:
+def _partial_patches(model: LoadedModel) -> str | None:
     side, patch = (getattr(model.config, name, 1) for name in ("image_size", "patch_size"))
-    return (side, patch) if reads_images(model) and side % patch else None
+    odd = reads_images(model) and side % patch
+    return f"{side:,} pixels are no whole patches of {patch:,}" if odd else None
 
 
 def _quantized(model: LoadedModel) -> bool:
@@ -348,7 +348,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "bare_layers": ("layers without an adapter", lambda model, recipe: recipe.lora and _bare_layers(model, recipe)),
     "no_class": ("no transformers class", _config(lambda model: not model.config.hf_modules)),
     "other_class": (
-        "a config that its class runs as another model",
+        "a config that the class reads otherwise",
         _config(lambda model: model.config.hf_unsupported()),
     ),
     "head_and_classes": (
@@ -359,13 +359,13 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         "a class without a loss",
         _shape(lambda model: model.architecture.head is None and model.architecture.classes is None),
     ),
-    "other_loss": ("another loss than that of classes", _config(_other_loss)),
+    "other_loss": ("families with another head", _config(_other_loss)),
     "regression": ("regression, or several labels", _config(_regression)),
-    "unverified_field": ("a field that was not measured", _config(unverified_field)),
+    "unverified_field": ("a field that changes the step", _config(unverified_field)),
     "bidirectional_decoder": ("is_causal = false", _config(bidirectional_decoder)),
-    "partial_patches": ("images of partial patches", _config(_partial_patches)),
+    "partial_patches": ("a size that is no multiple of the patch", _config(_partial_patches)),
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
-    "odd_heads": ("head sizes that torch's kernels pad", _odd_heads),
+    "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
     "no_packing": ("no decoder with attention in every layer", _shape(_no_packing)),
     "unknown_targets": (
         "target modules that are not linear layers",
