@@ -36,13 +36,13 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
     assert report.agrees, report.answer
     assert (report.code_params, report.total_params) == (GPT_PARAMETERS,) * 2
     assert (report.code_flops, report.total_flops) == (GPT_FLOPS,) * 2
-    assert "logits of the last position only" in str(report.notes) and report.code_kept_bytes is None
+    assert "logits of the last position only" in str(report.notes) and report.code_cache_bytes is None
     report = tfacct.check(own.Llama, LLAMA, tokens=9)
     assert report.agrees, report.answer
     assert (report.code_params, report.total_params) == (LLAMA_PARAMETERS,) * 2
     assert (report.code_flops, report.total_flops) == (LLAMA_FLOPS,) * 2
     # keys and values of 3 blocks, 9 tokens, 2 heads of 10, in fp32
-    assert (report.code_kept_bytes, report.total_kept_bytes) == (2 * 3 * 9 * 2 * 10 * 4,) * 2
+    assert (report.code_cache_bytes, report.total_cache_bytes) == (2 * 3 * 9 * 2 * 10 * 4,) * 2
     assert report.first_difference is None and "3 × (m" not in report.answer
 
 
@@ -399,7 +399,7 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
     report = tfacct.check(build(), model, tokens=16)
     assert report.agrees, report.answer
     assert report.code_params == model.params().total and report.code_flops == model.flops(ctx=16).total
-    assert report.code_kept_bytes == model.kv(ctx=16, dtype="fp32" if name == "gpt2" else "bf16").total
+    assert report.code_cache_bytes == model.kv(ctx=16, dtype="fp32" if name == "gpt2" else "bf16").total
     assert report.paired_by["shape"] == 0
     wrong, first = {
         "gpt2": ({"tie_word_embeddings": False}, "lm_head: a weight of its own in the code, tied to"),

@@ -530,7 +530,7 @@ def test_a_folder_without_a_config_is_listed(run: Callable[..., Ran], tmp_path: 
     ran = run("checkpoint", str(tmp_path / "some"))
     assert ran.code == 0
     said = " ".join(ran.out.split())
-    assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: no config.json lies beside it" in said
+    assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: there is no config.json next to it" in said
     assert "layers.*.q fp8 2 64 64 B 80.0%" in said
     report = tfacct.checkpoint(tmp_path / "some")
     assert report.agrees and report.models[0]["agrees"] is None and report.models[0]["family"] is None

@@ -268,7 +268,7 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], nam
     found = model.formula(of="params", pp="p")
     assert _numbers(found, p=4) == model.params(pp=4).rank_params
     words = " ".join(run("formula", name, "--of", "params", "--pp", "4").out.split())
-    assert f"4 stages divide the blocks. The total is that of the {where}, with what stands" in words
+    assert f"4 stages split the layers. The total is that of the {where}, with the modules" in words
 
 
 @pytest.mark.parametrize(("tp", "ep"), [(1, 4), (2, 2), (2, 8)])
@@ -296,9 +296,9 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("llama-3.1-8b --cp c --of params", "--cp divides no parameter"),
+        ("llama-3.1-8b --cp c --of params", "--cp shards no parameter"),
         ("llama-3.1-8b --pp 3", "--pp 3 does not divide L = 32 evenly hint: sizes that do: 1, 2, 4, 8, 16, 32"),
-        ("gemma-3-1b --pp p", "stages of blocks of several kinds are not written in letters"),
+        ("gemma-3-1b --pp p", "pipeline stages with layers of several kinds have no formula"),
         ("llama-3.1-8b --tp t --pp t", "one letter stands for two axes"),
         ("llama-3.1-8b --cp 0", "--cp must be at least 1"),
         ("llama-3.1-8b --cp C", "a small letter for it, not 'C'"),

@@ -47,12 +47,12 @@ def test_every_check_agrees(kind: str, mesh: dict[str, Any], plan: str) -> None:
     config = (DIVIDED if plan == "torch" else TINY).get(kind, kind)
     found = tfacct.load(config).verify(shard=True, ctx=8, **mesh)
     assert found.agrees and found.plan == plan and found.rank_params == found.measured_rank_params
-    assert [one["witness"] for one in found.witnesses] == [
+    assert [one["check"] for one in found.checks] == [
         "parameters of rank 0",
         "calls of collectives",
         "bytes of their results",
     ]
-    assert found.witnesses[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
+    assert found.checks[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
@@ -70,7 +70,7 @@ def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None
     )
     # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
     borders = 7 if schedule == "interleaved" else 3
-    assert found.witnesses[1]["measured"] == 2 * 4 * borders
+    assert found.checks[1]["measured"] == 2 * 4 * borders
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-oss-20b", "camembert-base", "opt-125m", "embeddinggemma-300m"])
@@ -80,7 +80,7 @@ def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) ->
         found = tfacct.load(name).verify(shard=True, ctx=64, batch=2, pp=2, schedule=schedule)
         assert found.agrees
         borders = 3 if schedule == "interleaved" else 1
-        assert found.witnesses[1]["measured"] == 2 * 2 * borders
+        assert found.checks[1]["measured"] == 2 * 2 * borders
 
 
 def test_a_full_size_without_weights() -> None:
@@ -106,9 +106,9 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
     ran = run("verify", "llama-3.2-1b", "mixtral-8x7b", "--shard", "--ctx", "1k")
     words = " ".join(ran.out.split())
     assert ran.code == 0 and "All 6 checks agree exactly, call by call." in words
-    assert "Divided over tp by torch's tutorials: llama-3.2-1b." in words
+    assert "Sharded over tp by torch's tutorials: llama-3.2-1b." in words
     assert "by the plan that transformers publishes: mixtral-8x7b." in words
-    assert "Ran 4 of 48 blocks" in words and "Not asked: the loss, the optimizer" in words
+    assert "Ran 4 of 48 layers" in words and "Not checked: the loss, the optimizer" in words
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
         ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
         ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),
         ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B takes 2 microbatches or more in 2 stages, not 1"),
-        ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified beside another axis"),
-        ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified beside zero bubble"),
+        ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified with another axis"),
+        ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified with zero bubble"),
         ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),
         ("llama-3.1-8b --shard --cp 2 --ctx 5", "ask for a multiple of 4"),
         ("ernie-4.5-21b-a3b --shard --fsdp 2 --ctx 64", "torch does not divide its class so"),
@@ -184,7 +184,7 @@ def gathered(name: str) -> None:
     model, ranks = tfacct.load(name), GATHERED[name]
     found = model.verify(shard=True, fsdp=ranks, ctx=16)
     assert found.agrees and found.rank_params == found.measured_rank_params
-    assert found.witnesses[1]["measured"] > 0
+    assert found.checks[1]["measured"] > 0
     assert model.comms(fsdp=ranks, ctx=16, train=True).rank_params == model.params(fsdp=ranks).rank_params
 
 

@@ -209,7 +209,7 @@ def test_forms_agree(run) -> None:
     assert (facts["solution"], facts["beyond"]) == (74_075, 74_076)
     assert facts["lines"][0]["left"] <= 24 * 1024**3 < facts["lines"][1]["left"]
     rows = run(*arguments, "--csv").out.splitlines()
-    assert rows[0] == "value,left,stands,right" and rows[1] == "74075,25769680896,<,25769803776"
+    assert rows[0] == "value,left,sign,right" and rows[1] == "74075,25769680896,<,25769803776"
     for columns in (80, 120):
         assert all(len(line) <= columns for line in run(*arguments, columns=columns).out.splitlines())
 

@@ -141,7 +141,7 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
     ("command", "title"),
     [
         ("formula gpt2", "gpt2: one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
-        ("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, against witnesses"),
+        ("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
         ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 (assumed) by 1 new token at context 1,024, batch 1"),
         ("diff gpt2 gpt2-medium --to-ctx 512", "gpt2, 1 new token at context 1,024, batch 1 → gpt2-medium, 1 new"),
     ],

@@ -58,7 +58,7 @@ def _told(report: CheckReport) -> str:
     sums = {
         "parameters": (report.code_params, report.total_params),
         "FLOPs": (report.code_flops, report.total_flops),
-        "bytes of cache": (report.code_kept_bytes, report.total_kept_bytes),
+        "bytes of cache": (report.code_cache_bytes, report.total_cache_bytes),
         "bytes saved for backward": (report.code_saved_bytes, report.total_saved_bytes),
     }
     for what, (code, config) in sums.items():

@@ -1,4 +1,4 @@
-"""Somebody's own module against a config: tensors, FLOPs, what it keeps, and the first place where they part."""
+"""Somebody's own module against a config: tensors, FLOPs, its cache, and the first difference."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class CheckLine(TypedDict):
 
 
 class CheckDifference(TypedDict):
-    """A place where code and config part, first of the `blocks` that part there alike, and their counts together."""
+    """A difference between code and config, in the first of the layers that differ alike, and their counts together."""
 
     path: str
     name: str | None
@@ -70,7 +70,7 @@ class CheckDifference(TypedDict):
 
 
 class CheckReport(ModelReport):
-    """A torch module beside a config: tensors, FLOPs, what it returns to keep, and where they part."""
+    """A torch module against a config: tensors, FLOPs, the cache that it returns, and the differences."""
 
     _line = CheckLine
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
@@ -84,8 +84,8 @@ class CheckReport(ModelReport):
     total_flops: int | None
     code_fvcore_flops: int | None
     fvcore_why_not: str | None
-    code_kept_bytes: int | None
-    total_kept_bytes: int | None
+    code_cache_bytes: int | None
+    total_cache_bytes: int | None
     code_saved_bytes: int | None
     total_saved_bytes: int | None
     operators: list[str]
@@ -107,7 +107,7 @@ class Asked:
     train: bool = False
 
 
-def rooms() -> tuple[Any, Any, Any]:
+def _reference_modules() -> tuple[Any, Any, Any]:
     """The modules that import torch. Raises MissingExtraError where there is none."""
     try:
         from tfacct.reference import own_code, own_fvcore, watching
@@ -117,33 +117,33 @@ def rooms() -> tuple[Any, Any, Any]:
 
 
 @answers(CheckReport)
-def check(subject: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
+def check(model: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
     """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
-    own_code, own_fvcore, watching = rooms()
+    own_code, own_fvcore, watching = _reference_modules()
     if asked.device not in ("meta", "cpu"):
         raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
     make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
     built: Built = make(module, device=asked.device)
     inner = own_code.unwrapped(built.module)
     given = asked.given if asked.given is not None else built.inputs
-    batch, tokens = asked.batch, min(subject.context, TOKENS) if asked.tokens is None else asked.tokens
-    if asked.tokens is None and subject.source is None:
+    batch, tokens = asked.batch, min(model.context, TOKENS) if asked.tokens is None else asked.tokens
+    if asked.tokens is None and model.source is None:
         batch, tokens = watching.sizes(given) or (batch, tokens)
-    source = None if subject.source is None else min(subject.source, tokens) if asked.source is None else asked.source
-    work = counting.workload(subject, Request(ctx=tokens, batch=batch, source=source))
+    source = None if model.source is None else min(model.source, tokens) if asked.source is None else asked.source
+    work = counting.workload(model, Request(ctx=tokens, batch=batch, source=source))
     weights = own_code.weights(inner)
     watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
     by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
-    saved, bound = _saved(subject, built, module, work) if asked.train else (None, Fraction(0))
-    found = compare(subject, weights, watched, work, asked.paths, saved, bound, by_fvcore)
+    saved, bound = _saved(model, built, module, work) if asked.train else (None, Fraction(0))
+    found = compare(model, weights, watched, work, asked.paths, saved, bound, by_fvcore)
     if asked.propose is not None:
         missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
         alone = dict.fromkeys(over.name for over in found.matched.over)
-        maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), subject.name)
-    return _report(subject, named, found)
+        maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), model.name)
+    return _report(model, named, found)
 
 
-def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[tuple[int, int], Fraction]:
+def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[tuple[int, int], Fraction]:
     """Bytes that a training step in bf16 saves for backward, of the code and by the formula for the transformers class,
     and how far that may be off."""
     try:
@@ -154,15 +154,15 @@ def _saved(subject: LoadedModel, built: Built, module: Any, work: Workload) -> t
         raise UsageError(
             f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"
         )
-    if not subject.logits:
-        raise UsageError(f"{subject.name} has no logits, and so no loss: {option('train')} does not apply")
-    recipe = Counting("bf16", trained=()).recipe.for_model(subject)
-    ours = int(training_memory(subject, work, recipe).step.saved_bytes())
+    if not model.logits:
+        raise UsageError(f"{model.name} has no logits, and so no loss: {option('train')} does not apply")
+    recipe = Counting("bf16", trained=()).recipe.for_model(model)
+    ours = int(training_memory(model, work, recipe).step.saved_bytes())
     long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # a bound is of no fewer
-    return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(subject, long, recipe)
+    return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(model, long, recipe)
 
 
-def _report(subject: LoadedModel, named: str, found: Compared) -> Report:
+def _report(model: LoadedModel, named: str, found: Compared) -> Report:
     lines = _lines(found)
     facts = _facts(found, named, lines)
     work = found.work
@@ -171,22 +171,22 @@ def _report(subject: LoadedModel, named: str, found: Compared) -> Report:
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return Report(
         command="check",
-        title=f"{named} against {compose.name_of(subject)}, {size}",
+        title=f"{named} against {compose.name_of(model)}, {size}",
         columns=COLUMNS,
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
         notes=tuple(notes),
         counted="parameters by tensor, and FLOPs of the products that ran, with all T × T pairs",
-        models=({**compose.facts_of(subject), "notes": notes, **facts},),
+        models=({**compose.facts_of(model), "notes": notes, **facts},),
         convention=CONVENTION,
         headline="code_params",
         agrees=found.agrees,
-        hints=tuple(compose.unknown_hints([subject])),
+        hints=tuple(compose.unknown_hints([model])),
     )
 
 
 def _lines(found: Compared) -> list[dict[str, Any]]:
-    """Elements of each tensor of the ledger in both, all blocks together, then of what the code has beside."""
+    """Elements of each tensor of the ledger in both, all blocks together, then of what only the code has."""
     folded: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(path: str, name: str, code: int, config: int, fits: bool) -> None:
@@ -229,7 +229,7 @@ def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops}
     if isinstance(found.by_fvcore, int) and found.flops is not None:
         both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
-    both |= {"bytes that it returns to keep": found.kept, SAVED: found.saved}
+    both |= {"bytes of the cache that it returns": found.kept, SAVED: found.saved}
     return tuple(
         {
             "what": what,
@@ -266,11 +266,10 @@ def _answer(found: Compared, size: str) -> str:
 def _differences(partings: Sequence[Parting]) -> list[str]:
     notes = []
     for one in partings[:SHOWN]:
-        beside = [one.name] if one.name and one.name != one.path else []
-        if one.blocks > 1:
-            beside.append(f"in {one.blocks:,} blocks")
-        said = f" ({'; '.join(beside)})" if beside else ""
-        notes.append(f"DIFFERS: {one.words}{said}.")
+        where = [one.name] if one.name and one.name != one.path else []
+        where += [f"in {one.blocks:,} layers"] if one.blocks > 1 else []
+        named = f" ({'; '.join(where)})" if where else ""
+        notes.append(f"DIFFERS: {one.words}{named}.")
     if len(partings) > SHOWN:
         notes.append(f"{len(partings) - SHOWN:,} more kinds of differences, all of them in the JSON.")
     return notes
@@ -294,7 +293,7 @@ def _unsaid(found: Compared) -> list[str]:
 
 
 def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    flops, kept, saved = (pair or (None, None) for pair in (found.flops, found.kept, found.saved))
+    flops, cache, saved = (pair or (None, None) for pair in (found.flops, found.kept, found.saved))
     return {
         "code": named,
         "workload": counting.workload_facts(found.work),
@@ -306,8 +305,8 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
         "total_flops": flops[1],
         "code_fvcore_flops": found.by_fvcore if isinstance(found.by_fvcore, int) else None,
         "fvcore_why_not": found.by_fvcore if isinstance(found.by_fvcore, str) else None,
-        "code_kept_bytes": kept[0],
-        "total_kept_bytes": kept[1],
+        "code_cache_bytes": cache[0],
+        "total_cache_bytes": cache[1],
         "code_saved_bytes": saved[0],
         "total_saved_bytes": saved[1],
         "operators": list(found.operators),

@@ -137,7 +137,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
 
 
 def _about(files: Checkpoint, config: LoadedModel | None) -> dict[str, Any]:
-    """Who was asked about: the first keys of every JSON."""
+    """The first keys of every JSON."""
     nobody: dict[str, Any] = {"family": None, "set": {}, "defaulted": {}, "unknown": [], "left_out": []}
     return {**(nobody if config is None else compose.facts_of(config)), "model": files.name}
 
@@ -147,7 +147,7 @@ def _incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
     if files.part_of:
         return f"it is one of {files.part_of:,} files: name their folder"
     if config is None:
-        return f"no config.json lies beside it: {option('config')} names one"
+        return f"there is no config.json next to it: {option('config')} names one"
     if files.gguf and files.gguf not in names.GGUF_COMPARED:
         return f"the names of GGUF's {cut(files.gguf)!r} are not known here"
     return ""
@@ -170,7 +170,7 @@ def _lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]
 
 
 def _part(one: Found) -> tuple[str, str, Held]:
-    """Heading of a tensor, and what it is beside plain numbers."""
+    """Heading of a tensor, and what it is, where it is not plain numbers."""
     if one.slot is None:
         return BEYOND, one.why or "no line in the ledger", one.held
     return one.slot.part, "" if one.aid is None else one.aid.what, one.held
@@ -243,14 +243,14 @@ def _answer(
     named = [f"{units.binary(taken)} {name}" for name, taken in dtypes.items()]
     each = f", all {next(iter(dtypes))}" if len(named) == 1 else f": {', '.join(named[:4])}" if named else ""
     more = f" and {len(named) - 4} other dtypes" if len(named) > 4 else ""
-    said = f"{units.binary(facts['tensor_bytes'])} in {where}{each}{more}"
+    text = f"{units.binary(facts['tensor_bytes'])} in {where}{each}{more}"
     if result is None:
-        return f"{said}; not compared: {why}."
+        return f"{text}; not compared: {why}."
     if result.agrees:
         shapes = " and every line a tensor" if not result.uncompared else ", some shapes not compared"
-        return f"{said}; every tensor has its line{shapes}."
+        return f"{text}; every tensor has its line{shapes}."
     tensors = sum(one["tensors"] for one in differences)
-    return f"{said}; {tensors:,} {'tensor differs' if tensors == 1 else 'tensors differ'} from the config."
+    return f"{text}; {tensors:,} {'tensor differs' if tensors == 1 else 'tensors differ'} from the config."
 
 
 def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[dict[str, Any]]) -> list[str]:
@@ -266,20 +266,20 @@ def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[d
     if result is not None and result.uncompared:
         formats = ", ".join(f"{count:,} of {name}" for name, count in result.uncompared.items())
         notes.append(f"Shapes not compared: {formats}. Their bytes are counted.")
-    held = sum(tensor.bytes for tensor in files.tensors)
-    if files.claimed is not None and files.claimed != held:
-        notes.append(f"The index says {files.claimed:,} bytes of tensors, the files hold {held:,}.")
+    stored = sum(tensor.bytes for tensor in files.tensors)
+    if files.claimed is not None and files.claimed != stored:
+        notes.append(f"The index says {files.claimed:,} bytes of tensors, the files hold {stored:,}.")
     return notes
 
 
 def _weighed(facts: Mapping[str, Any]) -> list[str]:
     """Says whether `memory` counts the bytes that the files hold, from the format that the config says."""
-    counted, held = facts["config_bytes"], facts["ledger_bytes"]
+    counted, stored = facts["config_bytes"], facts["ledger_bytes"]
     if counted is None:
         return []
-    if counted == held:
+    if counted == stored:
         return [f"`memory` counts as many bytes of weights from the config: {counted:,}."]
-    more = f"{abs(held - counted):,} bytes {'more' if held > counted else 'fewer'}"
+    more = f"{abs(stored - counted):,} bytes {'more' if stored > counted else 'fewer'}"
     return [f"From the config, `memory` counts {counted:,} bytes of weights; the files hold {more}."]
 
 

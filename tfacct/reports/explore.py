@@ -157,7 +157,7 @@ def save(text: str, file: str, *, force: bool) -> Path:
 
 
 class Pool:
-    """Texts, each once; asked for a text it says its number."""
+    """Texts, each once; called with a text it gives its number."""
 
     def __init__(self, values: Sequence[str] = ()) -> None:
         self.numbers = {text: number for number, text in enumerate(values)}
@@ -211,7 +211,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "gguf": _mixtures(model) if turns else None,
         "kind": source.kind if source and source.kind != "copied" else None,
         "met": model.expected == model.parameters,
-        "witness": _check_source(source.expected_from, pools) if source and model.expected is not None else None,
+        "expected_from": _check_source(source.expected_from, pools) if source and model.expected is not None else None,
         "set": dict(model.changed),
         "defaulted": dict(model.defaulted),
         "unknown": list(model.unknown),
@@ -324,14 +324,14 @@ def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
 
 
 def _warnings(model: LoadedModel) -> list[str]:
-    """What stands on top: fields that are not understood, models that are left out, another name's answer."""
-    said = [*compose.answering_hints([model]), *compose.unknown_hints([model])]
-    return [text.removeprefix("hint: ").removeprefix("warning: ") for text in said]
+    """Warnings on top: fields that are not understood, parts that are not included, another model's answer."""
+    hints = [*compose.answering_hints([model]), *compose.unknown_hints([model])]
+    return [text.removeprefix("hint: ").removeprefix("warning: ") for text in hints]
 
 
 def _notes(model: LoadedModel) -> list[str]:
-    """Sentences, each behind its place in the terminal's order and the word for when it holds: `masked` or `whole`,
-    `reads` the source or `later`, `train`, or nothing; those of what is `kept` are of no FLOPs."""
+    """Sentences, each after its place in the terminal's order and the word for when it is true: `masked` or `whole`,
+    `reads` the source or `later`, `train`, or nothing; those on the cache (`kept`) are not about FLOPs."""
     whole, masked = (sentences.block_notes([model], masked=flag) for flag in (False, True))
     found = [f"blocks\tmasked\t{text}" for text in masked if text not in whole]
     found += [f"blocks\t{'' if text in masked else 'whole'}\t{text}" for text in whole]
@@ -350,7 +350,7 @@ def _counted(model: LoadedModel) -> list[str]:
 
 
 def _longer(model: LoadedModel) -> list[int]:
-    """Parameters that a position table would have more for a context: so many a token, and what is added to them."""
+    """Further parameters of a position embedding for a longer context: so many a token, and a constant."""
     longest = model.context
     first, second = (compose.longer_table(model, longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
@@ -358,8 +358,8 @@ def _longer(model: LoadedModel) -> list[int]:
 
 def _conventions(model: LoadedModel) -> list[str]:
     """What was counted as FLOPs, of all pairs and masked; which positions get logits is a knob."""
-    said = (conventions.products_convention(Request(), masked, [model]) for masked in (False, True))
-    return [text.removesuffix(" all logits") for text in said]
+    texts = (conventions.products_convention(Request(), masked, [model]) for masked in (False, True))
+    return [text.removesuffix(" all logits") for text in texts]
 
 
 def _shared_field(model: LoadedModel, in_letters: WrittenModel) -> str | None:

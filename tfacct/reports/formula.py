@@ -288,7 +288,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
         raise UsageError(f"parameters do not depend on the workload: leave {step} and {option('batch')} out")
     if of == "kv" and (request.tokens is not None or request.decode):
         what = (
-            "the KV cache holds the whole context"
+            "the KV cache covers the whole context"
             if sentences.attends([model])
             else "the state covers the whole context"
         )
@@ -325,7 +325,7 @@ def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | 
         check_axes(model, Mesh(pp=numbers["pp"] or EXAMPLE))
         kinds = [group for group in model.ledger.groups if group.numbers]
         if len(kinds) > 1:
-            what = f"{model.name}: stages of blocks of several kinds are not written in letters"
+            what = f"{model.name}: pipeline stages with layers of several kinds have no formula"
             raise ConfigError(what, f"`tfacct flops`, `params` and `kv` count them with {option('pp')}")
         layers = len(kinds[0].numbers)
         if layers % (numbers["pp"] or 1):
@@ -333,7 +333,7 @@ def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | 
             raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
     if "cp" in layout:
         if of == "params":
-            raise UsageError(f"{option('cp')} divides no parameter: each of its ranks has the same", "leave it out")
+            raise UsageError(f"{option('cp')} shards no parameter: each of its ranks has all", "leave it out")
         mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
         if work is None or numbers["cp"] is None:
             work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
@@ -358,14 +358,14 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
     active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
     uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
     if work is not None and uneven:
-        said = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
-        raise UsageError(f"{model.name}: {said} evenly", "`tfacct flops` counts the fullest rank")
+        what = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
+        raise UsageError(f"{model.name}: {what} evenly", "`tfacct flops` counts the fullest rank")
 
 
 def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
     if gathers_heads(model):
-        said = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads together, which is"
-        raise ConfigError(f"{said} not written in letters", "`tfacct flops`, `params` and `kv` count it")
+        what = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads, which has no formula"
+        raise ConfigError(what, "`tfacct flops`, `params` and `kv` count it")
     if number is None:
         check_mesh(model, Mesh(2), train=False)
         return
@@ -618,7 +618,7 @@ def _legend(
 
 
 def _cells(words: _Words, line: SymbolicLine) -> dict[str, Any]:
-    """What the table and the JSON say of a line."""
+    """Cells of a line in the table and the JSON."""
     own = {"params_formula": line.weights.code if line.weights else None} if words.line == "operation" else {}
     return {"spec": line.spec, f"{words.unit}_formula": line.count.code, **own, **line.values}
 
@@ -678,13 +678,13 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
         tokens = "" if of == "params" else f" Tokens are spread evenly over the experts{share}."
         notes.append(one_rank.IDLE["ep"] if of == "kv" else f"{ep} ranks divide E; each expert is whole.{tokens}")
     if pp := layout.get("pp"):
-        many = f"{pp} stages divide" if pp.isdigit() else f"{pp} is the number of stages, which divide"
+        many = f"{pp} stages split" if pp.isdigit() else f"{pp} is the number of stages, which split"
         stage = {
-            "first": "the first, with what stands in front of them",
-            "last": "the last, with what stands behind them",
+            "first": "the first, with the modules before the layers",
+            "last": "the last, with the modules after the layers",
             "each": "each",
         }
-        notes.append(f"{many} the blocks. The total is that of {stage[rank.stage]}.")
+        notes.append(f"{many} the layers. The total is that of {stage[rank.stage]}.")
     return notes
 
 

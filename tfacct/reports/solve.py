@@ -193,7 +193,7 @@ def _closed_form(asked: _Question, around: Sequence[Point]) -> str | None:
 
 def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.leaps:
-        return ["They are equal nowhere: at that point latent attention starts to run in another form."]
+        return ["They are equal nowhere: at that point latent attention changes its mode."]
     value = decimal(found.root)
     before = ", before rounding to whole bytes" if rounded else ""
     return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
@@ -290,7 +290,7 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
         raise why
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
     more = "; more ranks are not counted" if unsupported and unsupported[-1] > tried[-1] else ""
-    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "divide it along another axis too")
+    raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
 
 
 def _rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
@@ -405,7 +405,7 @@ def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
     return (
         Column("value", unknown, "count"),
         Column("left", equation.left.text, "number"),
-        Column("stands", "", "text"),
+        Column("sign", "", "text"),
         Column("right", equation.right.text, "number"),
     )
 
@@ -415,7 +415,7 @@ def _row(equation: Equation, value: int, point: Point) -> Row:
     return {
         "value": value,
         "left": left,
-        "stands": "=" if left == right else "<" if left < right else ">",
+        "sign": "=" if left == right else "<" if left < right else ">",
         "right": right,
     }
 
@@ -464,8 +464,8 @@ def _letters(form: str | None, model: LoadedModel) -> list[str]:
 def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:
     named, skipped = (", ".join(f"{count:,}" for count in counts) for counts in (candidates, unsupported))
     return {
-        "tp": f"tp divides the query heads: {named}.{f' Not counted: {skipped}.' if skipped else ''}",
-        "ep": f"ep divides the experts: {named}.",
+        "tp": f"tp must divide the query heads: {named}.{f' Not counted: {skipped}.' if skipped else ''}",
+        "ep": f"ep must divide the experts: {named}.",
         "pp": "The numbers are those of the fullest stage.",
         "fsdp": "The numbers are those of one rank, each with a batch of its own.",
     }[unknown]

@@ -118,7 +118,7 @@ class Grid:
 
     @property
     def corner(self) -> tuple[int | None, int]:
-        """The largest of the contexts and of the batches: the workload that the JSON names beside the lines."""
+        """The largest of the contexts and of the batches: the workload that the JSON names next to the lines."""
         return (max(self.contexts) if self.contexts else None), max(self.batches)
 
 
@@ -159,7 +159,7 @@ def checked(grid: Grid) -> Grid:
         if name in ("model", "ctx", "batch"):
             raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
         if name in (grid.ranks or {}) and name in {*(grid.fields or {}), *(grid.zipped or {})}:
-            raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept beside it")
+            raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept with it")
     zipped = grid.zipped or {}
     if twice := [name for name in zipped if name in (grid.fields or {})]:
         raise UsageError(f"{twice[0]} varies with others and on its own: give it once")
@@ -167,7 +167,9 @@ def checked(grid: Grid) -> Grid:
         counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
         raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
     if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
-        raise UsageError(f"{option('sp', True)} divides what {option('tp')} does: it needs {option('tp', '1,2,4')}")
+        raise UsageError(
+            f"{option('sp', True)} shards over the ranks of {option('tp')}: it needs {option('tp', '1,2,4')}"
+        )
     ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
     return replace(grid, ranks=ranks or None)
 
@@ -348,7 +350,7 @@ def _report(
         if grid.ranks:
             yield f"Each row counts one rank{', the one that has most' if 'pp' in grid.ranks else ''}."
             if grid.sp:
-                yield "With more than one rank of tp the stream's tokens are divided among them too (sp)."
+                yield "With more than one rank of tp the tokens of the residual stream are sharded too (sp)."
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
         yield from conventions.of_models(settings, asked, terms)
         if len(every[some]) == 1:

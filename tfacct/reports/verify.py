@@ -32,10 +32,10 @@ from tfacct.verify.training import BytesCheck, step_checks
 
 IN_CHUNKS = 1024
 """Default context of a model that runs in chunks: its reference model loops over the chunks, with a matrix for each."""
-UNCHECKED = "Not asked: the loss, the optimizer; no byte was sent over a link, and nothing was timed."
+UNCHECKED = "Not checked: the loss, the optimizer. No byte was sent over a link, and nothing was timed."
 PIPELINE = (
     "Messages are those of all stages, each by itself in torch's own schedule and a process group that sends nothing;"
-    " parameters are the class's. Not asked: the sum of a tied table's gradients, the loss, the optimizer."
+    " parameters are the class's. Not checked: the sum of a tied embedding's gradients, the loss, the optimizer."
 )
 COUNTS = (
     Column("formula", "formula", "count"),
@@ -44,10 +44,10 @@ COUNTS = (
 )
 
 
-class Witness(TypedDict):
+class CheckFacts(TypedDict):
     """One check: two totals, and the paths where they differ."""
 
-    witness: str
+    check: str
     unit: str
     counted: int
     measured: int
@@ -83,7 +83,7 @@ class VerifyReport(ModelReport):
     total_flops: int | None
     measured_flops: int | None
     expected_params: int | None
-    witnesses: list[Witness]
+    checks: list[CheckFacts]
     optimizer: str | None
     recompute: str | None
     attention: Literal["sdpa", "eager"] | None
@@ -154,7 +154,7 @@ def verify(
         models,
         _counts_table(one) if one else _counts_tables(found),
         [_counts_facts(each) for each in found],
-        title=f"{what} {where}, against witnesses" if where.startswith("of ") else f"{what} against witnesses {where}",
+        title=f"{what} {where}, cross-checked",
         convention=conventions.products_convention(request, False, models),
         answer=_verdict(found, "path by path"),
         notes=lambda at: [
@@ -197,7 +197,7 @@ def _counts_facts(found: Verified) -> dict[str, Any]:
         "total_flops": total,
         "measured_flops": measured,
         "expected_params": found.model.expected,
-        "witnesses": [_check_facts(check) for check in found.checks],
+        "checks": [_check_facts(check) for check in found.checks],
         "lines": _lines(fvcore, "flops"),
     }
 
@@ -219,7 +219,7 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
         Column("model", "model"),
         Column("formula", "formula (FLOPs)", "count"),
         Column("measured", "fvcore (2 × MACs)", "count"),
-        Column("witnesses", "checks", "count", drop=1),
+        Column("checks", "checks", "count", drop=1),
         Column("verdict", "", "verdict"),
     )
     rows = tuple(
@@ -227,7 +227,7 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
             "model": compose.name_of(found.model),
             "formula": found.checks[0].totals[0],
             "measured": found.checks[0].totals[1],
-            "witnesses": len(found.checks),
+            "checks": len(found.checks),
             "verdict": "ok" if _agrees([found]) else "DIFFERS",
         }
         for found in every
@@ -236,12 +236,12 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
 
 
 def _traced(every: Sequence[Verified], all_layers: bool) -> str:
-    run, blocks = _layers(every)
+    run, layers = _layers(every)
     if all_layers:
-        return f"Traced all {blocks:,} blocks, at full size on the meta device."
+        return f"Traced all {layers:,} layers, at full size on the meta device."
     return (
-        f"Traced {run:,} of {blocks:,} blocks, one of each kind, at full size on the meta device; --all-layers traces"
-        " them all."
+        f"Traced {run:,} of {layers:,} layers, one of each kind, at full size on the meta device;"
+        f" {option('all_layers', True)} traces them all."
     )
 
 
@@ -299,7 +299,7 @@ def _rank_facts(found: RankChecks, dtype: str) -> dict[str, Any]:
         "plan": _plan(found),
         "rank_params": params.totals[0],
         "measured_rank_params": params.totals[1],
-        "witnesses": [_check_facts(check) for check in found.checks],
+        "checks": [_check_facts(check) for check in found.checks],
         "lines": _lines(params, "rank_params"),
     }
 
@@ -348,24 +348,24 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
         return [PIPELINE]
     run, layers = _layers(every)
     how = "at full width, its tensors without numbers, in a process group that sends nothing"
-    some = f"Ran {run:,} of {layers:,} blocks of the class {how}; {option('all_layers', True)} runs every block."
-    notes = [f"Ran all {layers:,} blocks of the class {how}." if run == layers else some]
+    some = f"Ran {run:,} of {layers:,} layers of the class {how}; {option('all_layers', True)} runs every layer."
+    notes = [f"Ran all {layers:,} layers of the class {how}." if run == layers else some]
     if mesh.cp > 1:
-        notes.append("Keys and values went round in torch's own ring, at the class's sizes.")
+        notes.append("Keys and values passed through torch's own ring, at the class's sizes.")
         if mesh.fsdp == 1:
-            notes.append("The sums of gradients over cp were not asked for: their buckets hold real numbers.")
+            notes.append("The sums of gradients over cp were not checked: their buckets have real numbers.")
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
         own = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
         if own:
-            notes.append(f"Divided over tp by {whose}{'' if len(every) == 1 else f': {listed(own)}'}.")
+            notes.append(f"Sharded over tp by {whose}{'' if len(every) == 1 else f': {listed(own)}'}.")
     if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
-        notes.append("Latent attention reads the stream gathered, as torchtitan's plan of DeepSeek-V3 has it.")
+        notes.append("Latent attention reads the gathered residual stream, as in torchtitan's plan of DeepSeek-V3.")
     if any(found.published and tied(found.model) for found in every):
-        notes.append("A tied head was asked as one of its own: the published plan takes it and its table apart.")
+        notes.append("A tied head was checked as an untied one: the published plan separates it from the embedding.")
     if mesh.ep > 1:
-        notes.append("Experts are divided as transformers divides them, and tokens are spread evenly over them.")
+        notes.append("Experts are distributed as by transformers, and tokens are spread evenly over them.")
     if any(found.mesh.fsdp > 1 for found in every):
-        notes.append("Divided over fsdp by fully_shard, block by block.")
+        notes.append("Sharded over fsdp by fully_shard, layer by layer.")
     return [*notes, UNCHECKED]
 
 
@@ -428,9 +428,9 @@ def _step_facts(found: VerifiedStep, recipe: Recipe) -> dict[str, Any]:
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "saved_bytes": saved.formula,
         "measured_saved_bytes": saved.measured,
-        "witnesses": [
+        "checks": [
             {
-                "witness": check.name,
+                "check": check.name,
                 "unit": "bytes",
                 "counted": check.formula,
                 "measured": check.measured,
@@ -522,7 +522,7 @@ def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any
 def _check_facts(check: Check) -> dict[str, Any]:
     """A check, as in the JSON."""
     return {
-        "witness": check.name,
+        "check": check.name,
         "unit": check.unit,
         "counted": check.totals[0],
         "measured": check.totals[1],

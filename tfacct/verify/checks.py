@@ -280,17 +280,16 @@ def class_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     if not table:
         return
     if reason := subject.config.hf_unsupported():
-        raise UsageError(f"{subject.name}: the transformers class cannot be asked: {reason}")
+        raise UsageError(f"{subject.name}: the transformers class cannot run: {reason}")
     if subject.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
         raise UsageError(
-            f"{subject.name}: the transformers class cannot be asked about a chunk:"
-            f" {subject.config.hf_no_chunked_prefill}",
-            f"ask about a whole sequence, or {option('decode', True)}",
+            f"{subject.name}: the transformers class cannot run a chunk: {subject.config.hf_no_chunked_prefill}",
+            f"check a whole sequence, or {option('decode', True)}",
         )
     if subject.config.hf_no_cache and work.tokens < work.context:
         raise UsageError(
-            f"{subject.name}: the transformers class cannot be asked about a step: it keeps nothing of the last one",
-            "ask about a whole sequence",
+            f"{subject.name}: the transformers class cannot run a step: it has no cache",
+            "check a whole sequence",
         )
     if subject.config.hf_fixed_source and subject.source is not None and work.source != subject.source:
         raise UsageError(
@@ -325,7 +324,7 @@ def class_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
     keeps = kept(subject.config.hf_cache().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
     other = subject.config.hf_model_type
-    whose = f"transformers has no class for {subject.family}: that of {other} is asked." if other else ""
+    whose = f"transformers has no class for {subject.family}: that of {other} is used." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
     if not subject.keeps or subject.config.hf_no_cache:
         return

@@ -30,8 +30,8 @@ from tfacct.verify.renamed import renamed
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Layouts of which the first that works is checked, where none is given."""
 NOT_RUN = (
-    ("dp", "torch reduces buckets of real numbers", "beside fsdp its copies are, as HSDP has them"),
-    ("ulysses", "neither torch nor transformers divides heads for tokens", "a ring of cp is"),
+    ("dp", "torch reduces buckets of real numbers", "with fsdp its replicas are (HSDP)"),
+    ("ulysses", "neither torch nor transformers trades heads for tokens", "a ring of cp is"),
 )
 """Axes that are not checked, why, and what to check instead."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
@@ -63,7 +63,7 @@ def check_verifiable(mesh: Mesh) -> None:
         raise UsageError(f"{given} is not verified here: torch runs a ring", "leave it out")
     if mesh.pp > 1 and (mesh.ranks > mesh.pp or mesh.schedule == "zero-bubble"):
         other = "another axis" if mesh.ranks > mesh.pp else "zero bubble"
-        raise UsageError(f"{option('pp', mesh.pp)} is not verified beside {other}", f"ask for {option('pp')} alone")
+        raise UsageError(f"{option('pp', mesh.pp)} is not verified with {other}", f"ask for {option('pp')} alone")
     if mesh.imbalance != 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
         raise UsageError(f"{given} is not verified here: tokens are spread evenly", "leave it out")
@@ -88,7 +88,7 @@ def layout_for(model: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
 def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
     """Whether transformers' plan divides a class. Raises ConfigError for a class without a plan."""
     if not model.config.hf_module_paths() or model.config.hf_unsupported():
-        raise ConfigError(f"{model.name}: there is no transformers class that could be asked")
+        raise ConfigError(f"{model.name}: there is no transformers class to check against")
     experts = any(isinstance(part, Experts) for part in model.architecture.parts())
     if mesh.tp > 1 and replicated_heads(model.ledger, mesh):
         raise ConfigError(f"{model.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
@@ -134,7 +134,7 @@ def rank_checks(
     seen = _step(model, work, mesh, dtype, published=published)
     around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()
     if mesh.sequence_shards > 1 and mesh.fsdp == 1:
-        sent = [one for one in sent if one.of != "weights"]  # of gradients in buckets, which are not asked for
+        sent = [one for one in sent if one.of != "weights"]  # gradients go in buckets, which are not checked
     checks = _checks(stored_elements(model, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
     layers = sum(stack.count for stack in given.architecture.stacks)
     return RankChecks(given, work, checks, (layers if two is None else TWO, layers), mesh, published=published)
@@ -191,7 +191,7 @@ def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter
     kinds: Counter[tuple[int, int, int]] = Counter()
     for stack in model.architecture.stacks:
         part = stack.block.attention
-        assert isinstance(part, Attention)  # the only kind with a rule beside cp
+        assert isinstance(part, Attention)  # the only kind with a rule for cp
         kinds[part.kv_heads * part.group // mesh.tp, part.kv_heads // mesh.tp, part.head_dim] += stack.count
     for heads, blocks in kinds.items():
         found += room.ring(room.Heads(*heads), blocks, mesh.cp, work.batch, work.tokens // mesh.cp, dtype)

@@ -10,7 +10,7 @@ import * as dom from "./dom.js";
 const { h } = dom;
 const g = numbers.grouped;
 
-// Name, source and witness, and on top what is not counted or not understood.
+// Name, source and expected parameters, and on top what is not counted or not understood.
 export function header({ counted, complaints }) {
 	const { model, state: now } = counted;
 	const blocks = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
@@ -34,7 +34,7 @@ export function header({ counted, complaints }) {
 			`${model.family} · ${g(layers)} blocks · context ${g(model.context)}`,
 			link,
 		),
-		agrees ? h("p.witness", `✓ ${g(counted.params)} parameters: the ${model.witness}`) : null,
+		agrees ? h("p.expected", `✓ ${g(counted.params)} parameters: the ${model.expected_from}`) : null,
 		[...warnings].map(text => h("p.warning", { role: "status" }, text)),
 	].flat();
 }

@@ -6,7 +6,7 @@ import * as ledger from "./ledger.js";
 const HUB = "https://huggingface.co/";
 
 const KINDS = ["product", "pointwise", "state", "table"];
-const USUAL = { keeps: 0, logits: 0, kind: "copied", kept: "KV cache", witness: "published total" };
+const USUAL = { keeps: 0, logits: 0, kind: "copied", kept: "KV cache", expected_from: "published total" };
 
 // Lines, shapes and models as the data has them, each by its number.
 export function read(data) {
@@ -32,7 +32,7 @@ function named(row, { columns, always, texts }) {
 	const facts = Object.fromEntries(
 		columns.map((name, at) => [name, row[at]]).filter(([, fact], at) => at < always || fact),
 	);
-	for (const name of ["family", "kind", "form", "shared", "kept", "witness"]) {
+	for (const name of ["family", "kind", "form", "shared", "kept", "expected_from"]) {
 		if (name in facts) facts[name] = texts[facts[name]];
 	}
 	for (const name of ["warnings", "notes", "counted"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);

@@ -120,16 +120,16 @@ def keeps_nothing(facts: Mapping[str, Any]) -> bool:
 
 
 def holds(report: Report, count: int) -> None:
-    """Every model agrees, and every witness was really asked."""
+    """Every model agrees, and every counter was really run."""
     assert report.agrees and len(report.models) == count
     for facts in report.models:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
         said = {
-            w["witness"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
-            for w in facts["witnesses"]
+            w["check"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
+            for w in facts["checks"]
         }
         assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in said.values())
-        assert set(WITNESSES) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
+        assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
         forward = said["torch, forward"]["measured"]
         assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
         assert said["torch, training step (3 ×)"]["measured"] == 3 * forward
@@ -137,7 +137,7 @@ def holds(report: Report, count: int) -> None:
 
 ALONE = {"torch, decode at T = 1", "torch, chunk", "KV cache bytes, fp32"}
 """Nothing to ask of an encoder alone, which keeps nothing."""
-WITNESSES = [
+CHECKS = [
     "fvcore, forward",
     "torch, forward",
     "torch, backward (2 ×)",
@@ -173,8 +173,8 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
     holds(report, 1)
     (facts,) = report.models
     assert facts["blocks_traced"] == len(subject.architecture.every_stack) < facts["block_count"]
-    asked_for = len(WITNESSES) - (len(ALONE) if keeps_nothing(facts) else 0)
-    assert len(facts["witnesses"]) == 1 + asked_for  # and the expected total
+    asked_for = len(CHECKS) - (len(ALONE) if keeps_nothing(facts) else 0)
+    assert len(facts["checks"]) == 1 + asked_for  # and the expected total
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_all_layers_say_the_same_as_one(name: str) -> None:
     holds(every, 1)
     assert every.models[0]["blocks_traced"] == every.models[0]["block_count"]
     assert every.models[0]["lines"] == one.models[0]["lines"]
-    assert every.models[0]["witnesses"] == one.models[0]["witnesses"]
+    assert every.models[0]["checks"] == one.models[0]["checks"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_all_layers_say_the_same_as_one(name: str) -> None:
 )
 def test_other_workloads_verify(request_: Request) -> None:
     report = verify([presets.load("gpt2")], request_)
-    assert report.agrees and len(report.models[0]["witnesses"]) >= len(WITNESSES)
+    assert report.agrees and len(report.models[0]["checks"]) >= len(CHECKS)
 
 
 ASKED = [family for family in TINY if tiny(family).config.hf_unsupported() is None]
@@ -216,7 +216,7 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     ctx = about.context if whole_source else context(about, 23)
     report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
-    said = [w["witness"] for w in report.models[0]["witnesses"] if w["witness"].startswith("transformers")]
+    said = [w["check"] for w in report.models[0]["checks"] if w["check"].startswith("transformers")]
     of_class = 2 if alone(family) or config.hf_no_cache else 3
     assert len(said) == (of_class if config.hf_modules else 0)
 
@@ -275,7 +275,7 @@ def differing(report: Report) -> dict[str, str]:
 
 
 def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) -> None:
-    """A witness that counts one product wrong in one block makes verify fail and name the block."""
+    """A counter that counts one product wrong in one block makes verify fail and name the block."""
     honest = counting.multiply_adds
 
     def wrong(reference, given):
@@ -293,7 +293,7 @@ def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) ->
     assert ran.code == 1 and "blocks.1.attn.values" in ran.out and "DIFFERS by +2" in ran.out
 
 
-# What each witness is made of, how it lies, and the checks that must go red.
+# The functions of each counter, how it lies, and the checks that must go red.
 LIES = {
     "multiply_adds": (
         lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 1},
@@ -312,13 +312,13 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("witness", LIES)
-def test_every_witness_is_really_asked(witness: str, monkeypatch: pytest.MonkeyPatch, run) -> None:
+@pytest.mark.parametrize("counter", LIES)
+def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPatch, run) -> None:
     """Each in turn is replaced by one that lies: exactly its checks go red, by name, and the command exits 1."""
-    lie, red = LIES[witness]
-    monkeypatch.setattr(counting, witness, lie(getattr(counting, witness)))
+    lie, red = LIES[counter]
+    monkeypatch.setattr(counting, counter, lie(getattr(counting, counter)))
     report = verify([tiny("gpt2")], Request())
-    assert {w["witness"].split(" of ")[0] for w in report.models[0]["witnesses"] if not w["equal"]} == red
+    assert {w["check"].split(" of ")[0] for w in report.models[0]["checks"] if not w["equal"]} == red
     ran = run("verify", "gpt2", "--ctx", "64")
     assert ran.code == 1 and "DIFFERS" in ran.out
     assert all(name in " ".join(ran.out.split()) for name in red)
@@ -378,7 +378,7 @@ def test_what_no_count_depends_on_stops_no_count(run) -> None:
 
 
 def test_a_workload_is_asked_once() -> None:
-    said = [w["witness"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["witnesses"]]
+    said = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["checks"]]
     assert "torch, decode at T = 1" not in said and "torch, chunk of T = 3" in said
 
 
