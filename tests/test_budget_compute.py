@@ -82,6 +82,15 @@ def test_nearest_size_of_the_family() -> None:
     assert {line["nearest"] for line in own["lines"]} <= {"gpt2", "distilgpt2", "gpt2-medium"}
 
 
+def test_no_days_of_a_step_that_cannot_fit() -> None:
+    """405 B parameters in bf16, with gradients and AdamW's state, are 8 · 405.85e9 / 8 bytes of each device, 378 GiB."""
+    report = budget(presets.load("llama-3.1-405b"), tokens=15 * 10**12, on="8xh100", price=2)
+    (facts,) = report.models
+    assert facts["fits"] is False and facts["days"] is facts["cost"] is facts["lines"][0]["days"] is None
+    assert report.answer.startswith("Does not fit on 8 × H100 SXM5 80GB: a step under FSDP needs at least 378 GiB")
+    assert budget(presets.load("llama-3.1-405b"), tokens=15 * 10**12, on="1024xh100").models[0]["fits"] is True
+
+
 def test_experts_are_said() -> None:
     assert (
         budget(presets.load("mixtral-8x7b"), 1e22).said[0] == "N are active parameters; the fits are of dense models."

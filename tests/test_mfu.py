@@ -153,10 +153,10 @@ def reported(
 
 
 def test_report_of_a_step_that_cannot_fit() -> None:
-    """70.55 B parameters in bf16 with AdamW's state are 6 · 70.55e9 / 8 bytes of each device, 49.3 GiB, and more."""
-    said = reported("llama-3.1-70b", tokens_per_second=4_000).said
-    assert said[0].startswith("A full step under FSDP needs 152 GiB of 77.3 GiB on each device")
-    assert not any("A full step" in note for note in reported(tokens_per_second=60_000).said)
+    """70.55 B parameters in bf16, with gradients and AdamW's state, are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
+    said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).said
+    assert said[0].startswith("A step under FSDP needs at least 131 GiB of 77.3 GiB on each device")
+    assert not any("A step under" in note for note in reported(tokens_per_second=60_000).said)
 
 
 def test_report_of_what_cannot_be() -> None:

@@ -15,6 +15,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import devices, presets
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import compose, counting
@@ -86,6 +87,7 @@ class BudgetReport(ModelReport):
     active_params: int
     on: str | None
     mfu: float | None
+    fits: bool | None
     days: float | None
     device_hours: float | None
     cost: float | None
@@ -95,11 +97,26 @@ class BudgetReport(ModelReport):
 class Trainer:
     """Devices that train at a stated utilization."""
 
+    limit: MemoryLimit
     words: str
-    count: int
     rate: float
     mfu: float
     price: float | None
+
+    def needs(self, point: Point) -> str:
+        """Bytes of a step under FSDP on each device, in words, where it does not fit even with recomputation."""
+        from tfacct.timing.fsdp_time import Trained, least_bytes
+
+        step = Trained(point.work.context, 1, self.limit.count, recompute=True)
+        least = least_bytes(point.ledger, point.at, step)
+        words = f"a step under FSDP needs at least {units.binary(least)} of {units.binary(self.limit.usable)}"
+        return "" if least <= self.limit.usable else f"Does not fit on {self.words}: {words} on each device"
+
+    def spending(self, flops: float) -> dict[str, float | None]:
+        """Days, device-hours and cost of so many FLOPs."""
+        hours = flops / self.rate / 3600
+        cost = None if self.price is None else hours * self.limit.count * self.price
+        return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
 
 
 @answers(BudgetReport)
@@ -122,11 +139,13 @@ def budget(
     _check(model, flops, tokens, tokens_per_parameter)
     trainer = _trainer(on, mfu, dtype, price)
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
-    family = _family(model, ctx)
+    family = [] if flops is None else _family(model, ctx)
     best = compute_optimal.parameters(flops or 1, ratio)
     own = model or _nearest(family, best)
     point = _point(own, ctx)
     size, each = int(point.active_params()), float(flops_per_token(point))
+    needs = trainer.needs(point) if trainer else ""
+    spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
     if flops is None:
         asked = tokens / size if tokens is not None else ratio
         lines = [_trained(value, size, each) for value in sorted({*RATIOS, asked})]
@@ -136,7 +155,7 @@ def budget(
         fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
         lines += [_bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
         asked, spent = flops / each / size, flops
-    lines = [line | _spending(trainer, line["flops"]) for line in lines]
+    lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
     about = {
         "name": compose.name_of(own),
@@ -146,7 +165,7 @@ def budget(
         "tokens": units.people(round(spent / each)),
         "each": units.si(round(each)),
         "experts": bool(own.ledger.experts),
-        "speed": trainer and units.percent(trainer.mfu, 0),
+        "speed": trainer and not needs and units.percent(trainer.mfu, 0),
     }
     if flops is not None and model is None:
         whose = " (Chinchilla)" if ratio == TOKENS_PER_PARAMETER else ""
@@ -155,11 +174,11 @@ def budget(
     else:
         many = f"{about['tokens']} tokens ({units.three(asked)} per parameter)"
         answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
-    spending = _spending(trainer, spent)
+    spending = spend(spent)
     return compose.report(
         "budget",
         [own],
-        _table(lines, by_flops=flops is not None, family=own.family, trainer=trainer),
+        _table(lines, by_flops=flops is not None, family=own.family, trainer=None if needs else trainer),
         [
             {
                 "flops": spent,
@@ -172,13 +191,14 @@ def budget(
                 "active_params": size,
                 "on": on,
                 "mfu": trainer.mfu if trainer else None,
+                "fits": None if trainer is None else not needs,
                 **spending,
                 "lines": lines,
             }
         ],
         title="Training within a number of FLOPs" if trainer is None else f"Training on {trainer.words}",
         convention="training FLOPs: forward and backward of every matrix product; 6·N·D where no model is named",
-        answer=f"{answer}{_spent(spending['days'], spending['cost'])}.",
+        answer=f"{needs and f'{needs}. '}{answer}{_spent(spending['days'], spending['cost'])}.",
         notes=lambda _: notes(NOTES, about),
         requests=[Request(ctx=context)],
     )
@@ -215,7 +235,8 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     check_positive("mfu", share, most=1)
     if price is not None:
         check_positive("price", price)
-    return Trainer(device.several(count), count, count * peak_of(device, dtype)[1] * share, share, price)
+    limit = of_device(count, device, training=True)
+    return Trainer(limit, device.several(count), count * peak_of(device, dtype)[1] * share, share, price)
 
 
 def _family(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
@@ -278,15 +299,6 @@ def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trai
     ]
     plain = tuple(row for row in rows if row.get("fit") not in LOSS_FITS)
     return tuple(shown), tuple(filter(None, (plain, tuple(row for row in rows if row not in plain)))), ()
-
-
-def _spending(trainer: Trainer | None, flops: float) -> dict[str, float | None]:
-    """Days, device-hours and cost of so many FLOPs; None without devices, or without a price."""
-    if trainer is None:
-        return dict.fromkeys(("days", "device_hours", "cost"))
-    hours = flops / trainer.rate / 3600
-    cost = None if trainer.price is None else hours * trainer.count * trainer.price
-    return {"days": hours / 24, "device_hours": hours * trainer.count, "cost": cost}
 
 
 def _spent(days: float | None, cost: float | None) -> str:

@@ -61,7 +61,7 @@ NOTES = (
         "memory",
         1,
         lambda run: run["memory"],
-        "A full step under FSDP needs {least} of {usable} on each device: adapters and offload need less.",
+        "A step under FSDP needs at least {least} of {usable} on each device: adapters and offload need less.",
     ),
     NoteRow("source", 2, lambda run: run["source"], "Tokens are those of the decoder; each sequence reads {:,} more."),
     NoteRow(
@@ -147,7 +147,9 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
 
 def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, str]:
     """Memory of a step with one sequence on each device, in words; nothing where it may fit."""
-    least = least_bytes(model.ledger, replace(work, batch=1).axes(), Trained(work.context, 1, limit.count))
+    least = least_bytes(
+        model.ledger, replace(work, batch=1).axes(), Trained(work.context, 1, limit.count, recompute=True)
+    )
     words = {"least": units.binary(least), "usable": units.binary(limit.usable)}
     return words if least > limit.usable else {}
 
