@@ -83,7 +83,7 @@ def test_nearest_size_of_the_family() -> None:
 
 
 def test_no_days_of_a_step_that_cannot_fit() -> None:
-    """405 B parameters in bf16, with gradients and AdamW's state, are 8 · 405.85e9 / 8 bytes of each device, 378 GiB."""
+    """405 B parameters, gradients and AdamW's state in bf16 are 8 · 405.85e9 / 8 bytes of each device, 378 GiB."""
     report = budget(presets.load("llama-3.1-405b"), tokens=15 * 10**12, on="8xh100", price=2)
     (facts,) = report.models
     assert facts["fits"] is False and facts["days"] is facts["cost"] is facts["lines"][0]["days"] is None

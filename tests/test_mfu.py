@@ -153,7 +153,7 @@ def reported(
 
 
 def test_report_of_a_step_that_cannot_fit() -> None:
-    """70.55 B parameters in bf16, with gradients and AdamW's state, are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
+    """70.55 B parameters, gradients and AdamW's state in bf16 are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
     said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).said
     assert said[0].startswith("A step under FSDP needs at least 131 GiB of 77.3 GiB on each device")
     assert not any("A step under" in note for note in reported(tokens_per_second=60_000).said)
