@@ -38,7 +38,8 @@ class Option(NamedTuple):
 
 
 STEP, DTYPES, WHERE, LAYOUT, RECIPE = "Step", "Dtypes", "Where", "Layout", "Recipe"
-GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE)
+MODELS, OUTPUT = "Models", "Output"
+GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE, MODELS, OUTPUT)
 """Groups of options that several commands share, in the order of the help."""
 _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
 _OWN_RECIPE: dict[str, Any] = {"group": RECIPE, "default": None}
@@ -88,7 +89,9 @@ WeightsDtype = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    Option("Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", complete="assignment"),
+    Option(
+        "Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"
+    ),
 ]
 Limit = Annotated[int | None, Option("Rows of the table at most; 0: all.", "N")]
 
@@ -307,6 +310,59 @@ class StepOnLayout(Step, Layout, total=False):
 _GROUPED = (name for group in (Step, Usable, Layout, TrainingRecipe) for name in group.__annotations__)
 ORDER = ("on", *_GROUPED)
 """Options of groups, in the order of the help."""
+
+
+MODEL_HELP = "Preset, config.json, TOML, hub id, or - for stdin."
+
+
+class Which(NamedTuple):
+    """The models that a command line names."""
+
+    models: Annotated[
+        list[str] | None, Option(f"{MODEL_HELP} None: every preset.", "[MODEL]…", complete="model", argument=True)
+    ] = None
+    sets: Sets = None
+    family: Annotated[
+        str | None, Option("Only presets of this family.", "NAME", MODELS, complete="family", advanced=True)
+    ] = None
+    max_params: Annotated[
+        str | None, Option("Only presets with at most this many parameters: 8B, 500M.", "N", MODELS, advanced=True)
+    ] = None
+    part: Annotated[
+        Literal["text", "vision", "audio", "both"] | None,
+        Option(
+            "Of a model of several: text (default), vision, audio, both and their sum.", None, MODELS, advanced=True
+        ),
+    ] = None
+    model: Annotated[str, Option(MODEL_HELP, "MODEL", complete="model", argument=True)] = ""
+
+
+class Shown(NamedTuple):
+    """How a report is shown."""
+
+    json: Annotated[bool, Option("Exact integers, stable keys.", None, OUTPUT)] = False
+    csv: Annotated[bool, Option("The rows, raw numbers.", None, OUTPUT)] = False
+    markdown: Annotated[bool, Option("The table in Markdown.", None, OUTPUT)] = False
+    output: Annotated[
+        list[str] | None,
+        Option("Also write FILE.json, .csv, .md, .html, .tex, or a picture: .png, .svg, .pdf.", "FILE", OUTPUT),
+    ] = None
+    style: Annotated[
+        Literal["light", "dark", "print"],
+        Option("Colours of a picture.", None, OUTPUT, advanced=True),
+    ] = "light"
+    force: Annotated[bool, Option("Overwrite a file.", None, OUTPUT)] = False
+    digits: Annotated[bool, Option("Every digit in the table.", None, OUTPUT)] = False
+    limit: Annotated[
+        int | None, Option("Rows of the table at most; 0: all. Default: 20 on a terminal.", "N", OUTPUT)
+    ] = None
+    verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
+    strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
+        False
+    )
+    explain: Annotated[bool, Option("Derive the total step by step, to check by hand.", None, OUTPUT)] = False
+    latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
+    open: Annotated[bool, Option("Show the page in your browser.", None, OUTPUT)] = False
 
 
 # Reading a signature

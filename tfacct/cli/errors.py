@@ -27,7 +27,10 @@ REMOVED = {"--as": "`tfacct train MODEL --exact` runs the class, or the referenc
 
 def complain(error: TfacctError) -> None:
     """Print an error on stderr: with `--json` on the command line as one object, else as text."""
-    if "--json" in sys.argv[1:]:
+    line = sys.argv[1:]
+    error.message = spellings.in_typed_words(error.message, line)
+    error.hint = error.hint and spellings.in_typed_words(error.hint, line)
+    if "--json" in line:
         import json
 
         refusal = {"error": error.message, "hint": error.hint or None}
@@ -42,9 +45,9 @@ def usage_error(error: Any) -> UsageError:
     """An error of the parser of the command line, in the words that the program's own errors have."""
     command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
     name = getattr(error, "option_name", "")
-    typed = spellings.as_typed(name, sys.argv[1:])
+    typed = spellings.in_typed_words(name, sys.argv[1:])
     possible = REMOVED.get(name) or nearest(typed, getattr(error, "possibilities", None) or ())
-    message = (error.message if possible else error.format_message().rstrip(".")).replace(name or "\0", typed)
+    message = error.message if possible else error.format_message().rstrip(".")
     hint = possible or f"`{command} --help` lists what it takes"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 

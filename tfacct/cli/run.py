@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -16,108 +16,15 @@ from tfacct.base.spelling import shell_option
 from tfacct.commands import command as commands
 from tfacct.commands.command import Command, Found
 from tfacct.loading.sets import read_sets
-from tfacct.options import Option
+from tfacct.options import Shown, Which
 from tfacct.output import signs
 
 if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
     from tfacct.loading.model import LoadedModel
 
-MODELS, OUTPUT = "Models", "Output"
 PICTURES = (".png", ".svg", ".pdf")
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
-_MODEL = "Preset, config.json, TOML, hub id, or - for stdin."
-
-
-class Which(NamedTuple):
-    """The models that a command line names."""
-
-    models: Annotated[
-        list[str] | None, Option(f"{_MODEL} None: every preset.", "[MODEL]…", complete="model", argument=True)
-    ] = None
-    sets: Annotated[
-        list[str] | None,
-        Option(
-            "Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"
-        ),
-    ] = None
-    family: Annotated[
-        str | None, Option("Only presets of this family.", "NAME", MODELS, complete="family", advanced=True)
-    ] = None
-    max_params: Annotated[
-        str | None, Option("Only presets with at most this many parameters: 8B, 500M.", "N", MODELS, advanced=True)
-    ] = None
-    part: Annotated[
-        Literal["text", "vision", "audio", "both"] | None,
-        Option(
-            "Of a model of several: text (default), vision, audio, both and their sum.", None, MODELS, advanced=True
-        ),
-    ] = None
-    model: Annotated[str, Option(_MODEL, "MODEL", complete="model", argument=True)] = ""
-
-
-class Shown(NamedTuple):
-    """How a report is shown."""
-
-    json: Annotated[bool, Option("Exact integers, stable keys.", None, OUTPUT)] = False
-    csv: Annotated[bool, Option("The rows, raw numbers.", None, OUTPUT)] = False
-    markdown: Annotated[bool, Option("The table in Markdown.", None, OUTPUT)] = False
-    output: Annotated[
-        list[str] | None,
-        Option("Also write FILE.json, .csv, .md, .html, .tex, or a picture: .png, .svg, .pdf.", "FILE", OUTPUT),
-    ] = None
-    style: Annotated[
-        Literal["light", "dark", "print"],
-        Option("Colours of a picture.", None, OUTPUT, advanced=True),
-    ] = "light"
-    force: Annotated[bool, Option("Overwrite a file.", None, OUTPUT)] = False
-    digits: Annotated[bool, Option("Every digit in the table.", None, OUTPUT)] = False
-    limit: Annotated[
-        int | None, Option("Rows of the table at most; 0: all. Default: 20 on a terminal.", "N", OUTPUT)
-    ] = None
-    verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
-    strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
-        False
-    )
-    explain: Annotated[bool, Option("Derive the total step by step, to check by hand.", None, OUTPUT)] = False
-    latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
-    open: Annotated[bool, Option("Show the page in your browser.", None, OUTPUT)] = False
-
-    def check(self, command: Command) -> None:
-        """Refuse two forms at once, and a file that cannot be written, before anything is counted."""
-        if self.json + self.csv + self.markdown > 1:
-            raise UsageError("choose one of --json, --csv and --markdown")
-        if self.limit is not None and self.limit < 0:
-            raise UsageError(f"--limit must be 0 or more, not {self.limit}")
-        if self.force and not self.output and not command.writes:
-            raise UsageError("--force needs --output FILE")
-        if self.style != "light" and not any(_is_picture(file) for file in self.output or ()):
-            raise UsageError(f"--style {self.style} needs --output FILE{PICTURES[0]}")
-        if self.latex and not self.explain and command.explained is not None:
-            raise UsageError("--latex needs --explain")
-        others = {"--csv": self.csv} if self.explain else {}
-        others |= {"--json": self.json, "--markdown": self.markdown, "--csv": self.csv} if self.latex else {}
-        for other, given in others.items():
-            if given:
-                raise _apart("--latex" if self.latex else "--explain", other)
-        if command.page and self.output == ["-"]:
-            for other, given in {"--open": self.open, "--force": self.force}.items():
-                if given:
-                    raise _apart("--output -", other)
-        elif not command.writes:
-            for file in self.output or ():
-                self.path(file, command)
-
-    def path(self, file: str, command: Command) -> Path:
-        """Where a file of the output is written. Raises UsageError where it cannot, or must not, be."""
-        from tfacct.output import files, plot
-
-        if command.page:
-            return files.check("output", file, (".html",), "page", force=self.force)
-        if _is_picture(file) and command.drawn:
-            return plot.check(file, force=self.force)
-        endings = (".json", ".csv", ".md", ".html", *((".tex",) if command.latex else ()))
-        return files.check("output", file, endings, "report of this command", force=self.force)
 
 
 SHORT = {"verbose": ("-v",), "output": ("-o",)}
@@ -126,6 +33,44 @@ SHORT = {"verbose": ("-v",), "output": ("-o",)}
 
 def _is_picture(file: str) -> bool:
     return file.lower().endswith(PICTURES)
+
+
+def check(show: Shown, command: Command) -> None:
+    """Refuse two forms at once, and a file that cannot be written, before anything is counted."""
+    if show.json + show.csv + show.markdown > 1:
+        raise UsageError("choose one of --json, --csv and --markdown")
+    if show.limit is not None and show.limit < 0:
+        raise UsageError(f"--limit must be 0 or more, not {show.limit}")
+    if show.force and not show.output and not command.writes:
+        raise UsageError("--force needs --output FILE")
+    if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
+        raise UsageError(f"--style {show.style} needs --output FILE{PICTURES[0]}")
+    if show.latex and not show.explain and command.explained is not None:
+        raise UsageError("--latex needs --explain")
+    others = {"--csv": show.csv} if show.explain else {}
+    others |= {"--json": show.json, "--markdown": show.markdown, "--csv": show.csv} if show.latex else {}
+    for other, given in others.items():
+        if given:
+            raise _apart("--latex" if show.latex else "--explain", other)
+    if command.page and show.output == ["-"]:
+        for other, given in {"--open": show.open, "--force": show.force}.items():
+            if given:
+                raise _apart("--output -", other)
+    elif not command.writes:
+        for file in show.output or ():
+            file_path(show, file, command)
+
+
+def file_path(show: Shown, file: str, command: Command) -> Path:
+    """Where a file of the output is written. Raises UsageError where it cannot, or must not, be."""
+    from tfacct.output import files, plot
+
+    if command.page:
+        return files.check("output", file, (".html",), "page", force=show.force)
+    if _is_picture(file) and command.drawn:
+        return plot.check(file, force=show.force)
+    endings = (".json", ".csv", ".md", ".html", *((".tex",) if command.latex else ()))
+    return files.check("output", file, endings, "report of this command", force=show.force)
 
 
 def _declared(group: type, *names: str) -> Iterator[Parameter]:
@@ -156,7 +101,7 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
     if not command.drawn:
         shown = [name for name in shown if name != "style"]
     found = {one.name: one for one in _declared(Shown, *shown)} | found
-    order = (None, *opt.GROUPS, MODELS, OUTPUT)
+    order = (None, *opt.GROUPS)
     return dict(sorted(found.items(), key=lambda one: order.index(opt.of(one[1].annotation).group)))
 
 
@@ -166,7 +111,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
     options = {name: _read(parameters[name], value) for name, value in given.items()}
     show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in command.options})
     which = Which(**{name: options[name] for name in Which._fields if name in options and name not in command.options})
-    show.check(command)
+    check(show, command)
     typed = {name for name in command.options if options[name] != parameters[name].default}
     variant = next((name for name in command.variants if command.variants[name].chosen(name, options)), "")
     function = command.variants[variant].function if variant else command.function
@@ -177,6 +122,10 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         for name in command.explained or ():
             if name in typed:
                 raise _apart("--explain", typed_as(name, options[name]))
+    if function.__annotations__.get("return") is str:
+        for name in Shown._fields:
+            if name not in typed and getattr(show, name) != Shown._field_defaults[name]:
+                raise _apart(shell_option(variant), shell_option(name))
     asked = {name: options[name] for name in taken}
     with _progress():
         try:
@@ -208,7 +157,9 @@ def _read(parameter: Parameter, value: Any) -> Any:
 
 
 def typed_as(name: str, value: Any) -> str:
-    """An option as it was typed, with its value where that is one of a few words."""
+    """An option as it was typed, with its value where that is one of a few words; an argument in capitals."""
+    if name in ("name", "words", "file"):
+        return name.upper()
     return f"{shell_option(name)} {value}" if name in ("by", "part", "recompute") else shell_option(name)
 
 
@@ -356,7 +307,7 @@ def _write(file: str, found: Found, show: Shown, command: Command) -> str:
     """Write a file of the output. Returns what to say of it."""
     from tfacct.output import files, html
 
-    path, report = show.path(file, command), found.report
+    path, report = file_path(show, file, command), found.report
     if _is_picture(file):
         from tfacct.output import plot
         from tfacct.output.look import Look
@@ -384,7 +335,7 @@ def _save(page: commands.Page, show: Shown, command: Command) -> None:
     if file == "-":
         print(page.html, end="")
         return
-    path = show.path(file, command)
+    path = file_path(show, file, command)
     files.write_text("output", path, page.html)
     size = f"{len(page.html.encode()):,} bytes"
     print(

@@ -3,28 +3,36 @@
 They are read before the command line is parsed, and no help shows them. Python takes the names of this program only.
 """
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 
+from tfacct.base.errors import UsageError
 from tfacct.commands import FORMER, NAMES
 
-_DEGREE = ("parallel", "parallel-size", "parallel-degree", "model-parallel-size")
+_DEGREE = ("parallel", "parallelism", "parallel-size", "parallel-degree", "model-parallel-size")
 _AXES = {"tensor": "tp", "pipeline": "pp", "data": "dp", "expert": "ep", "context": "cp"}
 SPELLINGS: Mapping[str, str] = {
     **{f"{word}-{degree}": axis for word, axis in _AXES.items() for degree in _DEGREE},
+    **{f"{axis}-{word}": axis for axis in _AXES.values() for word in ("size", "degree")},
     **dict.fromkeys(("sequence-parallel", "sequence-parallelism"), "sp"),
     **dict.fromkeys(("data-parallel-shard-degree", "fully-shard"), "fsdp"),
-    **dict.fromkeys(("context", "context-length", "seq-len", "seqlen", "sequence-length", "max-model-len"), "ctx"),
+    **dict.fromkeys(("context", "context-length", "context-len", "ctx-len", "ctx-size", "n-ctx"), "ctx"),
+    **dict.fromkeys(("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length"), "ctx"),
+    "max-model-len": "ctx",
     **dict.fromkeys(("batch-size", "per-device-train-batch-size", "bs"), "batch"),
-    **dict.fromkeys(("precision", "torch-dtype", "quantization"), "dtype"),
+    **dict.fromkeys(("precision", "torch-dtype", "quantization", "quant"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
     **dict.fromkeys(("activation-checkpointing", "gradient-checkpointing", "checkpoint"), "recompute"),
-    **dict.fromkeys(("gradient-accumulation-steps", "grad-accum"), "accumulate"),
+    **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
     **dict.fromkeys(("gpu", "hw", "fit"), "on"),
-    "gpu-memory-utilization": "use",
-    **dict.fromkeys(("users", "concurrency", "max-num-seqs"), "requests"),
-    **dict.fromkeys(("input-len", "isl"), "prompt"),
-    **dict.fromkeys(("output-len", "osl"), "new"),
+    **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
+    **dict.fromkeys(("optim",), "optimizer"),
+    **dict.fromkeys(("zero-stage",), "zero"),
+    **dict.fromkeys(("gpu-memory-utilization", "mem-fraction-static"), "use"),
+    **dict.fromkeys(("users", "concurrency", "max-concurrency", "max-num-seqs"), "requests"),
+    **dict.fromkeys(("input-len", "prompt-len", "isl"), "prompt"),
+    **dict.fromkeys(("output-len", "max-new-tokens", "max-tokens", "osl"), "new"),
     "bytes": "traffic",
     "bound-only": "lower-bound",
     "tokens-total": "total-tokens",
@@ -35,6 +43,11 @@ SPELLINGS: Mapping[str, str] = {
     "part-by": "by",
 }
 """Option → the name that it has here."""
+BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "device": ("on", ("devices", "mfu")),
+    "micro-batch-size": ("batch", ("train",)),
+}
+"""Option → the name that it has here, and the commands that have an option of their own of the first name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
 """Values of options that have another name now."""
 PARTS = ("none", "full", "attention", "selective")
@@ -45,10 +58,15 @@ def normalized(token: str) -> str:
     return SPELLINGS.get(token, VALUES.get(token, token))
 
 
-def as_typed(option: str, line: Sequence[str]) -> str:
-    """An option as it was typed on a command line, by the name that it has here."""
-    words = (word.partition("=")[0] for word in line if word.startswith("--"))
-    return next((word for word in words if f"--{normalized(word[2:])}" == option), option)
+def in_typed_words(text: str, line: Sequence[str]) -> str:
+    """A message with each option as it was typed on this command line."""
+    names = [word.partition("=")[0] for word in line if word.startswith("--")]
+    for name in names:
+        word = name[2:]
+        own = SPELLINGS.get(word, BY_COMMAND.get(word, (word,))[0])
+        if f"--{own}" not in names:
+            text = re.sub(rf"(?<![\w-])--{own}(?![\w-])", name, text)
+    return text
 
 
 def read(line: Sequence[str]) -> list[str]:
@@ -56,16 +74,23 @@ def read(line: Sequence[str]) -> list[str]:
     words = [word for one in line for word in _apart(one)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words)
-    words = _with_values(words)
-    return _on_devices(words)
+    words = [_of_command(words[0], word) for word in words]
+    return _on_devices(_with_values(words))
 
 
 def _apart(word: str) -> list[str]:
     """`--option=value` as two words where the option has another name here."""
     name, equals, value = word.partition("=")
-    return (
-        [name, value] if equals and name.startswith("--") and name[2:] in {*SPELLINGS, "gpus", "recompute"} else [word]
-    )
+    return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
+
+
+_READ_HERE = {*SPELLINGS, *BY_COMMAND, "gpus", "on", "recompute", "dtype", "qlora"}
+
+
+def _of_command(command: str, word: str) -> str:
+    """An option by the name that it has in this command."""
+    own, besides = BY_COMMAND.get(word[2:], (word[2:], ())) if word.startswith("--") else (word, ())
+    return word if not word.startswith("--") or command in besides else f"--{own}"
 
 
 def _moved(words: list[str]) -> list[str]:
@@ -106,7 +131,7 @@ def _with_values(words: list[str]) -> list[str]:
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else ""
         found.append(word)
-        if word.startswith("--") and normalized(word[2:]) == "recompute":
+        if _is(word, "recompute"):
             if after.lstrip(",").partition(":")[0].partition(",")[0] not in PARTS and not after.startswith(
                 ("mlp", "layernorm", "core_attn")
             ):
@@ -117,17 +142,26 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1:] = ["--style", word[2:]]
         elif word == "--qlora" and after.isdecimal():
             found[-1:] = ["--qlora", "--lora"]
+        elif after == "nf4" and _is(word, "dtype") and any(_is(one, "lora") for one in words):
+            found[-1:] = ["--weights"]
     return found
 
 
 def _on_devices(words: list[str]) -> list[str]:
-    """`--gpus 8 --on h100` as `--on 8xh100`."""
+    """`--gpus 8 --on h100` as `--on 8xh100`. Raises UsageError where no device is named."""
     if "--gpus" not in words or words.index("--gpus") + 1 == len(words):
         return words
     at = words.index("--gpus")
     count = words[at + 1]
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):
-        if word.startswith("--") and normalized(word[2:]) == "on":
+        if _is(word, "on"):
             return [*rest[:place], "--on", f"{count}x{rest[place + 1]}", *rest[place + 2 :]]
-    return words
+    if words[0] == "plan":  # which asks for the device itself
+        return words
+    raise UsageError(f"--gpus {count} names no device", f"--on {count}xh100, or another of `tfacct devices`")
+
+
+def _is(word: str, option: str) -> bool:
+    """True for an option of this name here."""
+    return word.startswith("--") and normalized(word[2:]) == option
