@@ -11,8 +11,9 @@ import pytest
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base import units
 from tfacct.base.spelling import shell_option
+from tfacct.cli import spellings
 from tfacct.cli.help_pages import SCREEN
-from tfacct.cli.root import command_of
+from tfacct.cli.root import built, command_of
 from tfacct.cli.run import parameters_of
 from tfacct.cli.spellings import SPELLINGS
 from tfacct.commands import FORMER, NAMES
@@ -53,7 +54,8 @@ def test_the_example_works(run, command: str, example: str) -> None:
 
 @pytest.mark.parametrize("command", FORMER)
 def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
-    words = {"checkpoint": ["nowhere"], "metrics": [], "conventions": []}.get(command, ["gpt2"])
+    own = {"checkpoint": ["nowhere"], "metrics": [], "conventions": [], "diff": ["gpt2", "--set", "n_layer=3"]}
+    words = own.get(command, ["gpt2"])
     ran = run(command, *words)
     assert ran.err.startswith(f"hint: `tfacct {command}` is now `tfacct {FORMER[command][0]}")
     assert ran.code == (2 if command == "checkpoint" else 0)
@@ -64,16 +66,94 @@ def test_the_program_alone_prints_its_help(run) -> None:
     assert (ran.code, ran.err) == (0, "") and ran.out == run("--help").out
 
 
-@pytest.mark.parametrize("typed", ["--context", "--seq-len", "--seqlen"])
-def test_other_names_of_the_context(run, typed: str) -> None:
-    asked = run("flops", "gpt2", "--ctx", "512").out
-    assert run("flops", "gpt2", typed, "512").out == run("flops", "gpt2", f"{typed}=512").out == asked
-    assert run("sweep", "gpt2", typed, "1,2").out == run("sweep", "gpt2", "--ctx", "1,2").out
+def parsed(line: str) -> dict:
+    """Options of a command line."""
+    name, *words = spellings.read(shlex.split(line))
+    return built(command_of(name)).make_context(name, words, token_normalize_func=spellings.normalized).params
 
 
-@pytest.mark.parametrize("typed", ["--batch-size", "--bs"])
-def test_other_names_of_the_batch(run, typed: str) -> None:
-    assert run("kv", "gpt2", typed, "3").out == run("kv", "gpt2", "--batch", "3").out
+@pytest.mark.parametrize(
+    ("typed", "ours"),
+    [
+        ("flops m --context 8", "flops m --ctx 8"),
+        ("flops m --seq-len=8", "flops m --ctx 8"),
+        ("flops m --sequence-length 8", "flops m --ctx 8"),
+        ("memory m --max-model-len 8", "memory m --ctx 8"),
+        ("memory m --ctx-size 8", "memory m --ctx 8"),
+        ("flops m --batch-size 8", "flops m --batch 8"),
+        ("flops m --bs 8", "flops m --batch 8"),
+        ("time m --on h100 --train --micro-batch-size 8", "time m --on h100 --train --batch 8"),
+        ("train m --per-device-train-batch-size 8", "train m --batch 8"),
+        ("memory m --precision fp8", "memory m --dtype fp8"),
+        ("memory m --torch-dtype fp8", "memory m --dtype fp8"),
+        ("memory m --quantization fp8", "memory m --dtype fp8"),
+        ("memory m --kv-cache-dtype fp8", "memory m --kv-dtype fp8"),
+        ("memory m --cache-type-k q8_0", "memory m --kv-dtype q8_0"),
+        ("train m --tensor-parallel 8", "train m --tp 8"),
+        ("train m --tensor-parallel-size 8", "train m --tp 8"),
+        ("train m --tensor-model-parallel-size 8", "train m --tp 8"),
+        ("train m --tensor-parallel-degree=8", "train m --tp 8"),
+        ("train m --tp-size 8", "train m --tp 8"),
+        ("train m --pipeline-parallel-size 2", "train m --pp 2"),
+        ("train m --pipeline-model-parallel-size 2", "train m --pp 2"),
+        ("train m --data-parallel-size 2", "train m --dp 2"),
+        ("train m --data-parallel-shard-degree 2", "train m --fsdp 2"),
+        ("train m --expert-parallel-size 2", "train m --ep 2"),
+        ("train m --expert-model-parallel-size 2", "train m --ep 2"),
+        ("train m --context-parallel-degree 2", "train m --cp 2"),
+        ("train m --sequence-parallel --tp 2", "train m --sp --tp 2"),
+        ("train m --zero-stage 2", "train m --zero 2"),
+        ("train m --recompute", "train m --recompute full"),
+        ("train m --recompute --ctx 8", "train m --recompute full --ctx 8"),
+        ("train m --activation-checkpointing", "train m --recompute full"),
+        ("train m --gradient-checkpointing", "train m --recompute full"),
+        ("train m --activation-checkpointing selective", "train m --recompute selective"),
+        ("train m --gradient-accumulation-steps 4", "train m --accumulate 4"),
+        ("train m --grad-accum 4", "train m --accumulate 4"),
+        ("train m --qlora 32", "train m --qlora --lora 32"),
+        ("train m --lora 8 --dtype nf4", "train m --lora 8 --weights nf4"),
+        ("train m --lora=8 --dtype=nf4", "train m --lora 8 --weights nf4"),
+        ("train m --optim sgd", "train m --optimizer sgd"),
+        ("memory m --gpu h100", "memory m --on h100"),
+        ("memory m --hw h100", "memory m --on h100"),
+        ("memory m --device h100", "memory m --on h100"),
+        ("memory m --fit h100", "memory m --on h100"),
+        ("memory m --gpus 8 --fit h100", "memory m --on 8xh100"),
+        ("memory m --on=h100 --gpus=8", "memory m --on 8xh100"),
+        (
+            "serve m --prompt 9 --new 9 --on h100 --gpu-memory-utilization 0.8",
+            "serve m --prompt 9 --new 9 --on h100 --use 0.8",
+        ),
+        ("serve m --prompt 9 --new 9 --on h100 --max-num-seqs 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
+        ("serve m --prompt 9 --new 9 --on h100 --users 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
+        ("serve m --prompt 9 --new 9 --on h100 --concurrency 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
+        ("serve m --on h100 --isl 1k --osl 128", "serve m --on h100 --prompt 1k --new 128"),
+        ("serve m --on h100 --input-len 1k --output-len 128", "serve m --on h100 --prompt 1k --new 128"),
+        ("help memory", "memory --help-all"),
+    ],
+)
+def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None:
+    assert spellings.read(shlex.split(ours)) == shlex.split(ours)
+    if "--help-all" in ours:
+        assert spellings.read(shlex.split(typed)) == shlex.split(ours)
+    else:
+        assert parsed(typed) == parsed(ours)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train llama-3.1-8b --tensor-parallel x", "--tensor-parallel must be a whole number, not 'x'"),
+        ("train llama-3.1-8b --tensor-parallel-size=3", "--tensor-parallel-size 3 does not divide"),
+        ("flops llama-3.1-8b --max-model-len 0", "--max-model-len must be"),
+        ("memory llama-3.1-8b --gpu h1000", "unknown device 'h1000'"),
+        ("memory llama-3.1-8b --gpus 8", "--gpus 8 names no device"),
+        ("params gpt2 --seq-len 9", "no such option: --seq-len"),
+    ],
+)
+def test_an_error_names_an_option_as_it_was_typed(run, line: str, message: str) -> None:
+    ran = run(*line.split())
+    assert (ran.code, ran.out) == (2, "") and message in ran.err
 
 
 def test_no_other_name_is_another_option(run) -> None:

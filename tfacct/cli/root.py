@@ -65,7 +65,9 @@ class Group(TyperGroup):
     def make_context(self, info_name: Any, args: list[str], *given: Any, **settings: Any) -> Any:
         """Read the command line, and print the help where it asks for it."""
         with closed_pipe_ends():
-            return super().make_context(info_name, spellings.read(args), *given, **settings)
+            return super().make_context(
+                info_name, spellings.read(args, quiet=settings.get("resilient_parsing", False)), *given, **settings
+            )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -69,13 +69,16 @@ def in_typed_words(text: str, line: Sequence[str]) -> str:
     return text
 
 
-def read(line: Sequence[str]) -> list[str]:
-    """The command line in today's words; what has moved is said on stderr."""
+def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
+    """The command line in today's words; a hint on stderr names what has moved, unless `quiet`, as while a shell
+    completes the line. Raises UsageError."""
     words = [word for one in line for word in _apart(one)]
     if words and words[0] in FORMER and words[0] not in NAMES:
-        words = _moved(words)
-    words = [_of_command(words[0], word) for word in words]
-    return _on_devices(_with_values(words))
+        words = _moved(words, quiet)
+    if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
+        return [words[1], "--help-all"]
+    words = _with_values([_of_command(words[0], word) for word in words])
+    return words if quiet else _on_devices(words)
 
 
 def _apart(word: str) -> list[str]:
@@ -93,7 +96,7 @@ def _of_command(command: str, word: str) -> str:
     return word if not word.startswith("--") or command in besides else f"--{own}"
 
 
-def _moved(words: list[str]) -> list[str]:
+def _moved(words: list[str], quiet: bool) -> list[str]:
     """A command of the last release in today's words."""
     former, *rest = words
     command, *options = FORMER[former]
@@ -105,7 +108,8 @@ def _moved(words: list[str]) -> list[str]:
         rest = [word for at, word in enumerate(rest) if at not in named and at - 1 not in named]
     if former == "diff":
         rest = _listed(rest)
-    print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
+    if not quiet:
+        print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
     return [command, *rest, *options]
 
 
@@ -164,4 +168,4 @@ def _on_devices(words: list[str]) -> list[str]:
 
 def _is(word: str, option: str) -> bool:
     """True for an option of this name here."""
-    return word.startswith("--") and normalized(word[2:]) == option
+    return word.startswith("--") and normalized(word[2:].partition("=")[0]) == option
