@@ -169,8 +169,8 @@ def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     # Eleven blocks and the table; the last stage has ten and as large a head.
     assert found.rank_params == 11 * 218_112_000 + 128_256 * 4096 == sum(line["rank_params"] for line in found.lines)
     assert found.stage == 1 and found.pp == 3
-    out = " ".join(run("params", "llama-3.1-8b", "--pp", "3").out.split())
-    assert "32 blocks are divided over 3 stages: 11 in the first 2, 10 in the others." in out
+    out = " ".join(run("params", "llama-3.1-8b", "--pp", "3", "-v").out.split())
+    assert "3 stages of 32 layers: 11 in the first 2, 10 in the others." in out
 
 
 def _said(ran: Ran) -> str:
@@ -231,7 +231,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
     ("arguments", "said"),
     [
         ("comms gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
-        ("comms gpt2 --pp 2 --microbatches 3 --batch 4 --train", "--microbatches 3 does not divide a batch of 4"),
+        ("comms gpt2 --pp 2 --microbatches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
         ("comms gpt2 --schedule gpipe", "it needs --pp 2 or more"),
         ("comms gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
         ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
@@ -247,7 +247,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("comms mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
         ("comms gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
-        ("comms gpt2 --pp 2 --microbatches 0", "--microbatches must be at least 1"),
+        ("comms gpt2 --pp 2 --microbatches 0", "--micro-batches must be at least 1"),
     ],
 )
 def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
@@ -272,7 +272,7 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
     out = " ".join(run("memory", "llama-3.1-8b", "--ctx", "8k", "--pp", "3").out.split())
     assert "memory of one of 3 ranks" in out and "Shown is stage 1, which holds most." in out
-    assert "A rank has its share of heads" not in out
+    assert "A rank has shards of heads" not in out
 
 
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
@@ -302,7 +302,7 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ("t5-base --pp 2", "every stage reads its output"),
+        ("t5-base --pp 2", "leave --pp out"),
         ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without"),
     ],
 )

@@ -115,7 +115,7 @@ def test_bytes_of_experts_that_are_dealt_out() -> None:
 def test_a_latent_is_kept_by_the_rank_of_its_token() -> None:
     model = tfacct.load("deepseek-v3")
     assert 4 * model.kv(ctx=8192, cp=4).kv_cache_bytes == model.kv(ctx=8192).kv_cache_bytes
-    with pytest.raises(TfacctError, match="latent attention beside"):
+    with pytest.raises(TfacctError, match="does not support latent attention"):
         model.flops(ctx=8192, cp=4)
 
 
@@ -174,11 +174,11 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block is not counted beside --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp here"),
-        ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a picture of the cache shows no --cp"),
-        ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks divide a sequence"),
-        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms --cp 2` count what a rank computes"),
+        ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a chart of the cache does not support --cp"),
+        ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks shard a sequence"),
+        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms` count what a rank computes"),
         ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no run that serves in stages"),
-        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "the devices of --on divide a model that is served"),
+        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "the devices of --on shard a model that is served"),
         ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not go with --pp"),
     ],
 )
@@ -194,7 +194,7 @@ def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> N
     assert alone.params(tp=2, sp=True).rank_params == alone.params(tp=2).rank_params
     assert alone.params(cp=2).rank_params == alone.params().total
     words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2", "-v").out.split())
-    assert "sp divides the stream between products" in words and "Ranks of fsdp have a batch each" in words
+    assert "sp shards the residual stream between matmuls" in words and "Ranks of fsdp have a batch each" in words
 
 
 def test_sweeps_over_every_axis() -> None:
@@ -224,7 +224,7 @@ def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None
     out = run("sweep", "llama-3.1-8b", "--pp", "1,2,4", "--ctx", "1k").out
     assert "Each row counts one rank, the one that has most." in out
     peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
-    assert "What ranks of cp receive on the way is in no peak." in " ".join(peaks.split())
+    assert "Buffers for keys and values of other ranks of cp are in no peak." in " ".join(peaks.split())
     for given, said in {
         "--pp 2 --metric share.attn": "share.attn is a ratio, by which stages of --pp are not compared",
         "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to divide",
@@ -290,7 +290,7 @@ def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
 
 def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[..., Ran]) -> None:
     words = " ".join(run("formula", "llama-3.1-8b", "--tp", "t", "--sp", "--ctx", "1k").out.split())
-    assert "sp divides the stream between products, of which nothing is counted here." in words
+    assert "sp shards the residual stream between matmuls, of which nothing is counted here." in words
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None
         assert (row["peak_bytes"], row["saved_bytes"]) == (one.peak_bytes, one.saved_bytes)
     asked = "sweep", "llama-3.1-8b", "--ctx", "4k", "--metric", "saved_bytes", "--sp"
     said = " ".join(run(*asked, "--tp", "1,2").out.split())
-    assert "the stream's tokens are divided among them too (sp)" in said
+    assert "the tokens of the residual stream are sharded too (sp)" in said
     for more in ((), ("--tp", "1")):
         ran = run(*asked, *more)
         assert ran.code == 2 and "--sp divides what --tp does: it needs --tp 1,2,4" in " ".join(ran.err.split())

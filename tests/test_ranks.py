@@ -49,7 +49,7 @@ def test_one_rank_may_be_enough(run: Callable[..., Ran]) -> None:
 
 def test_what_a_peak_holds_is_said(run: Callable[..., Ran]) -> None:
     peaks = ("sweep", "llama-3.1-8b", "--metric", "peak_bytes", "--ctx", "1k")
-    said = "A peak holds what collectives of tp do on the way where that was measured"
+    said = "A peak includes buffers of collectives of tp as far as they were measured"
     assert said in " ".join(run(*peaks, "--tp", "1,2").out.split())
     assert said not in " ".join(run(*peaks, "--fsdp", "1,2").out.split())
     solved = ("solve", LARGE, "--for", "tp", "--ctx", "1k", "--until")
@@ -148,10 +148,10 @@ def test_two_models_of_one_name_are_two_rows(run: Callable[..., Ran]) -> None:
 def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[..., Ran]) -> None:
     given = ("llama-3.1-8b", "--tp", "8", "--set", "num_key_value_heads=1")
     for command in ("memory", "params", "comms"):
-        words = " ".join(run(command, *given).out.split())
-        assert "The one key/value head is on 8 ranks: its weights, and what is kept of it." in words
+        words = " ".join(run(command, *given, "-v").out.split())
+        assert "The one key/value head is on 8 ranks: its weights and its cache." in words
     for command in ("memory", "params", "comms"):  # 50,257 rows of four ranks: 12,565 and 12,562
-        words = " ".join(run(command, "gpt2", "--tp", "4").out.split())
+        words = " ".join(run(command, "gpt2", "--tp", "4", "-v").out.split())
         assert "V = 50,257 is not divided evenly: the fullest rank has 12,565" in words
     assert "The fullest rank stores 31.7 M of 124 M parameters." in words
 
@@ -200,14 +200,14 @@ def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> Non
 
 def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]) -> None:
     said = run("solve", "phi-2", "--for", "tp", "--until", "peak_bytes=8GB", "--ctx", "1k").err
-    assert "hint: the step of one device alone is counted" in said and "have been measured" not in said
+    assert "hint: use --fsdp" in said and "have been measured" not in said
 
 
 @pytest.mark.parametrize(
     ("mesh", "bound"), [("--cp 4", False), ("--pp 2", True), ("--tp 2", True), ("--dp 2 --zero 1", False)]
 )
 def test_layouts_without_a_measured_error_say_so(run: Callable[..., Ran], mesh: str, bound: bool) -> None:
-    words = " ".join(run("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh.split()).out.split())
+    words = " ".join(run("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh.split(), "-v").out.split())
     assert ("no error bound was measured for this layout" in words) is not bound
     assert ("(measured on" in words) is bound
 

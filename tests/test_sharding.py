@@ -353,7 +353,7 @@ def test_heads_that_several_ranks_have(run) -> None:
     assert copies["calls"] == 160  # k's and v's weights among the ranks that have them
     assert {line["because"] for line in lines} == {"G"} and lines[0]["bytes"] == 80 * 8192 * 128 * 2
     words = " ".join(run("comms", "llama-3.1-70b", "--tp", "16").out.split())
-    assert "Of 8 key/value heads each is on 2 ranks: its weights, and what is kept of it." in words
+    assert "Of 8 key/value heads each is on 2 ranks: its weights and its cache." in words
 
 
 def test_uneven_widths() -> None:

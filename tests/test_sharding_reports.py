@@ -119,7 +119,7 @@ def test_what_a_rank_moves_by_hand() -> None:
 def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     words = " ".join(run("flops", "gpt2", "--tp", "2", "--by", "part").out.split())
     assert "forward FLOPs of one of 2 ranks" in words and "whole model 292 G" in words
-    assert "V = 50,257 is not divided evenly" in words and "the rest is whole on each" in words
+    assert "V = 50,257 is not divided evenly" in words and "everything else is whole on each" in words
     words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
     assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
     assert "--generate does not go with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
@@ -208,7 +208,7 @@ def test_a_rank_of_whole_experts_by_hand() -> None:
 
 def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
     words = " ".join(run("memory", "deepseek-v3", "--ep", "64", "--ctx", "8k", "-v").out.split())
-    assert "memory of one of 64 ranks" in words and "A rank has 4 of 256 experts, each of which is whole" in words
+    assert "memory of one of 64 ranks" in words and "A rank has 4 of 256 experts, each of them whole" in words
     assert "Each rank has a batch of its own." in words
     assert "--ep 7 does not divide E = 256 (experts)" in run("memory", "deepseek-v3", "--ep", "7").err
     assert "divides experts among whole groups of --tp 3" in run("memory", "deepseek-v3", "--tp", "3", "--ep", "8").err

@@ -1,4 +1,4 @@
-"""What one of several ranks holds, beside the whole: for reports of a model that is not divided otherwise."""
+"""What reports say of one rank of a parallel layout, next to the whole model."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
 HEADS_GATHERED = (
-    "Queries, keys and values are gathered, because a norm reads all heads together: attention and what is kept of keys"
-    " and values are whole on each rank, as under the plan that transformers publishes."
+    "Queries, keys and values are gathered, because a norm spans all heads: attention and the KV cache are whole on"
+    " each rank, as in the plan that transformers publishes."
 )
-SHARES = "A rank has its share of heads, networks and vocabulary; the rest is whole on each."
+SHARES = "A rank has shards of heads, MLP widths and vocabulary; everything else is whole on each."
 
 
 Given = ParamSpec("Given")
@@ -32,8 +32,7 @@ Returned = TypeVar("Returned")
 
 
 def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """A report with `fit` whose errors name the devices of the budget, and not the option of the layout that follows
-    from them."""
+    """A report with `fit` whose errors name the devices, not the option of the layout that follows from them."""
 
     @wraps(report)
     def named(*args: Given.args, **given: Given.kwargs) -> Returned:
@@ -59,7 +58,7 @@ def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
 
 
 def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
-    """What is said of one rank's share of these models."""
+    """Notes on the shards of these models on one rank."""
     if not undivided or mesh is None or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import Mesh
@@ -68,7 +67,7 @@ def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
 
 
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
-    """The picture of one rank, whose title says so."""
+    """The chart of one rank, whose title says so."""
     return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
 
 
@@ -113,18 +112,18 @@ def of_one(mesh: Mesh | None, word: str = "of") -> str:
 
 
 def check_drawn(mesh: Mesh | None, what: str) -> None:
-    """Refuse a picture of a rank that has other tokens or blocks than its model. Raises UsageError."""
+    """Refuse a chart of a rank that has other tokens or layers than its model. Raises UsageError."""
     for axis in ("pp", "cp", "fsdp"):
         if mesh is not None and getattr(mesh, axis) > 1:
-            raise UsageError(f"a picture of {what} shows no {option(axis)}", "leave it out")
+            raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
 
 
 HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
-"""What of the whole model stands beside what one rank holds."""
+"""Facts of the whole model next to those of one rank."""
 
 
 def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What fits every stage, of what fits each, by its number; and the stage that holds no more."""
+    """What fits on every stage, from what fits on each by its number; and the stage that is full."""
     least = dict(found[0][1])
     for what in ("context", "batch"):
         largest, slack = f"largest_{what}", f"{what}_slack_bytes"
@@ -149,15 +148,15 @@ def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequen
 
 
 def of_experts(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    """What is said of experts that ranks divide."""
+    """Notes on experts that ranks share."""
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
-    said = f"A rank has 1 of {ep:,} parts of the experts, each of which is whole"
+    said = f"A rank has 1 of {ep:,} of the experts, each of them whole"
     if len(subjects) == 1:
         axes = next(group.axes for group in subjects[0].ledger.groups if "E" in group.axes)
-        said = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of which is whole"
-    rest = "" if tp > 1 else "; the rest is whole on each"
+        said = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of them whole"
+    rest = "" if tp > 1 else "; everything else is whole on each"
     return [f"{said}{rest}. {_batches(tp, ep)}".strip()]
 
 
@@ -168,13 +167,11 @@ def _batches(tp: int, ep: int) -> str:
 
 
 def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
-    """What is said of what one rank holds, and of the whole model where there is one."""
+    """Notes on what one rank stores, and on the whole model if there is one."""
     said = [*shared(subjects, mesh), *of_stage(subjects, facts, mesh), *of_experts(subjects, mesh)]
     said += [*of_tokens(mesh), *idle(mesh, "sp")]
     if mesh.fsdp > 1:
-        said.append(
-            "Ranks of fsdp divide weights, and have a batch each. What they gather of them as they run is not counted."
-        )
+        said.append("Ranks of fsdp shard weights, and have a batch each. Gathered weights are not included.")
     if len(facts) > 1:
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
@@ -194,41 +191,41 @@ def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
 
 
 def of_work(subjects: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
-    """What is said of what one rank computes; `stage`: the one that is shown, of one model."""
+    """Notes on what one rank computes; `stage`: the one that is shown, of one model."""
     said = [*shared(subjects, mesh), *of_stage(subjects, [{"stage": stage}], mesh, "computes")]
     said += of_experts(subjects, mesh)
     if mesh.ep > 1:
         said.append("Tokens are spread evenly over the experts.")
     if mesh.cp > 1:
-        said.append(f"A rank has the queries of 1 of {mesh.cp:,} parts of each sequence, and sees the keys of all.")
+        said.append(f"A rank has the queries of 1 of {mesh.cp:,} shards of each sequence, and sees the keys of all.")
     return [*said, *idle(mesh, "sp", "fsdp")]
 
 
 def of_tokens(mesh: Mesh) -> list[str]:
-    """What is said of the tokens that a rank keeps."""
+    """Notes on the tokens that a rank caches."""
     if mesh.cp == 1:
         return []
-    return [f"A rank keeps 1 of {mesh.cp:,} parts of each sequence; a further token is kept by one of them."]
+    return [f"A rank caches 1 of {mesh.cp:,} shards of each sequence; one of them caches a further token."]
 
 
 IDLE = {
-    "sp": "sp divides the stream between products, of which nothing is counted here.",
-    "fsdp": "Ranks of fsdp have a batch each, and the batch here is that of one; weights are gathered as it runs.",
-    "ep": "ep divides experts, of which nothing is kept between steps.",
+    "sp": "sp shards the residual stream between matmuls, of which nothing is counted here.",
+    "fsdp": "Ranks of fsdp have a batch each, and the batch here is that of one; each gathers all weights.",
+    "ep": "ep shares experts, which cache nothing between steps.",
     "cp": "Ranks of cp have the same weights.",
 }
-"""What is said of an axis that divides nothing of what is counted."""
+"""Notes on axes that shard nothing of what is counted."""
 
 
 def idle(mesh: Mesh, *axes: str) -> list[str]:
-    """What is said of these axes, where the mesh has them."""
+    """Notes on these axes, if the mesh has them."""
     return [IDLE[axis] for axis in axes if (mesh.sp if axis == "sp" else getattr(mesh, axis) > 1)]
 
 
 def of_stage(
     subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
 ) -> list[str]:
-    """Which stage is shown, of one model."""
+    """Note on the stage that is shown, of one model."""
     if mesh is None or mesh.pp == 1 or len(subjects) != 1:
         return []
     from tfacct.parallel.mesh import Mesh
@@ -238,22 +235,21 @@ def of_stage(
 
 
 def on_the_way(metrics: str, *axes: str) -> list[str]:
-    """What is said of peaks among ranks of these axes."""
+    """Notes on peaks on ranks of these axes."""
     if "peak" not in metrics:
         return []
     said = []
     if "tp" in axes:
         said.append(
-            "A peak holds what collectives of tp do on the way where that was measured: `tfacct train` says so."
+            "A peak includes buffers of collectives of tp as far as they were measured: `tfacct train` says so."
         )
     if "cp" in axes:
-        said.append("What ranks of cp receive on the way is in no peak.")
+        said.append("Buffers for keys and values of other ranks of cp are in no peak.")
     return said
 
 
 def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    """Sentences on one model's heads that several ranks have, or all, and on letters of which the last ranks have
-    fewer."""
+    """Notes on heads of one model that several ranks have, or all, and on axes of which the last ranks have less."""
     if len(subjects) != 1 or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import padded_axes, replicated_heads
@@ -262,7 +258,7 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     ledger = subjects[0].ledger
     said = [
         f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
-        f" {mesh.tp // heads:,} ranks: its weights, and what is kept of it."
+        f" {mesh.tp // heads:,} ranks: its weights and its cache."
         for heads in replicated_heads(ledger, mesh)
     ]
     said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
@@ -273,7 +269,7 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 
 def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
-    """The note about blocks of weights that a rank's share fills up."""
+    """Notes on blocks of weights that are padded on a rank."""
     from tfacct.parallel.support import PADDED
 
     stored, pairs = whole.storage(dtype), zip(whole.ledger.tensors(), ranked.ledger.tensors(), strict=True)
@@ -282,44 +278,44 @@ def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) ->
         for tensor, part in pairs
         if stored.dtype(tensor.stored) in PADDED and stored.cuts(tensor.stored, part.stored)
     }
-    return [f"A rank's share is padded to whole blocks of {name}, as engines pad it." for name in sorted(names)]
+    return [f"A rank's shard is padded to whole blocks of {name}, as engines pad it." for name in sorted(names)]
 
 
 def of_units(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
-        return "Weights are gathered block by block, as fully_shard does."
-    once = "Weights are gathered once for all microbatches" + (", gradients scattered after the last" if train else "")
+        return "Weights are gathered layer by layer, as fully_shard does."
+    once = "Weights are gathered once for all micro-batches" + (", gradients scattered after the last" if train else "")
     return f"{once}, as torch's schedules run fully_shard without resharding."
 
 
 def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
-    """How a sequence is divided, and how its parts come together; `train`: gradients too. `masked`: no token sees later
+    """How a sequence is sharded, and what its shards exchange; `train`: gradients too. `masked`: no token sees later
     ones."""
     from tfacct.parallel.mesh import CP_CHUNKS
 
     said = []
     if mesh.cp > 1:
         pieces = mesh.sequence_shards * CP_CHUNKS
-        how = "go round from rank to rank" if mesh.cp_method == "ring" else "are gathered"
+        how = "go around from rank to rank" if mesh.cp_method == "ring" else "are gathered"
         cut = (
-            f"A sequence is cut into {pieces:,} pieces. Each rank has one from the front and one from the back, so all"
+            f"A sequence is cut into {pieces:,} chunks. Each rank has one from the front and one from the back, so all"
             " see as many keys under the causal mask."
         )
         said.append(
-            f"{cut if masked else 'Each rank has tokens in a row, which see all others.'} Keys and values {how}."
+            f"{cut if masked else 'Each rank has consecutive tokens, which see all others.'} Keys and values {how}."
         )
     if mesh.ulysses > 1:
-        said.append("Ranks of ulysses divide tokens, and inside attention heads.")
+        said.append("Ranks of ulysses shard tokens, and heads inside attention.")
     if mesh.sequence_shards > 1:
         sums = " and sum gradients" if train else ""
-        weights = "divide weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
+        weights = "shard weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
         said.append(f"The ranks of a sequence {weights}.")
     return said
 
 
 def division(ledger: Ledger, mesh: Mesh) -> str:
-    """How stages divide the blocks."""
+    """How many layers each stage has."""
     from tfacct.parallel.pipeline import blocks_in, stages
 
     every = [len(stage.blocks) for own in zip(*stages(blocks_in(ledger), mesh), strict=True) for stage in own]
@@ -328,8 +324,8 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
     first = "first" if more == 1 else f"first {more:,}"
     sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
-    ends = "The first has what stands in front of them, the last what stands behind."
-    return f"{whole:,} blocks are divided over {many}: {sizes}. {ends}"
+    ends = "The first has the embeddings, the last the head."
+    return f"{many} of {whole:,} layers: {sizes}. {ends}"
 
 
 def waits(mesh: Mesh, times: int) -> str:
@@ -338,6 +334,6 @@ def waits(mesh: Mesh, times: int) -> str:
 
     ratio = bubble(mesh, times)
     value = f" = {ratio}" if ratio is not None else ""
-    many = f"{times:,} microbatch{'' if times == 1 else 'es'}"
+    many = f"{times:,} micro-batch{'' if times == 1 else 'es'}"
     said = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
-    return said if ratio is not None else f"{said} F, B, W: a forward pass, gradients of what is read, of weights."
+    return said if ratio is not None else f"{said} F, B, W: a forward pass, gradients of inputs, gradients of weights."
