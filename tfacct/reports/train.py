@@ -8,7 +8,6 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfacct.accounts.metrics import Point
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -27,7 +26,6 @@ from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import cells, compose, counting
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
-from tfacct.timing.utilization import flops_per_token, utilization
 from tfacct.training import offload, states
 from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
 from tfacct.training.batch_sizes import size_facts
@@ -603,31 +601,24 @@ def _lever(step: Step) -> str | None:
 
 def _time(step: Step) -> str | None:
     """The estimated time of a step that fits a device, under FSDP as the law was fitted."""
-    recipe, model, device = step.recipe, step.memory.model, _device(step)
-    plain = Recipe(
-        recompute="full" if recipe.recompute == "full" else "none",
-        attention="sdpa",
-        gradient_accumulation=recipe.gradient_accumulation,
-        loss=recipe.loss,
-        mesh=recipe.mesh,
-    )
-    mesh = recipe.mesh or Mesh()
-    if device is None or recipe != plain or mesh.ranks != mesh.fsdp or step.fits is None or not step.fits["fits"]:
+    recipe, mesh, limit = step.recipe, step.recipe.mesh or Mesh(), step.limit
+    recompute: Literal["none", "full"] = "full" if recipe.recompute == "full" else "none"
+    same = ("gradient_accumulation", "loss", "mesh")
+    timed = Recipe(recompute=recompute, attention="sdpa", **{name: getattr(recipe, name) for name in same})
+    if limit is None or limit.device is None or recipe != timed or mesh.ranks != mesh.fsdp:
         return None
-    from tfacct.timing.step_estimate import StepOptions, estimated
+    if step.fits is None or not step.fits["fits"]:
+        return None
+    from tfacct.timing.step_estimate import StepOptions, step_estimate
 
-    work, how = (
-        step.memory.work,
-        StepOptions(recipe.gradient_accumulation, "full" if recipe.recompute == "full" else "none"),
-    )
+    how = StepOptions(recipe.gradient_accumulation, recompute)
     try:
-        trained, parts = estimated(model, work, mesh.fsdp, device, "bf16", how)
+        found = step_estimate(step.memory.model, step.memory.work, replace(limit, count=mesh.fsdp), "bf16", how)
     except TfacctError:
         return None
-    rate = trained.tokens / parts.seconds
-    each = flops_per_token(Point(model.ledger, work, train=True))
-    share = units.percent(utilization(float(each), rate, device.peak["bf16"]))
-    return f"≈ {units.seconds(parts.seconds)} a step: {rate:,.0f} tokens/s per GPU, {share} MFU."
+    error = "" if found.interval else "; the error is not known"
+    each = f"{found.rate:,.0f} tokens/s per GPU, {units.percent(found.mfu('full') or 0)} MFU"
+    return f"≈ {units.seconds(found.parts.seconds)} a step: {each}{error}."
 
 
 def _lora_saves_more(step: Step) -> str | None:
