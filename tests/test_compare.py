@@ -67,7 +67,7 @@ def test_lists_give_a_side_each() -> None:
     assert by_cache.answer == "KV fp8: 0.5 × the KV cache per token of KV bf16."
     assert [found["kv_bytes_per_token"] for found in by_cache.models] == [131_072, 65_536]
     attention = load("llama-3.1-8b").evaluate("share.attn", ctx=512)
-    assert by_cache.models[0]["metrics"]["share.attn"] == pytest.approx(float(attention))
+    assert by_cache.models[0]["metric_values"]["share.attn"] == pytest.approx(float(attention))
 
 
 def test_devices_that_do_not_divide_a_model() -> None:

@@ -61,7 +61,7 @@ class BudgetLine(TypedDict):
     """Parameters and tokens at a number of tokens per parameter; with FLOPs given, the nearest size of the family."""
 
     tokens_per_parameter: float
-    fit: NotRequired[str | None]
+    basis: NotRequired[str | None]
     flops: float
     parameters: int
     tokens: int
@@ -85,7 +85,8 @@ class BudgetReport(ModelReport):
     tokens_per_parameter: float
     flops_per_token: float
     active_params: int
-    on: str | None
+    device: str | None
+    devices: int | None
     mfu: float | None
     fits: bool | None
     days: float | None
@@ -189,7 +190,8 @@ def budget(
                 "tokens_per_parameter": asked,
                 "flops_per_token": each,
                 "active_params": size,
-                "on": on,
+                "device": trainer.limit.facts["device"] if trainer else None,
+                "devices": trainer.limit.count if trainer else None,
                 "mfu": trainer.mfu if trainer else None,
                 "fits": None if trainer is None else not needs,
                 **spending,
@@ -267,7 +269,10 @@ def _nearest(family: Sequence[LoadedModel], parameters: float) -> LoadedModel:
 def _bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
     """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
     size = compute_optimal.parameters(flops, ratio)
-    line = {"tokens_per_parameter": ratio, "fit": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None)}
+    line = {
+        "tokens_per_parameter": ratio,
+        "basis": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None),
+    }
     line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
     if not family:
         return {**line, "nearest": None, "nearest_tokens": None}
@@ -289,7 +294,7 @@ def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trai
             Column("nearest", f"nearest {family}", drop=1),
             Column("nearest_tokens", "its tokens", "params", drop=1),
         ]
-        shown.append(Column("fit", "fit"))
+        shown.append(Column("basis", "fit"))
     else:
         shown.append(Column("flops", "FLOPs", "flops"))
         shown += [Column("days", "days", "rate")] if trainer else []
@@ -297,7 +302,7 @@ def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trai
     rows: list[Row] = [
         {key: Fraction(value) if isinstance(value, float) else value for key, value in line.items()} for line in lines
     ]
-    plain = tuple(row for row in rows if row.get("fit") not in LOSS_FITS)
+    plain = tuple(row for row in rows if row.get("basis") not in LOSS_FITS)
     return tuple(shown), tuple(filter(None, (plain, tuple(row for row in rows if row not in plain)))), ()
 
 

@@ -74,7 +74,7 @@ class CompareReport(ModelReport):
     dtype_from: DtypeFrom
     published_dtype: str | None
     kv_dtype: str
-    metrics: dict[str, float | None]
+    metric_values: dict[str, float | None]
     fits: bool | None
     requests: int | None
     total_params: int
@@ -179,7 +179,7 @@ def _numbers(
         "context": work.context,
         **counting.format_facts(model, plain.dtype),
         "kv_dtype": side.cached,
-        "metrics": {},
+        "metric_values": {},
         "fits": None,
         REQUESTS: None,
     }
@@ -199,7 +199,7 @@ def _numbers(
         request = replace(whole, decode=one.decode)
         found[one.key] = None if absent else taken(METRICS[one.metric], request, plain)
     for what in named:
-        found["metrics"][what.name] = taken(what, side.request, side.terms)
+        found["metric_values"][what.name] = taken(what, side.request, side.terms)
     if fit is not None:
         try:
             (facts,) = memory([model], whole, dtype=plain.dtype, kv_dtype=plain.kv_dtype, fit=fit, mesh=mesh).models
@@ -256,7 +256,7 @@ def _shown(
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
     unbounded = key == REQUESTS and found["fits"] and found[key] is None
-    return "any" if unbounded else {**found["metrics"], **found}[key]
+    return "any" if unbounded else {**found["metric_values"], **found}[key]
 
 
 def _by_measure(
