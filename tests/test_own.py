@@ -244,9 +244,9 @@ REFUSED = [
     (over(DECODER, decoder__cross_attention={"bias": True}), "[decoder.cross_attention] without an [encoder]"),
     (over(BOTH, encoder__cross_attention={"bias": True}), "[encoder] has no 'cross_attention'"),
     (over(BOTH, decoder__cross_attention={"heads": 2}), "[decoder.cross_attention] has no 'heads'"),
-    (over(DECODER, attention__heads=7), "model.hidden by attention.heads: 48 is not divisible by 7"),
-    (over(DECODER, attention__kv_heads=4), "attention.heads by attention.kv_heads: 6 is not divisible by 4"),
-    (over(DECODER, attention__kv_heads=12), "6 is not divisible by 12"),
+    (over(DECODER, attention__heads=7), "attention.heads=7 must divide model.hidden=48"),
+    (over(DECODER, attention__kv_heads=4), "attention.kv_heads=4 must divide attention.heads=6"),
+    (over(DECODER, attention__kv_heads=12), "attention.kv_heads=12 must divide attention.heads=6 (try 6)"),
     (over(DECODER, attention__head_dim=9), "attention.head_dim 9 is not even: rotary positions"),
     (over(DECODER, atention={"heads": 2}), "unknown table [atention]", "did you mean [attention]"),
     (over(DECODER, mamba={"layers": 2}), "unknown table [mamba]", "known tables: [model], [attention]"),
@@ -350,7 +350,7 @@ def test_a_sides_own_table_stands_over_the_common_one() -> None:
 @pytest.mark.parametrize(
     ("sets", "says"),
     [
-        ("attention.heads=7", "48 is not divisible by 7"),
+        ("attention.heads=7", "attention.heads=7 must divide model.hidden=48"),
         ("attention.head=8", "no field 'attention.head' in own"),
         ("attention=8", "no field 'attention' in own"),
         ("heads=8", "no field 'heads' in own"),

@@ -110,8 +110,8 @@ def test_copies_of_llama_by_hand() -> None:
     [
         ("comms llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
         ("comms llama-3.1-8b --dp 8 --zero 4 --train", "--zero is 1, 2 or 3, not 4"),
-        ("comms llama-3.1-8b --zero 1 --train", "--zero 1 goes with --dp, without --fsdp"),
-        ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 goes with --dp, without --fsdp"),
+        ("comms llama-3.1-8b --zero 1 --train", "--zero 1 needs --dp"),
+        ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
         (
             "comms gpt-oss-20b --dp 8 --train",
             "does not support experts with biases: which tensors share a bucket",

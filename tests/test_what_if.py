@@ -256,7 +256,7 @@ def test_lists_in_brackets_are_one_value(run) -> None:
         (["gpt2", "--metric", "share.atn"], "did you mean share.attn"),
         (["gpt2", "--metric", "total_flop"], "did you mean total_flops"),
         (["gpt2", "--set", "n_laier=1,2"], "did you mean n_layer"),
-        (["llama-3.1-8b", "--set", "num_key_value_heads=3,5"], "not divisible by 3"),
+        (["llama-3.1-8b", "--set", "num_key_value_heads=3,5"], "num_key_value_heads=3 must divide"),
         (["gpt2", "--ctx", "4k..1k"], "runs backwards"),
         (["gpt2", "--batch", "x"], "--batch must be a whole number"),
         (["gpt2", "--dtype", "fp23", "--metric", "total_bytes"], "unknown dtype"),
@@ -451,9 +451,9 @@ def test_what_cannot_be_is_skipped_and_named(run) -> None:
     facts = json.loads(ran.out)["models"][0]
     assert [line["num_key_value_heads"] for line in facts["lines"]] == [1, 8]
     assert [one["num_key_value_heads"] for one in facts["skipped"]] == [3, 9]
-    assert facts["skipped"][0]["why"].endswith("32 is not divisible by 3")
+    assert facts["skipped"][0]["why"].endswith("num_key_value_heads=3 must divide num_attention_heads=32 (try 2 or 4)")
     out = " ".join(run(*asked).out.split())
-    assert "Skipped as impossible: num_key_value_heads 3 (num_attention_heads" in out
+    assert "Skipped as impossible: num_key_value_heads 3 (num_key_value_heads=3 must divide" in out
     (facts,) = json.loads(run("sweep", "gpt2", "--tokens", "9", "--ctx", "4..16", "--json").out)["models"]
     assert [line["ctx"] for line in facts["lines"]] == [16]
     assert facts["skipped"] == [{"ctx": ctx, "why": "fewer than 9 new tokens"} for ctx in (4, 8)]

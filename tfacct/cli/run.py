@@ -215,6 +215,8 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
         if few and not (which.models or which.family or which.max_params or which.part):
             return ([find(name, read_sets(which.sets or ())) for name in few],)
         counted = command.variants[variant].counts_projector if variant else ""
+        if not (command.every_preset or which.models):
+            raise UsageError(f"{command.name} needs a MODEL", f"such as {command.examples[0]}")
         return (named(which, counted or command.counts_projector),)
     return ()
 

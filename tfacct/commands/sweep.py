@@ -116,4 +116,5 @@ COMMAND = Command(
         "tfacct sweep llama-3.1-8b --set num_key_value_heads=1,8,32 --ctx 8k",
     ),
     drawn=True,
+    every_preset=False,
 )

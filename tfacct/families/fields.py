@@ -89,7 +89,23 @@ def read_rope(theta: float | None, scaling: Mapping[str, Any] | None, parameters
 
 
 def divide_exactly(whole: int, parts: int, what: str, hint: str | None = None) -> int:
-    """`whole / parts`. Raises ConfigError unless it is a whole number."""
-    if whole % parts:
-        raise ConfigError(f"{what}: {whole:,} is not divisible by {parts:,}", hint)
-    return whole // parts
+    """`whole / parts`, of fields named `WHOLE by PARTS`. Raises ConfigError, with the nearest divisors, unless it is a
+    whole number."""
+    if whole % parts == 0:
+        return whole // parts
+    of, _, by = what.partition(" by ")
+    if not by:
+        raise ConfigError(f"{of}={whole:,} must be a multiple of {parts:,}", hint)
+    message = f"{by}={parts:,} must divide {of}={whole:,}"
+    raise ConfigError(message if hint else f"{message} (try {_nearest_divisors(whole, parts)})", hint)
+
+
+def _nearest_divisors(whole: int, parts: int) -> str:
+    """The divisors on either side.
+
+    >>> _nearest_divisors(32, 5), _nearest_divisors(6, 12)
+    ('4 or 8', '6')
+    """
+    below = next(size for size in range(min(parts, whole), 0, -1) if whole % size == 0)
+    above = next((size for size in range(parts, whole + 1) if whole % size == 0), None)
+    return f"{below:,}" if above is None else f"{below:,} or {above:,}"

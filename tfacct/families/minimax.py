@@ -376,7 +376,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         sizes = {name: self.indexer_sizes().get(name, getattr(self, name)) for name in OF_INDEXER.values()}
         heads, size = sizes["index_n_heads"], sizes["index_head_dim"]
         if self.num_attention_heads % heads:
-            raise ConfigError(f"num_attention_heads: {self.num_attention_heads:,} is not divisible by {heads:,}")
+            raise ConfigError(f"num_attention_heads={self.num_attention_heads:,} must be a multiple of {heads:,}")
         if size < self.rotary_size():
             raise ConfigError(
                 f"index_head_dim = {format_value(size)} must be at least {self.rotary_size():,}, the rotated elements"

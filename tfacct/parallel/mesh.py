@@ -285,7 +285,11 @@ def _checked_replicas(mesh: Mesh) -> Mesh:
     if mesh.zero not in (0, 1, 2, 3):
         raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
-        raise UsageError(f"{option('zero', mesh.zero)} goes with {option('dp')}, without {option('fsdp')}")
+        zero = option("zero", mesh.zero)
+        if mesh.fsdp > 1:
+            sharded = f"{zero} does not work with {option('fsdp', mesh.fsdp)}, which shards gradients already"
+            raise UsageError(sharded, f"{option('dp', mesh.fsdp)} {zero}" if mesh.dp == 1 else f"leave {zero} out")
+        raise UsageError(f"{zero} needs {option('dp')}: the ranks that it shards among", option("dp", 8))
     if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.sequence_shards == 1 and mesh.ep % mesh.tp == 0:
         mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
