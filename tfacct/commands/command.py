@@ -60,7 +60,8 @@ class Command(NamedTuple):
     `explained`: options that --explain does not derive; None where it derives nothing. `drawn`: a picture can be drawn.
     `latex`: --latex prints the formula. `fails`: when the exit code is 1: where the report disagrees, or there with
     --strict. `not_both`: options that mean nothing with --part both, whose projector counts `counts_projector`.
-    `of_family`: MODEL may be a family. `every_preset`: without a MODEL it is about all of them. `page`: the answer is a page. `writes`: the function itself writes --output.
+    `of_family`: MODEL may be a family. `every_preset`: without a MODEL it is about all of them. `page`: the answer is a
+    page. `writes`: the function itself writes --output.
     """
 
     function: Callable[..., Any]
