@@ -73,7 +73,7 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     assert "The blocks share 7,087,872 parameters; everything outside these blocks has 4,133,808." in " ".join(
         ran.out.split()
     )
-    assert "All 12 blocks run with the weights of one, which are stored once." in " ".join(ran.out.split())
+    assert "All 12 layers share the weights of one, which are stored once." in " ".join(ran.out.split())
     assert "2 FLOPs each time that a weight multiplies it" in run("flops", "-", "--explain", stdin=config).out
 
 

@@ -74,7 +74,7 @@ def test_solve_names_the_last_context_of_an_unbroken_run_and_the_last_at_all(byt
 
 def test_a_question_about_bytes_says_what_is_kept(run) -> None:
     """Which pairs are multiplied changes no byte of a cache."""
-    for model, said in (("deepseek-v4-flash", "The cache also holds"), ("gemma-3-1b", "only those are kept")):
+    for model, said in (("deepseek-v4-flash", "The cache also holds"), ("gemma-3-1b", "only those are cached")):
         solved = " ".join(
             run("solve", model, "--for", "batch", "--until", "total_bytes=2TiB", "--ctx", "4k").out.split()
         )
@@ -107,10 +107,10 @@ def test_kv_says_what_further_tokens_add_together(run) -> None:
     said = " ".join(run("kv", "deepseek-v4-flash").out.split())
     # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes
     assert "the next 128 tokens add 860 KiB together" in said and "MHA" not in said
-    assert "The next token fills a key" not in said
+    assert "The next token completes a compressed key" not in said
     for command in ("kv", "memory"):
         full = " ".join(run(command, "deepseek-v4-flash", "--ctx", "4095").out.split())
-        assert "next token -5.22 MiB" in full and "The next token fills a key: the cache shrinks" in full
+        assert "next token -5.22 MiB" in full and "The next token completes a compressed key" in full
     assert "in 21 of them also keys made of 4 tokens each, of which an indexer chooses at most 512" in said
 
 

@@ -212,10 +212,10 @@ def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
 
 def test_shared_sets_are_said_and_derived(run) -> None:
     said = " ".join(run("params", "zamba2-7b", "--explain").out.split())
-    assert "Of 7 blocks, and of 6 others, attention and network run with one set of weights each" in said
+    assert "Attention and MLP of 7 layers, and of 6 others, share one set of weights each" in said
     assert "Dj·2 = 7,168 · 2 sets = 14,336 parameters" in said
     alone = " ".join(run("params", "zamba2-1.2b").out.split())
-    assert "Of 6 blocks attention and network run with one set of weights; adapters are each block's own." in alone
+    assert "Attention and MLP of 6 layers share one set of weights; each layer has its own adapters." in alone
 
 
 @pytest.mark.parametrize(
@@ -308,6 +308,6 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     stored = subject("mine", config).ledger.parameters()
     assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
-    assert "In 57 of 60 blocks an indexer chooses 16 × 128 keys for a token" in " ".join(
+    assert "In 57 of 60 layers an indexer chooses 16 × 128 keys for a token" in " ".join(
         run("kv", "minimax-m3").out.split()
     )

@@ -117,5 +117,5 @@ def test_blocks_that_keep_alike_are_one_term_and_borrowers_keep_none(run) -> Non
     """Gemma 3n: 16 windowed blocks and 4 full ones keep keys, 15 read those of others."""
     said = " ".join(run("kv", "gemma-3n-e4b-text").out.split())
     assert "2 · (Lws + Lw) · B · min(S, W) · K · H · bytes + 2 · (Ls + L) · B · S · K · H · bytes = 32 · 1 ·" in said
-    assert "15 of 35 blocks read keys and values of others and keep none of their own." in said
+    assert "15 of 35 layers reuse the keys and values of other layers." in said
     assert "keep none" not in run("kv", "gemma-3-1b").out

@@ -290,9 +290,7 @@ def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     file.write_text(
         json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})
     )
-    assert "7 of 8 blocks read latents of others and keep none of their own." in " ".join(
-        run("kv", str(file)).out.split()
-    )
+    assert "7 of 8 layers reuse the latents of other layers." in " ".join(run("kv", str(file)).out.split())
     refused = run("params", str(file), "--pp", "2")
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 
@@ -314,8 +312,8 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     config, context = {"model_type": "dots3_note_text"}, 8192
     assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
     said = " ".join(load(config).flops(ctx=context).notes)
-    assert "In 33 of 46 blocks a token sees at most 512 keys" in said and "of all tokens in sight are rebuilt" in said
-    assert "In 13 of 46 blocks an indexer's choice leaves a token at most 2,048 keys" in said
+    assert "In 33 of 46 layers a token sees at most 512 keys" in said and "of all tokens in sight are rebuilt" in said
+    assert "In 13 of 46 layers an indexer chooses at most 2,048 keys for a token" in said
     assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
 
 

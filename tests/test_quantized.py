@@ -258,7 +258,7 @@ def test_a_head_that_a_list_leaves_is_not_among_what_is_taken(run, tmp_path: Pat
     config, said = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     config.write_text(json.dumps({**LLAMA, "quantization_config": said}))
     told = " ".join(run("memory", str(config)).out.split())
-    assert "the matrices of the blocks, in 8-bit numbers" in told and "So do, by name: lm_head." in told
+    assert "the matrices of the layers, in 8-bit numbers" in told and "So do, by name: lm_head." in told
 
 
 def test_single_blocks_by_name() -> None:
@@ -621,7 +621,7 @@ def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     assert moved["total_read_bytes"] < plain["total_read_bytes"]
     swept = json.loads(run("sweep", str(file), "--ctx", "64", "--metric", "weights_bytes", "--json").out)["models"][0]
     assert swept["lines"][0]["weights_bytes"] == memory["weights_bytes"]
-    assert "in some blocks: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
+    assert "in some layers: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
     assert run("memory", str(file), "--fit", "1MiB").code == 0
     assert "no one formula" in " ".join(run("memory", str(file), "--explain").err.split())
 

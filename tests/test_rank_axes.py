@@ -142,7 +142,7 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
 
 def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
     words = " ".join(run("kv", "gemma-3-1b", "--pp", "4").out.split())
-    assert "In 22 of 26 blocks a token sees at most 512 keys" in words and "6 of 7" not in words
+    assert "In 22 of 26 layers a token sees at most 512 keys" in words and "6 of 7" not in words
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
@@ -171,7 +171,7 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support states that are no keys of a token"),
         ("kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
         ("memory llama-3.1-8b --fsdp 8 --fit 24GiB", "--fit does not go with --fsdp"),
-        ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block is not counted beside --cp"),
+        ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp here"),
         ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a chart of the cache does not support --cp"),

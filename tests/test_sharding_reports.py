@@ -157,7 +157,7 @@ def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) ->
     header = next(line for line in out.splitlines() if "lm_head" in line)
     assert header.split()[:5] == ["model", "one", "rank", "whole", "model"]
     words = " ".join(out.split())
-    assert "what the fullest rank stores, part by part, beside the total of the whole model." in words
+    assert "what the fullest rank stores, part by part, next to the total of the whole model." in words
     # 128,256 rows of 4,096 numbers, an eighth of them: 65.7 M, of the table and of the head.
     row = next(line.split() for line in out.splitlines() if line.startswith(" llama"))
     assert row[5:7] == ["65.7", "M"] and row[-2:] == ["65.7", "M"]

@@ -51,7 +51,7 @@ def test_qwen2_5_vls_windows_by_hand() -> None:
 def test_windows_of_patches_are_said(run) -> None:
     ran = run("flops", "qwen2.5-vl-7b-vision", "-v")
     said = " ".join(ran.out.split())
-    assert "In 28 of 32 blocks, a patch sees only the 64 of its own window." in said
+    assert "In 28 of 32 layers, a patch sees only the 64 of its own window." in said
     assert "of attention all T × T pairs, in windows only their own" in said
     alone = run("flops", "qwen2.5-vl-7b-vision", "--set", "fullatt_block_indexes=[]")
     assert "of attention all pairs in each window" in " ".join(alone.out.split())

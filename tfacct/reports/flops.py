@@ -685,9 +685,9 @@ def _recomputes(about: About) -> dict[str, str] | None:
         return None
     whole = about.first.recompute == "full"
     return {
-        "what": "every block again, up to the last product that it needs"
+        "what": "every layer again, up to the last matmul that it needs"
         if whole
-        else "attention again, all its products but the last",
+        else "attention again, all its matmuls but the last",
         "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
     }
 

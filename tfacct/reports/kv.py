@@ -379,7 +379,7 @@ def _variants(about: About) -> str:
     if not sentences.attends(about.models) or all(map(is_compressed, about.models)):
         return ""
     if about.alone and is_latent(about.models[0]):
-        return "MHA: the keys and values of each query head are kept, not the latent that they come from."
+        return "MHA: the keys and values of each query head are cached, not the latent that they come from."
     return "MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."
 
 

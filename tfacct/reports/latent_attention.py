@@ -13,10 +13,10 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
 HOW: dict[MlaMode, str] = {
-    "expanded": "the latent is kept, and the keys and values of the whole context are rebuilt from it in every step,"
+    "expanded": "the latent is cached, and the keys and values of the whole context are rebuilt from it in every step,"
     " as transformers does",
-    "absorbed": "the latent is kept, and attention is computed in its space, as engines do in decode steps",
-    "unpacked": "the keys and values of all heads are kept, while engines keep the latent",
+    "absorbed": "the latent is cached, and attention is computed in its space, as engines do in decode steps",
+    "unpacked": "the keys and values of all heads are cached; engines cache the latent",
 }
 
 
@@ -134,9 +134,9 @@ def kept_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         return []
     if runs == "unpacked":
         return [
-            "Latent attention runs unpacked: the keys and values of all heads are kept, while engines keep the latent."
+            "Latent attention runs unpacked: the keys and values of all heads are cached; engines cache the latent."
         ]
-    return ["Latent attention keeps a latent for each token, not the keys and values computed from it."]
+    return ["Latent attention caches a latent for each token, not the keys and values computed from it."]
 
 
 def _capital(word: str) -> str:

@@ -168,7 +168,7 @@ def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: MemoryLimit | None
     """Raises UsageError for what is not counted of a mesh."""
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
-            raise UsageError(f"{option('kv_block')} is not counted beside {option(axis)}", "leave one of the two out")
+            raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
     if fit is not None and mesh is not None and mesh.fsdp > 1:
         said = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(

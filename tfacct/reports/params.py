@@ -301,7 +301,7 @@ def _one_rank(about: About) -> str:
         return ""
     said = "One rank: what the fullest stores. All other columns are of the whole model."
     if not about.alone:
-        said = "Counted is what the fullest rank stores, part by part, beside the total of the whole model."
+        said = "Counted is what the fullest rank stores, part by part, next to the total of the whole model."
     return f"{said} A tensor whose rows fsdp does not divide is padded." if about.mesh.fsdp > 1 else said
 
 

@@ -58,15 +58,15 @@ def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
     stacks = subjects[0].architecture.every_stack if len(subjects) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
-    said = [f"All {count:,} blocks run with the weights of one, which are stored once." for count in whole]
+    said = [f"All {count:,} layers share the weights of one, which are stored once." for count in whole]
     parts = [stack.count for stack in stacks if stack.shared]
     if max(parts, default=0) < 2:
         return said
     first, *others = (f"{count:,}" for count in parts)
     more = "".join(f", and of {count} others," for count in others)
     each = " each" if others else ""
-    sets = f"attention and network run with one set of weights{each}; adapters are each block's own"
-    return [*said, f"Of {first} blocks{more} {sets}."]
+    sets = f"share one set of weights{each}; each layer has its own adapters"
+    return [*said, f"Attention and MLP of {first} layers{more} {sets}."]
 
 
 READ = {
@@ -93,7 +93,7 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         return [f"There is no language model's head: {gives}."]
     if shape.classes.pooled:
         who = "the pooler" if shape.pooler is not None else "the classifier"
-        beside = "" if shape.head is None else " too, beside the logits"
+        beside = "" if shape.head is None else " next to the logits"
         reads = (
             "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
         )
@@ -114,8 +114,8 @@ def _distance_notes(subjects: Sequence[LoadedModel]) -> list[str]:
 
 
 IDLE = (
-    "Some of the router's choices are no experts, and how many of them a token meets differs from token to token:"
-    " counted is one that meets none, the most that a token takes."
+    "Some of the router's choices are zero-computation experts. Counted is a token that chooses none of them, which"
+    " costs most."
 )
 
 
@@ -132,11 +132,11 @@ def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
         kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
     said = [
-        f"In {count:,} of {blocks:,} blocks a token goes through {active:,} of {experts:,} experts"
-        f"{' and one shared network' if shared else ''}."
+        f"In {count:,} of {blocks:,} layers a token uses {active:,} of {experts:,} experts"
+        f"{' and a shared expert' if shared else ''}."
         for (active, experts, shared), count in found.items()
     ]
-    said[-1] += " Active parameters: all stored ones, embeddings included, less the experts that a token skips."
+    said[-1] += " Active parameters: all stored parameters less the unused experts."
     if any(part.idle is not None for _, part in routed):
         said.append(IDLE)
     return said
@@ -210,7 +210,7 @@ def _not_included(subject: LoadedModel, found: Mapping[str, Any]) -> str:
 def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Definition of the parameters P, where a token does not meet all of them."""
     routed = any(isinstance(part, Experts) for subject in subjects for part in subject.architecture.parts())
-    return ["P: active parameters, all stored ones less the experts that a token skips."] if routed else []
+    return ["P: active parameters, all stored parameters less the unused experts."] if routed else []
 
 
 def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
@@ -222,23 +222,27 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
     if longest is not None and work is not None and work.tokens % longest:
         padded = rounded_up(work.tokens, longest) * longest
         return [
-            f"Up to the last block it runs over {padded:,} tokens: the text is padded to whole windows of {longest:,}."
+            f"Up to the last layer it runs over {padded:,} tokens: the text is padded to whole windows of {longest:,}."
         ]
     if subjects[0].source is None:
         return []
     read = work is None or work.new_source
     encoder = subjects[0].architecture.encoder
     if encoder is not None and encoder.given:
-        what = "The source is what another model, which is not counted here, makes of an image."
-        kept = "The cross keys and values made from it are kept."
-        return [f"{what} {kept}" if read else f"{what} Its cross keys and values are kept: they cost nothing here."]
+        what = "The source is an image's features from another model, which is not counted."
+        kept = "Its cross keys and values are cached."
+        return [
+            f"{what} {kept}"
+            if read
+            else f"{what} Its cross keys and values are cached: they cost nothing in this step."
+        ]
     window, padding = (encoder and encoder.longest) or 1, ""
     if work is not None and work.source % window:
         padding = f", padded to {rounded_up(work.source, window) * window:,} tokens, whole windows of {window:,}"
     return [
-        f"The encoder runs once, over the whole source{padding}. The cross keys and values made from it are kept."
+        f"The encoder runs once, over the whole source{padding}. Its cross keys and values are cached."
         if read
-        else "The encoder ran before this step, and its cross keys and values are kept: neither costs anything here."
+        else "The encoder ran before this step, and its cross keys and values are cached: neither costs anything."
     ]
 
 
@@ -258,9 +262,7 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
     each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
     blocks = sum(stack.count for stack in shape.stacks)
     return [
-        f"{count:,} of {blocks:,} blocks read {what} of others and keep none of their own."
-        for what, count in each.items()
-        if count
+        f"{count:,} of {blocks:,} layers reuse the {what} of other layers." for what, count in each.items() if count
     ]
 
 
@@ -288,7 +290,7 @@ def _dtype_notes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
     for path, dtype in _own_dtypes(subjects, cached).items():
         found.setdefault(dtype, []).append(path)
     return [
-        f"{_and(named)} {'is' if len(named) == 1 else 'are'} kept in {dtype}, whatever the dtype of the cache."
+        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, whatever the dtype of the cache."
         for dtype, named in found.items()
     ]
 
@@ -297,16 +299,16 @@ def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
     if len(subjects) == 1 and subjects[0].architecture.attentions and mixers(subjects):
         stacks, every = subjects[0].architecture.having(Mixer), subjects[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
-        where = f"the {blocks:,} blocks of this stage" if staged else f"{blocks:,} blocks"
+        where = f"the {blocks:,} layers of this stage" if staged else f"{blocks:,} layers"
         return [f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same at every context."]
     without = [subject.name for subject in subjects if not subject.architecture.attentions]
     if not without:
         return []
     size = "a state of fixed size, the same at every context: further tokens add nothing"
     if staged and len(subjects) == 1:
-        return [f"No attention in this stage, so no keys and values: every block of it keeps {size}."]
+        return [f"No attention in this stage, so no keys and values: every layer has {size}."]
     if len(without) == len(subjects) and not staged:
-        return [f"No attention, so no keys and values: every block keeps {size}."]
+        return [f"No attention, so no keys and values: every layer has {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
@@ -415,7 +417,7 @@ def _left(how: Storage) -> str:
     if not names:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    some = " in some blocks" if how.by_block else ""
+    some = " in some layers" if how.by_block else ""
     return f" So do, by name{some}: {', '.join(names[:SHOWN])}{more}."
 
 
@@ -424,7 +426,7 @@ def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
     tied = all(subject.architecture.head is None or subject.architecture.head.tied for subject in subjects)
     ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
     experts = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
-    matrices = "the matrices of the blocks"
+    matrices = "the matrices of the layers"
     if experts == {True, False}:
         matrices = f"{matrices}, or, in models with experts, only those of the experts"
     elif experts == {True}:
@@ -446,7 +448,7 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     if not any(windows):
         return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     follows = (
-        ", and only those are kept: once the window is full, a further token adds nothing there."
+        ", and only those are cached: once the window is full, further tokens add nothing there."
         if kept
         else "; pairs outside the window are left out."
         if masked
@@ -466,7 +468,7 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     chosen = _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     return [
         *(
-            f"{where or 'In'} {count} of {of} blocks a token sees at most {window} keys{chunk}{follows}"
+            f"{where or 'In'} {count} of {of} layers a token sees at most {window} keys{chunk}{follows}"
             for count, of, window in said
         ),
         *chosen,
@@ -479,7 +481,7 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     found = {part.indexer.top for _, part in stacks if part.indexer is not None}
     count = sum(stack.count for stack, part in stacks if part.indexer is not None)
     all_ = sum(stack.count for stack in subject.architecture.stacks)
-    where = "every block" if count == all_ else f"{count:,} of {all_:,} blocks"
+    where = "every layer" if count == all_ else f"{count:,} of {all_:,} layers"
     if not found:
         return _chosen_blocks(subject, kept=kept, masked=masked)
     follows = (
@@ -489,7 +491,7 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
         if masked
         else "; all are counted, as transformers runs it (--masked: only those chosen)."
     )
-    return [f"In {where} an indexer's choice leaves a token at most {units.between([*found])} keys{follows}"]
+    return [f"In {where} an indexer chooses at most {units.between([*found])} keys for a token{follows}"]
 
 
 def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) -> list[str]:
@@ -510,7 +512,7 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
     )
     window = next(part.window for part in settings[0].architecture.attentions if part.compression is not None)
     total = sum(stack.count for stack in settings[0].architecture.stacks)
-    return [f"In {total:,} blocks a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
+    return [f"In {total:,} layers a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
 
 
 def unwindowed(facts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -518,14 +520,16 @@ def unwindowed(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     whole = facts[0]["kv_cache_bytes_without_windows"]
     if len(facts) > 1 or whole == facts[0]["kv_cache_bytes"]:
         return []
-    return [f"An engine that keeps every token in every layer holds {units.binary(whole)} ({whole:,} bytes) of cache."]
+    return [f"An engine that caches every token in every layer takes {units.binary(whole)} ({whole:,} bytes) of cache."]
 
 
 def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Why a model's next token adds less than nothing, where it does."""
     if len(facts) > 1 or facts[0].get("kv_bytes_next_token", 0) >= 0:
         return []
-    return ["The next token fills a key: the cache shrinks, for what waited for the key took more than it does."]
+    return [
+        "The next token completes a compressed key, which takes less than the tokens it replaces: the cache shrinks."
+    ]
 
 
 def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
@@ -545,7 +549,7 @@ def _tiled(subject: LoadedModel) -> list[str]:
     tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
     what = "position" if isinstance(subject.architecture.embed, Stem) else "patch"
-    return [f"In {count} of {every} blocks, a {what} sees only the {size} of its own window." for count, size in tiled]
+    return [f"In {count} of {every} layers, a {what} sees only the {size} of its own window." for count, size in tiled]
 
 
 def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
@@ -562,7 +566,7 @@ def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[st
         if masked
         else "all are counted, as transformers runs it."
     )
-    return [f"In {count:,} of {all_:,} blocks an indexer chooses {tops} × {sizes} keys for a token; {follows}"]
+    return [f"In {count:,} of {all_:,} layers an indexer chooses {tops} × {sizes} keys for a token; {follows}"]
 
 
 def _chunked(part: object) -> bool:
