@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfacct.api.utilization import mfu
     from tfacct.base.errors import TfacctError
     from tfacct.output.views import Report
-    from tfacct.reports.metrics import metrics
+    from tfacct.reports.help import metrics
 
 __all__ = [
     "Meter",
@@ -46,7 +46,7 @@ _HOME = {
     "Report": "output.views",
     "TfacctError": "base.errors",
     "mfu": "api.utilization",
-    "metrics": "reports.metrics",
+    "metrics": "reports.help",
 }
 
 

@@ -281,7 +281,7 @@ class Model(Rated):
 
     def lettered(self) -> LedgerReport:
         """Ledger as data, with derived sizes written in letters, as `models NAME --ledger` prints it."""
-        from tfacct.reports.ledger import ledger
+        from tfacct.reports.models import ledger
 
         return answered(LedgerReport, ledger(self.loaded))
 

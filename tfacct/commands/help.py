@@ -19,7 +19,7 @@ def help_(
 
         return Found(conventions())
     if topic == "metrics":
-        from tfacct.reports.metrics import metrics
+        from tfacct.reports.help import metrics
 
         return Found(metrics())
     raise UsageError(f"no topic {topic!r}", nearest(topic, TOPICS) or f"topics: {', '.join(TOPICS)}")

@@ -47,7 +47,7 @@ def models(
 def ledger(*, words: Words = None, fields: opt.Sets = None) -> Found:
     """The ledger of one model as data, its sizes in letters."""
     from tfacct.base.errors import UsageError
-    from tfacct.reports.ledger import ledger
+    from tfacct.reports.models import ledger
 
     if not words or len(words) != 1:
         raise UsageError(f"{option('ledger')} takes one MODEL")
