@@ -372,12 +372,12 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     assert "Natt = 6 query heads in " in ran.out and "Nlat = 5 query heads in " in ran.out, ran.out
     assert "--set model.latent_attention=FORM" in " ".join(ran.out.split())
     assert "as built (2 KV heads or latent)" in run("kv", file, columns=120).out
-    assert "--set model.latent_attention=absorbed" in " ".join(run("flops", file).out.split())
+    assert "--set model.latent_attention=absorbed" in " ".join(run("flops", file, "-v").out.split())
     two = over(
         LOCAL, decoder__every={"2": {"experts": EXPERTS}}, decoder__first={"4": {"experts": {**EXPERTS, "active": 3}}}
     )
     Path(file).write_text(as_toml(two), encoding="utf-8")
-    words = " ".join(run("flops", file).out.split())
+    words = " ".join(run("flops", file, "-v").out.split())
     assert "In 4 of 6 layers a token uses 3 of 8 experts. In 1 of 6 layers a token uses 2 of 8" in words
 
 

@@ -51,7 +51,7 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
 
 
 def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "gemma-3-27b-text", "--fit", "80GB", "--kv-block", "16")
+    ran = run("memory", "gemma-3-27b-text", "--fit", "80GB", "--kv-block", "16", "-v")
     assert ran.code == 0 and "pages of 16" in ran.out and "vLLM" not in ran.out
 
 
@@ -72,7 +72,7 @@ def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Callable[..., Ran]) 
     large, small = json.loads(out)["models"]
     assert (large["fit"]["fits"], small["fit"]["fits"]) == (False, True)
     assert large["pages"] is None and small["pages"]["count"] > 0
-    assert not re.search(r": -\d", out) and "1 of 2 models fit on t4" in run(*asked).out
+    assert not re.search(r": -\d", out) and "1 of 2 models fit on T4" in run(*asked).out
 
 
 def test_a_page_has_a_key_of_its_own() -> None:
@@ -90,7 +90,7 @@ def test_pages_of_a_model_with_a_state_are_refused(name: str, run: Callable[...,
 
 
 def test_in_every_form(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k")
+    ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
     said = " ".join(ran.out.split())
     assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB: 0.9 of 80 GB." in said
     rows = json.loads(

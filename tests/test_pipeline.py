@@ -192,7 +192,7 @@ def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..
     assert "No attention in this stage, so no keys and values: every layer has a state" in out
     assert "The whole model at batch 1: 96.1 GiB, 96.1 GiB of weights and 79.8 MiB of cache and state." in out
     assert "1 of the 2 layers of this stage keeps a state" in _said(
-        run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k")
+        run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k", "-v")
     )
     assert "weights and 2.53 MiB of state." in _said(run("memory", "mamba-130m", "--pp", "7"))
     bert = _said(run("memory", "bert-base", "--pp", "3"))

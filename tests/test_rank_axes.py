@@ -141,7 +141,7 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
 
 
 def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("kv", "gemma-3-1b", "--pp", "4").out.split())
+    words = " ".join(run("kv", "gemma-3-1b", "--pp", "4", "-v").out.split())
     assert "In 22 of 26 layers a token sees at most 512 keys" in words and "6 of 7" not in words
 
 

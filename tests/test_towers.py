@@ -470,7 +470,7 @@ def test_qwen2_5_omnis_encoder_of_audio_by_hand(run) -> None:
     blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 15 * 2 * 100**2 * 1280)
     assert ours.flops().total == 2 * (stem + blocks + 750 * 1280 * 3584)
     said = " ".join(run("flops", "qwen2.5-omni-7b-audio").out.split())
-    assert "In 32 of 32 blocks, a position sees only the 100 of its own window." in said
+    assert "In 32 of 32 layers, a position sees only the 100 of its own window." in said
     ran = run("flops", "qwen2.5-omni-7b-audio", "--ctx", "1450")
     assert ran.code == 2 and "use --ctx 1,500" in ran.err
 

@@ -248,7 +248,7 @@ class Report:
     """A report of the same, whose rows programs read: this one's table is text for people."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "models", tuple(plain(model) for model in self.models))
+        object.__setattr__(self, "models", tuple(_with_note_keys(plain(model)) for model in self.models))
 
     def __repr__(self) -> str:
         return f"<tfacct {self.command} report: {self.title}>"
@@ -367,6 +367,16 @@ class Report:
         if self.derivation is None:
             raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
         return derivation.latex(self.derivation, self.title)
+
+
+def _with_note_keys(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts with the keys of the notes after the notes; a plain text has an empty one."""
+    if "notes" not in facts:
+        return facts
+    keys = [note.key if isinstance(note, Note) else "" for note in facts["notes"]]
+    entries = [(name, value) for name, value in facts.items() if name != "note_keys"]
+    at = list(dict(entries)).index("notes") + 1
+    return dict([*entries[:at], ("note_keys", keys), *entries[at:]])
 
 
 AS_IT_IS = frozenset((int, str, bool, type(None)))

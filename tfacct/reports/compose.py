@@ -11,7 +11,7 @@ from tfacct.families import CUSTOM, config_class
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Report, Row, Table
+from tfacct.output.report import Column, Note, Report, Row, Table
 from tfacct.reports import counting
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def report(
     every = [subject for group in settings for subject in group] if settings else subjects
 
     def said(at: slice, own: Sequence[Subject]) -> list[str]:
-        return [*notes(at), *details(at), *defaulted_notes(own)]
+        background = [Note("counted", 3, text) for text in details(at)]
+        return [*notes(at), *background, *(Note("defaulted", 3, text) for text in defaulted_notes(own))]
 
     everyone, named = slice(None), subjects if defaults is None else defaults
     models = []
@@ -113,7 +114,7 @@ def report(
         own = said(at, named if len(facts) == 1 else [subject] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
         beside = [*answering_hints([subject]), *beside]
-        told = [*own, *(hint.removeprefix("hint: ") for hint in beside)]
+        told = [*own, *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in beside)]
         facts_first = facts_of(subject)
         facts_first["left_out"] += missing
         models.append(with_every_key(record or command, {**facts_first, "notes": told, **fact}))

@@ -743,7 +743,7 @@ NOTES = (
     NoteRow("latent", 2, lambda about: latent.step_notes([(one.model, one.point) for one in about.counted])),
     NoteRow("source", 2, lambda about: sentences.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
-    NoteRow("ranks", 2, _of_ranks),
+    NoteRow("ranks", 1, _of_ranks),
 )
 
 TRAFFIC_NOTES = (
@@ -757,5 +757,5 @@ TRAFFIC_NOTES = (
         2,
         lambda about: latent.step_notes([(one.model, Point(one.model.ledger, one.work)) for one in about.counted]),
     ),
-    NoteRow("ranks", 2, _of_ranks),
+    NoteRow("ranks", 1, _of_ranks),
 )

@@ -128,7 +128,7 @@ class MeshFacts(TypedDict):
 class ModelReport(Answer):
     """Keys of every model. (`defaulted` and `notes` are the sentences of every Report.)"""
 
-    _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str]}
+    _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str], "note_keys": list[str]}
 
     set: dict[str, Any]
     unknown: list[str]

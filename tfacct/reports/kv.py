@@ -423,5 +423,5 @@ NOTES = (
     NoteRow("unwindowed", 2, lambda about: sentences.unwindowed(about.facts)),
     NoteRow("shrinking", 3, lambda about: sentences.shrinking(about.facts)),
     NoteRow("latent", 2, lambda about: latent.kept_notes(about.models)),
-    NoteRow("ranks", 2, _of_ranks),
+    NoteRow("ranks", 1, _of_ranks),
 )

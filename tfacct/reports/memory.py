@@ -727,6 +727,7 @@ def _padded(about: About) -> list[str]:
 
 LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
 NOTES = (
+    NoteRow("vllm", 1, _vllm),
     NoteRow("request", 1, _per_request, "One request takes {size} of {kept}{each}.{most}"),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(
@@ -762,7 +763,6 @@ NOTES = (
         _pages,
         "The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space.",
     ),
-    NoteRow("vllm", 1, _vllm),
     NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.undivided, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),

@@ -313,7 +313,7 @@ def _idle(about: About) -> list[str]:
 
 
 NOTES = (
-    NoteRow("head", 2, _head),
+    NoteRow("head", 3, _head),
     NoteRow("expected", 1, _expected),
     NoteRow("experts", 2, lambda about: sentences.expert_notes(about.models)),
     NoteRow("shared_weights", 2, lambda about: sentences.shared_notes(about.models)),
@@ -326,8 +326,8 @@ NOTES = (
         _never_called,
         "{names} {are} stored but never called: {their} parameters count, {their} work does not.",
     ),
-    NoteRow("uneven", 2, _uneven),
-    NoteRow("stages", 2, _stages),
+    NoteRow("uneven", 1, _uneven),
+    NoteRow("stages", 1, _stages),
     NoteRow("one_rank", 1, _one_rank),
     NoteRow("idle", 2, _idle),
 )
