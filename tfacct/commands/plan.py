@@ -40,7 +40,7 @@ def plan(
     >>> plan.divisions[0]["command"]
     'tfacct train llama-3.1-8b --ctx 4k --pp 8 --batch 64'
     >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
-    'Least sent of 7 layouts that fit: pp=4 dp=2, 768 KiB sent a token.'
+    'Least sent of 7 layouts that fit: pp=4 dp=2, 512 KiB sent a token.'
 
     `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch is that of all devices. Of each device
     `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of bytes all.
