@@ -1,4 +1,4 @@
-"""Divisions of devices: which hold a model, in which order, and whether each command gives what its row says."""
+"""Layouts of devices: which fit, in which order, and whether the command of a row gives what the row has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
     ("name", "ctx", "every"),
     [(LLAMA, "8k", 5), ("qwen3-0.6b", "16k", 9), ("gpt2", "1k", 3), ("mistral-7b-v0.1", "4k", 5)],
 )
-def test_every_row_is_what_its_command_says(name: str, ctx: str, every: int) -> None:
+def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
     model, budget = tfacct.load(name), 80 * 10**9
     found = model.plan(gpus=16, on=budget, train=True, ctx=ctx, batch=64, recompute="full")
     assert found.fitting == len(found.divisions) > 5 and found.fitting + len(found.larger) == found.tried
@@ -64,7 +64,7 @@ def test_replicas_that_shard_nothing_send_nothing(name: str, gpus: int, fit: str
     assert tfacct.load(name).plan(gpus=gpus, on=fit).answer == answer
 
 
-def test_one_head_on_a_rank_keeps_no_copy_under_a_ring() -> None:
+def test_one_head_on_a_rank_is_not_copied_under_a_ring() -> None:
     """Two heads among tp 2: a ring's product reads the one head as it is, exchanged heads are copies."""
     fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}
     model = tfacct.load({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, **fields})
@@ -117,7 +117,7 @@ def test_deepseek_fits_as_it_was_trained() -> None:
     assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.divisions)
 
 
-def test_stages_of_other_blocks_are_not_passed_over() -> None:
+def test_stages_of_other_layers_are_not_passed_over() -> None:
     """The second stage has experts alone, the first one dense blocks too, and more in flight."""
     model, mesh = tfacct.load("glm-4.5"), {"pp": 4, "dp": 8, "cp": 2}
     found = model.plan(gpus=64, on=80 * 10**9, train=True, ctx="8k", batch=512)
@@ -129,7 +129,7 @@ def test_stages_of_other_blocks_are_not_passed_over() -> None:
     assert row["bytes"] == step.peak_bytes
 
 
-def test_parts_of_sequences_stand_beside_stages_and_heads() -> None:
+def test_sequences_are_sharded_with_stages_and_heads() -> None:
     found = tfacct.load(LLAMA).plan(on="64x80GB", train=True, ctx="64k", batch=8, recompute="full")
     rows = [*found.divisions, *found.larger]
     assert any(row["pp"] > 1 and row["cp"] > 1 for row in rows)
@@ -153,13 +153,13 @@ def test_experts_that_serve() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "mamba-130m", "gemma-3-1b"])
-def test_every_row_of_serving_is_what_its_command_says(name: str) -> None:
+def test_memory_and_comms_count_what_a_row_has(name: str) -> None:
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", ctx="2k", batch=64)
     for row in (*found.divisions, *found.larger):
         mesh = {axis: row[axis] for axis in ("tp", "pp", "ep")}
-        held = model.memory(ctx="2k", batch=row["batch"], **mesh)
-        assert held.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
+        needed = model.memory(ctx="2k", batch=row["batch"], **mesh)
+        assert needed.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
         if row["tp"] * row["pp"] * row["ep"] > 1:
             sent = model.comms(ctx="2k", batch=row["batch"], **mesh, decode=True).sent_bytes
             assert sent == row["sent_bytes"], row
@@ -220,7 +220,7 @@ def test_stages_that_serve_by_hand() -> None:
     assert "--pp 8" in row["command"]
 
 
-def test_where_nothing_fits_the_nearest_is_said(run: Callable[..., Ran]) -> None:
+def test_where_nothing_fits_the_smallest_is_named(run: Callable[..., Ran]) -> None:
     asked = ("plan", "llama-3.1-405b", "--fit", "80GB", "--ctx", "8k", "--batch", "8")
     words = " ".join(run(*asked, "--gpus", "8").out.split())
     assert "None of 10 layouts of 8 devices fits in 80 GB: the smallest, tp=4 pp=2, needs" in words
@@ -276,7 +276,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
         (f"{LLAMA} --on 8x80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
     ],
 )
-def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+def test_unsupported_layouts_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
     ran = run("plan", *arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
@@ -294,13 +294,13 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
         assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
 
 
-def test_stages_are_spoken_of_where_there_are_some(run: Callable[..., Ran]) -> None:
+def test_the_schedule_is_named_if_there_are_stages(run: Callable[..., Ran]) -> None:
     asked = ["--on", "8x80GB", "--train", "--batch", "8", "--ctx", "2k"]
     assert "Pipeline stages run one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
     assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # autocast: FSDP alone
 
 
-def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
+def test_the_reason_why_no_layout_is_counted(run: Callable[..., Ran]) -> None:
     words = " ".join(run("plan", "gpt2-xl", "--on", "64x80GB", "--train").err.split())
     assert "do not divide a batch of 1" in words and "give a multiple of 64: --batch 64" in words
     words = " ".join(run("plan", "albert-base-v2", "--on", "37x80GB", "--train").err.split())
@@ -308,7 +308,7 @@ def test_why_no_division_is_counted(run: Callable[..., Ran]) -> None:
 
 
 def test_the_least_time_comes_first() -> None:
-    """Each estimate is that of `tfacct time`, which knows Megatron's divisions and FSDP; others have none: the last."""
+    """Each estimate is that of `tfacct time`, for FSDP and for Megatron-LM's layouts; others have none and come last."""
     model = tfacct.load(LLAMA)
     asked: dict[str, Any] = {"on": "8xa100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
     found = model.plan(**asked, by="time")
@@ -366,7 +366,7 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
         ("gpt2 --on cpu", "cpu was swept with the reference model"),
     ],
 )
-def test_what_has_no_estimate_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+def test_a_step_without_an_estimate_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
     ran = run("plan", *arguments.split(), "--ctx", "512", "--batch", "64", "--by", "time")
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words

@@ -148,7 +148,7 @@ class TrainingSearch:
         self.pads = verified(model.family, "torch_plan")
         self.unsupported: dict[tuple[RankShape, int, int, int, int, int, str], str | None] = {}
         self.models: dict[tuple[int, int], LoadedModel] = {}
-        self.graphs: dict[tuple[int, int, int, int, tuple[str, ...]], StepGraph] = {}
+        self.graphs: dict[tuple[int, int, int, int, bool, tuple[str, ...]], StepGraph] = {}
         self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
 
     def result(self, meshes: Iterable[Mesh], *, given: bool = False) -> SearchResult:
@@ -324,7 +324,7 @@ class TrainingSearch:
     def _graph(self, mesh: Mesh, one: LoadedModel, work: Workload, recipe: Recipe) -> StepGraph:
         """The graph of a rank's model. It is that of any other batch of several sequences, if the loss is whole."""
         batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
-        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.recomputed_modules
+        key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.autocast, recipe.recomputed_modules
         if key not in self.graphs:
             self.graphs[key] = graph_of(one, work, recipe, mode_of(one, recipe), traits_of(one))
         return self.graphs[key]
