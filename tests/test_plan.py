@@ -308,7 +308,7 @@ def test_the_reason_why_no_layout_is_counted(run: Callable[..., Ran]) -> None:
 
 
 def test_the_least_time_comes_first() -> None:
-    """Each estimate is that of `tfacct time`, for FSDP and for Megatron-LM's layouts; others have none and come last."""
+    """Each estimate is that of `tfacct time`, for FSDP and Megatron-LM's layouts; others have none and come last."""
     model = tfacct.load(LLAMA)
     asked: dict[str, Any] = {"on": "8xa100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
     found = model.plan(**asked, by="time")
