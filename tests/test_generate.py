@@ -181,7 +181,7 @@ gpt2-xl: FLOPs of a request: prompt 2,048, 500 new tokens, batch 1
 The prefill's logits give the first new token; the others take 499 decode steps,
 each of one token with 2,049 to 2,547 keys.
 Counted: 2·m·k·n per matrix product, full T × S attention, logits of the last
-position · tfacct conventions
+position · tfacct help counting
 defaulted: n_inner = 6,400, tie_word_embeddings = true
 """
 

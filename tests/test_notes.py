@@ -41,7 +41,7 @@ def test_three_notes_are_shown_by_rank_in_their_order_and_all_with_v() -> None:
     first = ["0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB. (1 more: .notes)"]
     assert shown(report) == first  # what was counted is background, and comes after the first of that rank
     assert shown(report, verbose=True) == [
-        "0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB.", "Counted: tensors · tfacct conventions",
+        "0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB.", "Counted: tensors · tfacct help counting",
         "At length.",
     ]  # fmt: skip
     many = reported(Note("a", 3, "A."), Note("b", 2, "B."), Note("c", 2, "C."), Note("d", 1, "D."))

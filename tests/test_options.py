@@ -1,5 +1,6 @@
 """Options and arguments: what the help says of them, other names for them, and what a shell offers after Tab."""
 
+import json
 import os
 import re
 import shlex
@@ -17,8 +18,9 @@ from tfacct.cli.root import built, command_of
 from tfacct.cli.run import parameters_of
 from tfacct.cli.spellings import SPELLINGS
 from tfacct.commands import FORMER, NAMES
+from tfacct.commands.help import TOPICS
 from tfacct.loading import presets
-from tfacct.options import of
+from tfacct.options import Layout, of
 
 EXAMPLES = [(name, example) for name in NAMES for example in command_of(name).examples]
 SLOW = ("verify", "measure", "check", "explore", "--template", "--calibrate")
@@ -59,6 +61,28 @@ def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
     ran = run(command, *words)
     assert ran.err.startswith(f"hint: `tfacct {command}` is now `tfacct {FORMER[command][0]}")
     assert ran.code == (2 if command == "checkpoint" else 0)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
+    ran = run("help", topic, columns=columns)
+    assert (ran.code, ran.err) == (0, "") and max(map(len, ran.out.splitlines())) <= columns
+    assert len(json.loads(run("help", topic, "--json").out)["rows"]) > 10
+
+
+def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
+    assert {row["option"].split()[0] for row in json.loads(run("help", "layout", "--json").out)["rows"]} == {
+        shell_option(name) for name in Layout.__annotations__
+    }
+    every = json.loads(run("help", "options", "--json").out)["rows"]
+    for name in NAMES:
+        for other, one in parameters_of(command_of(name)).items():
+            if of(one.annotation).group and not of(one.annotation).argument and other not in command_of(name).options:
+                assert shell_option(other) in {row["option"].split()[0] for row in every}
+    letters = {row["letter"]: row["about"] for row in json.loads(run("help", "letters", "--json").out)["rows"]}
+    assert (letters["K"], letters["V"], letters["T"]) == ("key/value heads", "vocabulary", "new tokens (queries)")
+    assert "did you mean letters" in run("help", "leters").err
 
 
 def test_the_program_alone_prints_its_help(run) -> None:

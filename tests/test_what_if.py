@@ -408,7 +408,7 @@ def test_a_title_says_in_words_what_of_a_recipe_changes(asked: str, title: str, 
 def test_what_is_counted_of_a_step_is_short_and_at_length_in_detail(run) -> None:
     asked = "diff", "llama-3.2-1b", "--ctx", "64", "--train", "--to-ctx", "128"
     short, long = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
-    assert "; a training step in bf16 with adamw, as run by transformers · tfacct conventions" in short
+    assert "; a training step in bf16 with adamw, as run by transformers · tfacct help counting" in short
     assert "every tensor that autograd saves or makes" in long and "every tensor" not in short
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.workload import Logits, Request
 
 if TYPE_CHECKING:
@@ -392,6 +392,34 @@ def of(annotation: Any) -> Option:
 def plain(annotation: Any) -> Any:
     """The type alone."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def choices(annotation: Any) -> tuple[Any, ...]:
+    """The values of an option that takes one of a few."""
+    kind = plain(annotation)
+    return next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
+
+
+def typed(name: str, annotation: Any) -> str:
+    """An option as it is typed, with what it takes: `--ctx S`."""
+    about = of(annotation)
+    if about.argument:
+        return str(about.metavar)
+    values = about.metavar or "|".join(map(str, choices(annotation)))
+    return f"{shell_option(name)} {values}".strip()
+
+
+def shared() -> dict[str, Any]:
+    """Annotations of the options that several commands share, in the order of the help."""
+    groups = (Step, {"dtype": Dtype, "kv_dtype": KvDtype}, Where, Layout, TrainingRecipe, Which, Shown)
+    found = {
+        name: kind
+        for group in groups
+        for name, kind in (group if isinstance(group, dict) else group.__annotations__).items()
+    }
+    named = [name for name in found if not of(found[name]).argument]
+    named.sort(key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    return {name: found[name] for name in sorted(named, key=lambda name: GROUPS.index(str(of(found[name]).group)))}
 
 
 # From options to what reports take

@@ -4,13 +4,11 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
 from shutil import get_terminal_size
-from typing import Literal, get_args, get_origin
 
-from tfacct.base.spelling import shell_option
 from tfacct.cli import run
 from tfacct.commands import PANELS
 from tfacct.commands.command import Command
-from tfacct.options import of, plain
+from tfacct.options import of, typed
 from tfacct.output import width
 
 SCREEN = 24
@@ -39,7 +37,7 @@ def short(command: Command) -> str:
     """The help of a command: its own options, the names of the shared ones, examples."""
     parameters = run.parameters_of(command)
     own = [name for name, one in parameters.items() if not of(one.annotation).group and not _hidden(one)]
-    metavars = {name: _typed(one) for name, one in parameters.items()}
+    metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
     arguments = " ".join(metavars[name] for name in own if of(parameters[name].annotation).argument)
     usage = f"Usage: tfacct {command.name} {arguments}{' ' if arguments else ''}[OPTIONS]"
     lines = [command.summary, f"{usage}   MODEL: preset, config.json, hub id" if command.takes else usage, ""]
@@ -61,7 +59,7 @@ def short(command: Command) -> str:
 def full(command: Command) -> str:
     """Every option of a command with its whole help, by group."""
     parameters = run.parameters_of(command)
-    metavars = {name: _typed(one) for name, one in parameters.items()}
+    metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
     lines, before = [command.summary, ""], ""
     for name, one in parameters.items():
         about = of(one.annotation)
@@ -74,16 +72,6 @@ def full(command: Command) -> str:
 
 def _hidden(parameter: Parameter) -> bool:
     return bool(of(parameter.annotation).advanced)
-
-
-def _typed(parameter: Parameter) -> str:
-    """A parameter as it is typed: `--ctx S`."""
-    about, kind = of(parameter.annotation), plain(parameter.annotation)
-    if about.argument:
-        return str(about.metavar)
-    choices = next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
-    values = "" if kind is bool else about.metavar or "|".join(map(str, choices))
-    return f"{shell_option(parameter.name)} {values}".strip()
 
 
 def _first(text: str) -> str:

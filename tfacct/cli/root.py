@@ -114,7 +114,7 @@ def _typed(parameter: Parameter) -> Parameter:
     about, kind, default = opt.of(parameter.annotation), opt.plain(parameter.annotation), parameter.default
     kinds = (kind, *get_args(kind))
     typed: Any = str
-    if choices := next((get_args(one) for one in kinds if get_origin(one) is Literal), ()):
+    if choices := opt.choices(parameter.annotation):
         typed = Literal[tuple(map(str, choices))]
     elif any(get_origin(one) is list for one in kinds):
         typed = list[str]

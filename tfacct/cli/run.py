@@ -288,7 +288,7 @@ def _show(found: Found, show: Shown, command: Command) -> None:
     else:
         from tfacct.output import terminal
 
-        limit = 0 if "limit" in command.options else show.limit
+        limit = 0 if "limit" in command.options or (command.whole and show.limit is None) else show.limit
         terminal.show(report, digits=show.digits, verbose=show.verbose, limit=limit)
     for line in (*report.hints, *wrote):
         print(printable(line), file=sys.stderr)

@@ -19,7 +19,7 @@ FORMER: dict[str, tuple[str, ...]] = {
     "diff": ("compare", "--by", "line"),
     "show": ("models",),
     "checkpoint": ("check",),
-    "conventions": ("help", "conventions"),
+    "conventions": ("help", "counting"),
     "metrics": ("help", "metrics"),
 }
 """Commands of the last release, and what answers instead."""

@@ -61,7 +61,7 @@ class Command(NamedTuple):
     `latex`: --latex prints the formula. `fails`: when the exit code is 1: where the report disagrees, or there with
     --strict. `not_both`: options that mean nothing with --part both, whose projector counts `counts_projector`.
     `of_family`: MODEL may be a family. `every_preset`: without a MODEL it is about all of them. `page`: the answer is a
-    page. `writes`: the function itself writes --output.
+    page. `writes`: the function itself writes --output. `whole`: a terminal shows all rows.
     """
 
     function: Callable[..., Any]
@@ -77,6 +77,7 @@ class Command(NamedTuple):
     every_preset: bool = True
     page: bool = False
     writes: bool = False
+    whole: bool = False
 
     @property
     def name(self) -> str:

@@ -248,7 +248,7 @@ def lines(
         yield Line()
     notes, others = report.under_table(verbose)
     for note in notes:
-        text = f"{note.removesuffix('.')} · tfacct conventions" if note.key == "counted" else note
+        text = f"{note.removesuffix('.')} · tfacct help counting" if note.key == "counted" else note
         if others and note is notes[-1]:
             text = f"{text} ({len(others)} more: {option_name('-v', '.notes')})"
         yield from _sentence(spelled(text), width, ASIDE if note.key in BACKGROUND else "")

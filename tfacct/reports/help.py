@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfacct.base import units
 from tfacct.output.report import Column, Report, Row
 
@@ -19,11 +21,11 @@ CONVENTIONS = {
     "KV cache": "Keys and values of all S tokens in every block; in a window min(S, W) of them; with latent attention"
     " the latent; where a block keeps a state of fixed size instead, that state.",
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
-    " --fit 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
+    " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
     "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the blocks,"
     " scales included where the format has them; everything else and the cache stay in bf16.",
     "memory": "Weights and KV cache. No activations, engine buffers or fragmentation.",
-    "bytes moved": "--bytes: each operand read once, each result written once, as unfused kernels do.",
+    "bytes moved": "--traffic: each operand read once, each result written once, as unfused kernels do.",
     "context": "--ctx S is the context at the end of the step, new tokens included; 16k is 16,384.",
     "defaults": "A field that the config leaves out takes the default of its transformers class, and is named.",
 }
@@ -70,4 +72,45 @@ def metrics() -> Report:
             f"{', '.join(STEP_METRICS)}: of a training step as `tfacct train` counts it.",
             "NAME is an operation of `tfacct flops MODEL`, a part such as attn or mlp, or a component of its JSON.",
         ),
+def options(topic: str, groups: Mapping[str, Mapping[str, str]]) -> Report:
+    """Options as they are typed, by group, each with its help."""
+    sections = tuple[tuple[Row, ...], ...](
+        tuple({"group": group, "option": typed, "about": about} for typed, about in named.items())
+        for group, named in groups.items()
+    )
+    several = len(groups) > 1
+    return Report(
+        command=topic,
+        title="Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
+        columns=(*[Column("group", "group")] * several, Column("option", "option"), Column("about", "meaning")),
+        sections=sections,
+        models=(),
+        notes=("`tfacct COMMAND --help-all` explains the options of one command.",),
+    )
+
+
+def letters() -> Report:
+    """The axes of the matrix products: those of a step, then those of each part of a model."""
+    from tfacct.architecture import parts
+    from tfacct.ledger.workload import AXES
+
+    found = dict.fromkeys(AXES.items(), "a step")
+    for part in (kind for kind in vars(parts).values() if isinstance(kind, type) and issubclass(kind, parts.Part)):
+        for axis in part.legend.items():
+            found.setdefault(axis, part.__name__)
+    first, second = (
+        tuple[Row, ...](
+            {"letter": letter, "about": meaning, "of": where}
+            for (letter, meaning), where in found.items()
+            if (where == "a step") == of_step
+        )
+        for of_step in (True, False)
+    )
+    return Report(
+        command="letters",
+        title="Axes of the matrix products",
+        columns=(Column("letter", "axis"), Column("about", "meaning"), Column("of", "first part with it", drop=1)),
+        sections=(first, second),
+        models=(),
+        notes=("`tfacct formula MODEL` writes a model's formulas with them.",),
     )
