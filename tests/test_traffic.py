@@ -242,14 +242,14 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("--dtype bf16", ["--dtype does not change FLOPs", "--bytes"]),
+        ("--dtype bf16", ["--dtype needs --traffic"]),
         ("--bytes --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
         ("--bytes --dtype=", ["unknown dtype ''"]),
         ("--bytes --train", ["--bytes does not go with --train"]),
         ("--bytes --masked", ["--bytes does not go with --masked"]),
         ("--bytes --pointwise", ["--bytes does not go with --pointwise"]),
         ("--bytes --by part", ["--bytes does not go with --by part"]),
-        ("--bytes --by block", ["--bytes does not go with --by block"]),
+        ("--bytes --by block", ["--bytes does not go with --by layer"]),
         ("--bytes --generate 5 --ctx 5", ["--bytes", "--generate"]),
         ("--bytes --ctx 5 --tokens 6", ["--tokens 6 is more than the context 5"]),
     ],

@@ -172,7 +172,8 @@ def _misplaced(command: Command, variant: str, name: str, value: Any) -> UsageEr
     if variant:
         return _apart(shell_option(variant), typed_as(name, value))
     needs = next(other for other, one in command.variants.items() if name in commands.options_of(one.function))
-    return UsageError(f"{typed_as(name, value)} needs {shell_option(needs)}")
+    about = opt.of(command.options[needs].annotation).help.partition(". ")[0].rstrip(".")
+    return UsageError(f"{typed_as(name, value)} needs {shell_option(needs)}", f"{shell_option(needs)}: {about}")
 
 
 @contextmanager
