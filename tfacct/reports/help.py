@@ -72,6 +72,9 @@ def metrics() -> Report:
             f"{', '.join(STEP_METRICS)}: of a training step as `tfacct train` counts it.",
             "NAME is an operation of `tfacct flops MODEL`, a part such as attn or mlp, or a component of its JSON.",
         ),
+    )
+
+
 def options(topic: str, groups: Mapping[str, Mapping[str, str]]) -> Report:
     """Options as they are typed, by group, each with its help."""
     sections = tuple[tuple[Row, ...], ...](
