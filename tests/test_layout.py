@@ -167,9 +167,9 @@ def test_a_long_table_stops_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_the_option_limit(run) -> None:
-    lines = {limit: run("models", "llama", "--limit", limit).out.splitlines() for limit in ("2", "0")}
-    assert sum(" llama " in line for line in lines["2"]) == 2
-    assert f" … {sum(' llama ' in line for line in lines['0']) - 2} more rows (--limit 0)" in lines["2"]
+    rows = len(run("models", "llama", "--csv").out.splitlines()) - 1
+    assert rows > 20 and f" … {rows - 2} more rows (--limit 0)" in run("models", "llama", "--limit", "2").out
+    assert "more rows" not in run("models", "llama", "--limit", "0").out
     assert run("models", "llama", "--limit", "-1").code == 2
 
 
