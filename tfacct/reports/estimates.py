@@ -84,13 +84,17 @@ def formats_note(one: Placement) -> str:
     """The format of weights, and the units that multiply them."""
     used, wide = units_of(one.device, one.dtype), one.host.activations.name
     note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
-    if one.host.weights.least is not None:
-        note += f" The upper end of the weights' range is counted: {one.host.weights.differs}."
     if one.dtype not in WIDE:
         note += f" Narrow weights are multiplied in {used}."
     elif used != one.dtype:
         note += f" The device has no {one.dtype} units: they are multiplied in {used}."
     return note
+
+
+def range_note(one: Placement) -> str:
+    """Says that the upper end is counted, where the bytes of the weights are a range."""
+    weights = one.host.weights
+    return "" if weights.least is None else f"The upper end of the weights' range is counted: {weights.differs}."
 
 
 def files_notes(one: Placement) -> list[str]:

@@ -25,6 +25,7 @@ from tfacct.reports.estimates import (
     gathered_notes,
     link_notes,
     placement_facts,
+    range_note,
     validation_facts,
 )
 from tfacct.reports.generate import foreseeing
@@ -260,6 +261,7 @@ NOTES = (
     NoteRow("error", 1, lambda about: error_note(about.one, about.fewest)),
     NoteRow("within", 1, _within, "Within {time} per token: ≈ {requests}{more}."),
     NoteRow("crowded", 1, _crowded, f"Above {CROWD:,} requests experts were hardly measured: the error is not known."),
+    NoteRow("range", 2, lambda about: range_note(about.one)),
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
     NoteRow("files", 2, lambda about: files_notes(about.one)),
     NoteRow("links", 2, lambda about: link_notes(about.one.link)),

@@ -29,6 +29,7 @@ from tfacct.reports.estimates import (
     formats_note,
     link_notes,
     placement_facts,
+    range_note,
     step_error_note,
     validation_facts,
 )
@@ -238,6 +239,7 @@ NOTES = (
     NoteRow("error", 1, lambda about: not about[2] and error_note(about[0], about[1].batch)),
     NoteRow("bound", 1, _bound_note),
     NoteRow("files", 2, lambda about: files_notes(about[0])),
+    NoteRow("range", 2, lambda about: range_note(about[0])),
     NoteRow("links", 2, lambda about: link_notes(about[0].link)),
     NoteRow("formats", 2, lambda about: formats_note(about[0])),
     NoteRow("evidence", 3, lambda about: not about[2] and evidence_note(about[0], about[1].batch)),
