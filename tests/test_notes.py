@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
+from tests.test_calibrated import swept
 from tests.test_parts import DEVSTRAL
 from tests.test_weight_formats import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
+from tfacct.loading import calibration
+from tfacct.loading.calibration import Checks
 from tfacct.output import layout
 from tfacct.output.report import Note, NoteRow, Report, notes
 
@@ -110,13 +113,34 @@ kv deepseek-v3 --tp 2
 kv mamba2-130m
 kv deepseek-v4-flash --ctx 4095
 kv {quantized}
+time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k
+time gpt2 --on h100 --lower-bound
+time phi-4 --on h100 --dtype q4_k_m --ctx 1k
+time {index} --on 8xh100 --ctx 1k
+time gpt2 --on {busy} --ctx 8
+time llama-3.1-8b --train --on 8xh100 --ctx 4k
+time llama-3.1-8b --train --on 8xh100 --ctx 4k --mfu 0.4
+time llama-3.1-70b --train --on 8xh100 --ctx 4k
+time llama-3.1-70b --train --on 64xa100-sxm-80gb --ctx 4k --tp 8 --pp 8 --sp
+serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --within 50ms
+serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
+serve {index} --on 8xh100 --prompt 1k --new 10
+serve phi-4 --on h100 --dtype q4_k_m --prompt 100 --new 10
+serve olmo-2-7b --on 2xh100 --prompt 100 --new 10
+serve qwen2.5-32b --on h100 --prompt 64 --new 2k
+memory {index} --on all --ctx 1k
+memory {quantized} --on all --ctx 1k
+memory minimax-m2 --on all
+memory phi-4 --on all --dtype q4_k_m
+memory olmo-2-7b --on all --ctx 1m --batch 8
 """.strip().splitlines()
-"""Questions whose answers print every note of the reports that count."""
+"""Questions whose answers print every note of the reports that count, and of estimates."""
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """Models in files: with distances for scores, a projector, files that contradict the config, a quantized cache."""
+    """Models in files: with distances for scores, a projector, files that contradict the config, a quantized cache; and
+    a machine that was busy when it was swept."""
     named = {name: tmp_path / name for name in ("index", "quantized")}
     for path in named.values():
         path.mkdir()
@@ -126,6 +150,9 @@ def files(tmp_path: Path) -> dict[str, Path]:
     for name, config in {"devstral": DEVSTRAL, "distance": DISTANCE}.items():
         named[name] = tmp_path / f"{name}.json"
         named[name].write_text(json.dumps(config))
+    named["busy"] = tmp_path / "busy.toml"
+    busy = replace(swept(), checks=Checks({"a": 3.0}))
+    named["busy"].write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
     return named
 
 
@@ -145,10 +172,10 @@ def test_every_note_is_printed_by_a_case(
         assert ran.code == 0, (command, ran.err)
     tables = {
         f"{report}.{name}": table
-        for report in ("flops", "generate", "params", "memory", "kv")
+        for report in ("flops", "generate", "params", "memory", "kv", "time", "serve", "fit")
         for name, table in vars(import_module(f"tfacct.reports.{report}")).items()
         if name.endswith("NOTES")
     }
-    assert len(tables) == 7
+    assert len(tables) == 12
     silent = {name: [row.key for row in table if id(row) not in printed] for name, table in tables.items()}
     assert not any(silent.values()), silent
