@@ -231,7 +231,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
     ("arguments", "said"),
     [
         ("comms gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
-        ("comms gpt2 --pp 2 --microbatches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
+        ("comms gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
         ("comms gpt2 --schedule gpipe", "it needs --pp 2 or more"),
         ("comms gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
         ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
@@ -247,7 +247,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("comms mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
         ("comms gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
-        ("comms gpt2 --pp 2 --microbatches 0", "--micro-batches must be at least 1"),
+        ("comms gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),
     ],
 )
 def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:

@@ -164,8 +164,8 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
     [
         ("flops llama-3.1-8b --cp 2 --decode", "divides whole sequences, not one new token"),
         ("flops llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
-        ("flops llama-3.1-8b --cp 2 --pointwise --ctx 1k", "--pointwise is not counted beside --cp 2"),
-        ("flops llama-3.1-8b --sp", "--sp divides what --tp does"),
+        ("flops llama-3.1-8b --cp 2 --pointwise --ctx 1k", "--pointwise is not supported with --cp 2"),
+        ("flops llama-3.1-8b --sp", "--sp shards over the ranks of --tp"),
         ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (blocks)"),
         ("flops mamba-130m --cp 2 --ctx 1k", "a parallel layout does not support Mamba"),
         ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support states that are no keys of a token"),
@@ -173,7 +173,7 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("memory llama-3.1-8b --fsdp 8 --fit 24GiB", "--fit does not go with --fsdp"),
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
-        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not counted beside --cp here"),
+        ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
         ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a chart of the cache does not support --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks shard a sequence"),
         ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms` count what a rank computes"),
@@ -306,11 +306,11 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("mamba-130m --tp t", "a parallel layout does not support Mamba"),
         ("deepseek-v3 --cp c", "does not support latent attention"),
         ("llama-3.1-8b --of saved --pp p", "--of saved does not work with --pp p hint: `tfacct train` counts one rank"),
-        ("llama-3.1-8b --sp", "--sp divides what --tp does: it needs --tp 2 or more"),
+        ("llama-3.1-8b --sp", "--sp shards over the ranks of --tp: it needs --tp 2 or more"),
         ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
         ("mixtral-8x7b --tp 2 --ep 3", "a multiple of 2, such as --ep 2"),
-        ("mixtral-8x7b --ep e --cp c", "--ep is not counted beside --cp here"),
+        ("mixtral-8x7b --ep e --cp c", "--ep is not supported with --cp here"),
         ("mixtral-8x7b --tp 4 --ep 4 --decode", "--tp 4 does not divide 2 pairs of token and expert evenly"),
     ],
 )
@@ -344,7 +344,7 @@ def test_a_sweep_divides_the_streams_tokens_too(run: Callable[..., Ran]) -> None
     assert "the tokens of the residual stream are sharded too (sp)" in said
     for more in ((), ("--tp", "1")):
         ran = run(*asked, *more)
-        assert ran.code == 2 and "--sp divides what --tp does: it needs --tp 1,2,4" in " ".join(ran.err.split())
+        assert ran.code == 2 and "--sp shards over the ranks of --tp: it needs --tp 1,2,4" in " ".join(ran.err.split())
 
 
 def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., Ran]) -> None:

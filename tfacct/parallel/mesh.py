@@ -266,7 +266,7 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
         return None
     check_sequence(mesh)
     if mesh.sequence_shards > 1 and mesh.ep > 1:
-        both = f"{option('ep')} is not counted beside {option('cp')} here"
+        both = f"{option('ep')} is not supported with {option('cp')} here"
         raise UsageError(
             both, f"`tfacct train`, `comms` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
         )
@@ -277,7 +277,7 @@ def check_sequence(mesh: Mesh) -> None:
     """Raises UsageError for options of `tp` without it."""
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
-        raise UsageError(f"{given} divides what {option('tp')} does: it needs {option('tp', 2)} or more")
+        raise UsageError(f"{given} shards over the ranks of {option('tp')}: it needs {option('tp', 2)} or more")
 
 
 def _checked_replicas(mesh: Mesh) -> Mesh:
@@ -305,7 +305,7 @@ def check_experts(mesh: Mesh) -> None:
         if mesh.sequence_shards > 1:
             also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
         raise UsageError(
-            f"{option('ep', mesh.ep)} divides experts among the ranks of {also}, a batch's ranks together",
+            f"{option('ep', mesh.ep)} shares experts among the ranks of {also}, a batch's ranks together",
             f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option(batches, mesh.ep)} too",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
@@ -398,7 +398,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     )
     wrong = [(axis, whole) for axis, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
     if wrong:
-        also = f" beside {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
+        also = f" with {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
         said = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"

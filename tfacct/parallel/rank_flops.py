@@ -52,7 +52,7 @@ def check_elements(mesh: Mesh | None) -> None:
     """Refuse elements of pointwise work if ranks shard its tokens. Raises UsageError."""
     if mesh is not None and (mesh.sp or mesh.cp > 1):
         given = option("sp", True) if mesh.sp else option("cp", mesh.cp)
-        raise UsageError(f"{option('pointwise')} is not counted beside {given}", "leave one of the two out")
+        raise UsageError(f"{option('pointwise')} is not supported with {given}", "leave one of the two out")
 
 
 def points_of(

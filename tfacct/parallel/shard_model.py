@@ -34,7 +34,7 @@ def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[Load
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
-        said = f"{option('ep', ep)} divides experts among whole groups of {option('tp', tp)}"
+        said = f"{option('ep', ep)} shares experts among whole groups of {option('tp', tp)}"
         raise UsageError(said, f"a multiple of {tp}, such as {option('ep', tp)}")
     return [_on_rank(subject, Mesh(tp, ep=ep)) if tp * ep > 1 else subject for subject in subjects]
 
