@@ -194,7 +194,10 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
     "zero2": ("{zero=2}", _mesh(lambda mesh: option("zero", mesh.zero) if mesh.zero > 1 else None)),
     "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan == "megatron")),
-    "eager_schedule": ("another {schedule} than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
+    "eager_schedule": (
+        "a {schedule} other than 1f1b and gpipe",
+        _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe")),
+    ),
     "sequence": ("{cp} or {ulysses}", _mesh(_sequence)),
     "ring": ("{cp} in a ring", _mesh(lambda mesh: mesh.cp > 1 and mesh.cp_method == "ring")),
     "buckets": ("gradients in buckets", _buckets),
@@ -204,7 +207,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     ),
     "encoder": ("an encoder–decoder", _shape(lambda shape: None if shape.encoder is None else shape.encoder.words)),
     "both_ways": ("an encoder", _shape(lambda shape: encodes(shape))),
-    "encoder_reads": ("why not", _shape(_encoder_reads)),
+    "encoder_reads": ("torch's plan covers decoders alone", _shape(_encoder_reads)),
     "mtp": ("multi-token prediction", _shape(lambda shape: shape.mtp is not None)),
     "read_by_all": ("an embedding that all layers read", _shape(_read_by_all)),
     "shared_weights": (
