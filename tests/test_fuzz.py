@@ -35,11 +35,11 @@ DRAWS, MANY = 300, 5_000
 FORMS = ("--json", "--csv", "--markdown")
 RARE = {*FORMS, "--force", "--style", "--latex", "--family", "--max-params", "--output", "--help-all"}
 """Options that need or exclude others: drawn often, nearly every command line would be refused for them."""
-LEFT_OUT = {"--open", "--calibrate"}
-"""A browser, and minutes of measuring."""
-RUN_MODELS = {"verify", "measure", "check"}
-"""Commands that run a model: torch takes seconds to import. What `measure` runs takes memory and minutes."""
-CHECKS = {"verify", "measure", "check"}
+LEFT_OUT = {"--open", "--calibrate", "--run"}
+"""A browser, and minutes and memory of measuring."""
+RUN_MODELS = {"verify", "check"}
+"""Commands that run a model: torch takes seconds to import."""
+CHECKS = {"verify", "check"}
 """Commands that exit with 1 where a check fails."""
 NO_NUMBERS = {"nan", "inf", "-inf", "NaN", "Infinity", "-Infinity"}
 MODELS = (*presets.names(), "tiny.json", "tiny", "own.toml", "-")
@@ -228,7 +228,7 @@ def test_random_options_are_answered_or_refused(run, folder: Path) -> None:
 def test_new_random_options_are_answered_or_refused(run, folder: Path) -> None:
     """Other draws each time: the seed in the name of a failure repeats them."""
     seed = random.SystemRandom().randrange(2**32)
-    rng, commands = random.Random(seed), sorted({*NAMES} - {"measure"})
+    rng, commands = random.Random(seed), sorted(NAMES)
     found = [*islice(faults(run, (draw(rng, commands) for _ in range(MANY)), folder), 20)]
     assert found == [], f"seed {seed}"
 

@@ -128,7 +128,7 @@ def test_the_class_is_not_asked_about_a_chunk(run) -> None:
 
 def test_fused_attention_is_refused(run) -> None:
     pytest.importorskip("torch")
-    ran = run("measure", "mamba-130m", "--ctx", "8", "--sdpa")
+    ran = run("mfu", "--run", "mamba-130m", "--ctx", "8", "--sdpa")
     assert ran.code == 2 and "mamba-130m has none" in ran.err
 
 

@@ -72,13 +72,13 @@ def test_decode_adds_up_its_steps() -> None:
 
 def test_the_command_line(run) -> None:
     """The issue's own example: gpt2 at 256 tokens on a CPU, to the byte."""
-    ran = run("measure", "gpt2", "--ctx", "256", "--steps", "1", "--json")
+    ran = run("mfu", "--run", "gpt2", "--ctx", "256", "--steps", "1", "--json")
     (facts,) = json.loads(ran.out)["models"]
     assert ran.code == 0
     assert facts["measured_weights_bytes"] == 4 * 124_439_808
     assert facts["measured_kv_cache_bytes"] == 2 * 12 * 256 * 768 * 4
     assert {"device", "device_name", "torch", "threads", "mfu", "interrupted"} <= set(facts)
-    table = run("measure", "gpt2", "--set", "n_layer=1", "--ctx", "16", "--steps", "1")
+    table = run("mfu", "--run", "gpt2", "--set", "n_layer=1", "--ctx", "16", "--steps", "1")
     assert table.code == 0 and "MFU" in table.out
     assert sum(line.endswith("  ok") for line in table.out.splitlines()) == 3
     assert max(map(len, table.out.splitlines())) <= 80
@@ -103,7 +103,7 @@ def test_the_command_line(run) -> None:
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_allocated(run, arguments: str, says: str) -> None:
-    ran = run("measure", *arguments.split())
+    ran = run("mfu", "--run", *arguments.split())
     assert ran.code == 2 and ran.out == "" and says in ran.err and "Traceback" not in ran.err
 
 
@@ -129,7 +129,7 @@ def test_running_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, run) -> 
         raise torch.OutOfMemoryError("allocate 9 GiB")
 
     monkeypatch.setattr(running, "prepare", full)
-    ran = run("measure", "gpt2", "--ctx", "16")
+    ran = run("mfu", "--run", "gpt2", "--ctx", "16")
     assert ran.code == 2 and ran.out == "" and "out of memory on cpu, with" in ran.err
 
 
@@ -143,7 +143,7 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
         return built
 
     monkeypatch.setattr(running, "prepare", broken)
-    ran = run("measure", "gpt2", "--set", "n_layer=1", "--ctx", "16")
+    ran = run("mfu", "--run", "gpt2", "--set", "n_layer=1", "--ctx", "16")
     assert ran.code == 2 and "results are not finite" in ran.err
 
 
@@ -154,7 +154,7 @@ def _hears_ctrl_c() -> None:
 
 def test_ctrl_c_gives_what_was_finished() -> None:
     """The terminal's progress bar says when the first runs are done."""
-    command = [sys.executable, "-m", "tfacct", "measure", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
+    command = [sys.executable, "-m", "tfacct", "mfu", "--run", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     with (
@@ -184,5 +184,5 @@ def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> No
         raise KeyboardInterrupt
 
     monkeypatch.setattr(running, "prepare", stop)
-    ran = run("measure", "gpt2", "--ctx", "16")
+    ran = run("mfu", "--run", "gpt2", "--ctx", "16")
     assert ran.code == 130 and ran.out == "" and "before there was anything to report" in ran.err

@@ -23,7 +23,7 @@ from tfacct.loading import presets
 from tfacct.options import Layout, of
 
 EXAMPLES = [(name, example) for name in NAMES for example in command_of(name).examples]
-SLOW = ("verify", "measure", "check", "explore", "--template", "--calibrate")
+SLOW = ("verify", "--run", "check", "explore", "--template", "--calibrate")
 """Whose examples take seconds, take files that are not here, or write one."""
 
 
@@ -57,10 +57,11 @@ def test_the_example_works(run, command: str, example: str) -> None:
 @pytest.mark.parametrize("command", FORMER)
 def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
     own = {"checkpoint": ["nowhere"], "metrics": [], "conventions": [], "diff": ["gpt2", "--set", "n_layer=3"]}
+    own["measure"] = ["gpt2", "--steps", "0"]  # which is refused
     words = own.get(command, ["gpt2"])
     ran = run(command, *words)
     assert ran.err.startswith(f"hint: `tfacct {command}` is now `tfacct {FORMER[command][0]}")
-    assert ran.code == (2 if command == "checkpoint" else 0)
+    assert ran.code == (2 if command in ("checkpoint", "measure") else 0)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -29,7 +29,7 @@ BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
     "train gpt2-xl --ctx 1k": (152, STEP),
     "plan llama-3.1-8b --on 8xh100 --ctx 1k": (162, STEP),
     "comms llama-3.1-8b --tp 2": (120, STEP),
-    "measure nothing": (110, ("api",)),
+    "mfu nothing --run": (110, ("api",)),
     "budget 1e21": (108, ("parallel.collectives", "training", *STEP)),
     "mfu gpt2 --tokens-per-second 9e4 --on h100": (118, ("training", *STEP)),
     "serve llama-3.1-8b --on h100 --prompt 1k --new 9": (160, STEP),

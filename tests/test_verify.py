@@ -373,7 +373,7 @@ def test_what_no_count_depends_on_stops_no_count(run) -> None:
     }
     for field, value in odd.items():
         assert verify([tiny("llama", **{field: value})], Request(ctx=23)).agrees
-    ran = run("measure", "llama-3.2-1b", "--set", "num_hidden_layers=1", "--ctx", "8", "--set", "hidden_act=xyz")
+    ran = run("mfu", "--run", "llama-3.2-1b", "--set", "num_hidden_layers=1", "--ctx", "8", "--set", "hidden_act=xyz")
     assert ran.code == 2 and "no activation 'xyz'" in ran.err
 
 

@@ -36,7 +36,6 @@ from tfacct.commands import compare as _compare
 from tfacct.commands import explore as _explore
 from tfacct.commands import flops as _flops
 from tfacct.commands import formula as _formula
-from tfacct.commands import measure as _measure
 from tfacct.commands import memory as _memory
 from tfacct.commands import mfu as _mfu
 from tfacct.commands import params as _params
@@ -98,7 +97,7 @@ class Model(Rated):
     budget = method(_budget.budget_of)
     mfu = method(_mfu.mfu)
     prove = method(_verify.prove)
-    measure = method(_measure.measure, MeasureReport)
+    measure = method(_mfu.measure, MeasureReport)
 
     @overload
     def train(self, *, exact: Literal[True], **options: Unpack[TrainOptions]) -> ExactTrainReport: ...

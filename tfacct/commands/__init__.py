@@ -6,7 +6,7 @@ PANELS = {
     "Serve": ("serve", "time"),
     "Explore": ("compare", "sweep", "solve", "explore"),
     "Data": ("models", "devices"),
-    "Trust": ("verify", "check", "measure"),
+    "Trust": ("verify", "check"),
     "": ("help",),
 }
 """Commands by the panel of the help; each is a module of this package."""
@@ -20,6 +20,7 @@ FORMER: dict[str, tuple[str, ...]] = {
     "show": ("models",),
     "checkpoint": ("check",),
     "conventions": ("help", "counting"),
+    "measure": ("mfu", "--run"),
     "metrics": ("help", "metrics"),
 }
 """Commands of the last release, and what answers instead."""

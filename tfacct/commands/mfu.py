@@ -1,11 +1,12 @@
-"""Model FLOPs utilization of a run."""
+"""Model FLOPs utilization: of a run that was timed, or of one on this machine."""
 
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from tfacct import options as opt
 from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, Variant, tick
 from tfacct.options import Option
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 def mfu(
     model: "LoadedModel",
     *,
-    on: Annotated[str, Option("Devices of the run: h100, 8xh100.", "[N]xDEVICE", opt.WHERE, complete="device")],
+    on: Annotated[
+        str | None, Option("Devices of the run: h100, 8xh100.", "[N]xDEVICE", opt.WHERE, complete="device")
+    ] = None,
     tokens_per_second: Annotated[float | str | None, Option("Speed of all devices together: 60000, 1.2M.", "N")] = None,
     step_time: Annotated[float | str | None, Option("Or the time of a step of --batch sequences: 1.2s.", "T")] = None,
     forward: Annotated[bool, Option("Forward passes, not training steps.")] = False,
@@ -35,6 +38,8 @@ def mfu(
     """
     from tfacct.reports.mfu import mfu
 
+    if on is None:
+        raise UsageError(f"mfu needs {option('on')}", f"such as {option('on', '8xh100')}")
     speed, time = tokens_per_second, step_time
     if isinstance(speed, str):
         speed = units.read_count(option("tokens_per_second"), speed, "tokens", "60000 or 1.2M")
@@ -45,10 +50,34 @@ def mfu(
     return Found(report)
 
 
+def measure(
+    model: "LoadedModel",
+    *,
+    decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])] = False,
+    steps: Annotated[int, Option("With --run: timed runs, or decode steps. Default: 5.", "N")] = 5,
+    train: Annotated[bool, Option("With --run: forward and backward.")] = False,
+    sdpa: Annotated[bool, Option("With --run: fused attention, which is faster, but not counted itself.")] = False,
+    device: Annotated[str, Option("With --run: device to run on. Default: cpu.", "cpu|cuda|mps")] = "cpu",
+    dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
+    **whole: Unpack[opt.Whole],
+) -> Found:
+    """Run a model on this machine: time, MFU, memory.
+
+    The weights are random. Printed by `mfu --run`. Needs torch and fvcore. Raises TfacctError.
+    """
+    from tfacct.reports.measure import Plan, measure
+
+    plan = Plan(device=device, dtype=dtype or "fp32", steps=steps, train=train, sdpa=sdpa)
+    return Found(measure(model, opt.request(whole, decode=decode), plan, progress=tick))
+
+
 COMMAND = Command(
     mfu,
     examples=(
         "tfacct mfu llama-3.1-8b --ctx 8k --tokens-per-second 60000 --on 8xh100",
         "tfacct mfu gpt2 --ctx 1k --batch 512 --step-time 0.9s --on 8xa100",
+        "tfacct mfu gpt2 --run --ctx 128 --steps 3",
     ),
+    variants={"run": Variant(measure, Option("Run the model on this machine: time, MFU, memory. Needs torch."))},
+    fails="disagrees",
 )

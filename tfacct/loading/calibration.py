@@ -1,4 +1,4 @@
-"""A calibration: what a sweep of a machine (`measure --calibrate`) found, and the table of a device's file it is in.
+"""A calibration: what a sweep of a machine (`devices --calibrate`) found, and the table of a device's file it is in.
 
 The sweep times products, attention, copies and other work at a few sizes.
 """
@@ -223,7 +223,7 @@ def read(path: Path, table: object) -> Calibration:
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
             f"{path}: [calibration] {cut(where)}{_said(first)}",
-            spelled("`tfacct measure --calibrate` writes such a file", "measure --calibrate writes such a file"),
+            spelled("`tfacct devices --calibrate` writes such a file", "calibrate() writes such a file"),
         ) from None
     return Calibration(
         found.machine,

@@ -48,7 +48,7 @@ class Plan:
 
 def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
-    counter, reference_model = reference_modules("measure")
+    counter, reference_model = reference_modules(spelled("mfu --run", "measure()"))
     from tfacct.reference import running
 
     if plan.train and (request.decode or request.tokens is not None):
@@ -310,7 +310,7 @@ def calibrate(
 ) -> Report:
     """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
     path = _path(device, output, force)
-    reference_modules("measure --calibrate")
+    reference_modules(spelled("devices --calibrate", "calibrate()"))
     swept = sweep(device, dtype, progress)
     files.write_text("output", path, swept.as_toml())
     devices.paths.cache_clear()

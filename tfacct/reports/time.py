@@ -554,7 +554,7 @@ def _swept_table(one: ReferencePass) -> Table:
 
 def _run_words(one: ReferencePass) -> str:
     step = " --train" if one.train else " --decode" if one.work.tokens == 1 < one.work.context else ""
-    return spelled(f"`tfacct measure {one.model.name}{step}` runs it.", "measure() runs it.")
+    return spelled(f"`tfacct mfu --run {one.model.name}{step}` runs it.", "measure() runs it.")
 
 
 SWEPT_NOTES = (
