@@ -128,12 +128,19 @@ def test_adapters_in_stages_by_hand() -> None:
 
 
 def test_a_plan_with_adapters_has_what_their_step_sends(run: Any) -> None:
-    asked = "plan llama-3.1-8b --gpus 8 --fit 80GB --train --lora 16 --ctx 4k --batch 8 --json"
+    asked = "plan llama-3.1-8b --gpus 8 --fit 80GB --train --lora 16 --ctx 4k --batch 8 --json --limit 0"
     rows = json.loads(run(*asked.split()).out)["models"][0]["divisions"]
     model = tfacct.load("llama-3.1-8b")
     for row in rows:
         own = {axis: row[axis] for axis in ("tp", "fsdp", "dp", "pp")}
-        rank = model.train(ctx="4k", batch=row["batch"], lora="16", gradient_accumulation=row["times"], **own)
+        rank = model.train(
+            ctx="4k",
+            batch=row["batch"],
+            lora="16",
+            gradient_accumulation=row["times"],
+            recompute=row["recompute"],
+            **own,
+        )
         assert row["bytes"] == rank.peak_bytes
         if row["dp"] == 1 or row["tp"] == row["fsdp"] == 1:  # copies reduce once, ranks of tp each time
             assert row["sent_bytes"] == (row["times"] if row["dp"] == 1 else 1) * rank.sent_bytes

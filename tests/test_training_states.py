@@ -123,7 +123,9 @@ def test_the_first_line_names_the_precision_scheme(run: Callable[..., Ran], opti
 def test_plan_counts_master_weights() -> None:
     """8 bytes a parameter more, divided by 8 ranks."""
     plans = [
-        load("llama-2-7b").plan(gpus=8, fit="80GB", train=True, ctx="4k", batch=8, recipe=recipe)
+        load("llama-2-7b").plan(
+            on="8x80GB", reserve=0, train=True, ctx="4k", batch=8, recompute="none", limit=0, **recipe
+        )
         for recipe in ({}, MASTER)
     ]
     plain, master = (next(one for one in plan.divisions if one["fsdp"] == 8) for plan in plans)
@@ -139,21 +141,21 @@ def test_plan_counts_master_weights() -> None:
         MEGATRON,
         {**MASTER, "offload": "optimizer"},
         {"recompute": "full", "offload": "optimizer,activations"},
-        {"packing": True, "recompute": "full"},
     ],
 )
 def test_plan_counts_what_train_counts(recipe: dict[str, Any]) -> None:
     """Each layout of a plan has the peak that train has for it."""
     model = load("llama-2-7b")
-    found = model.plan(gpus=8, fit="80GB", train=True, ctx="2k", batch=16, recipe=recipe)
+    found = model.plan(on="8x80GB", reserve=0, train=True, ctx="2k", batch=16, limit=0, **recipe)
     kinds = {"fsdp": 8, "tp": 8, "zero": 1}
     shown = [next((one for one in found.divisions if one[axis] == size), None) for axis, size in kinds.items()]
     assert any(shown)
     for one in filter(None, shown):
         mesh = {axis: one[axis] for axis in ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp")}
-        step = model.train(ctx="2k", batch=one["batch"], gradient_accumulation=one["times"], **mesh, **recipe)
+        how = {"recompute": one["recompute"], **recipe, "gradient_accumulation": one["times"]}
+        step = model.train(ctx="2k", batch=one["batch"], **mesh, **how)
         assert step.peak_bytes == one["bytes"], one
-        assert "True" not in one["command"] and "--ctx 2048" in one["command"]
+        assert "True" not in one["command"] and "--ctx 2k" in one["command"]
 
 
 INPUT = 2 * 3 * 1024 * 4096
