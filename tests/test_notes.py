@@ -133,8 +133,20 @@ memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
 memory phi-4 --on all --dtype q4_k_m
 memory olmo-2-7b --on all --ctx 1m --batch 8
+comms llama-3.1-8b --tp 16
+comms llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
+comms llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
+comms mixtral-8x7b --tp 2 --ep 2 --ctx 1k
+comms deepseek-v3 --fsdp 8 --train --ctx 1k
+plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
+plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
+plan mixtral-8x7b --train --ctx 2k --batch 8 --on 8xh100
+plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
+plan {index} --ctx 1k --on 8xh100
+plan {quantized} --ctx 1k --on 8xh100
+plan phi-4 --dtype q4_k_m --ctx 1k --on 2x80GB
 """.strip().splitlines()
-"""Questions whose answers print every note of the reports that count, and of estimates."""
+"""Questions whose answers print every note of the reports that count, of estimates, and of layouts."""
 
 
 @pytest.fixture
@@ -172,10 +184,10 @@ def test_every_note_is_printed_by_a_case(
         assert ran.code == 0, (command, ran.err)
     tables = {
         f"{report}.{name}": table
-        for report in ("flops", "generate", "params", "memory", "kv", "time", "serve", "fit")
+        for report in ("flops", "generate", "params", "memory", "kv", "time", "serve", "fit", "comms", "plan")
         for name, table in vars(import_module(f"tfacct.reports.{report}")).items()
         if name.endswith("NOTES")
     }
-    assert len(tables) == 12
+    assert len(tables) == 14
     silent = {name: [row.key for row in table if id(row) not in printed] for name, table in tables.items()}
     assert not any(silent.values()), silent
