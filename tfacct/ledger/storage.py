@@ -103,6 +103,8 @@ class Storage:
     `choose` gives the format of a tensor; None is `wide`, the width of all that no format takes. `about` says in words
     what is stored of a matrix, and `takes` which tensors, where their roles alone decide.
 
+    `scaled`: `about` names scales, all of which are counted.
+
     `by_block`: the format depends on the block's number, and a tensor's path must hold it. `ahead`: outputs that stand
     in front of a tensor's own, where the model's files hold several of the ledger's tensors as one. `left`: paths of
     matrices that a model's config leaves as they are. `least`: the storage with fewest bytes, where versions of the
@@ -115,6 +117,7 @@ class Storage:
     takes: frozenset[Role] = frozenset()
     rounds: bool = False
     about: str = ""
+    scaled: bool = True
     by_block: bool = False
     ahead: Mapping[tuple[str, int, int], int] | None = None
     left: frozenset[str] = frozenset()
@@ -216,7 +219,9 @@ def storage(name: str) -> Storage:
     if not units.is_narrow(plain):
         return Storage(name, lambda _: None, each, EVERY, each.rounds)
     taken, takes = formats.plain(each.bits, plain), MATRICES | also
-    return Storage(name, by_role(taken, takes), width(WIDE), takes, each.rounds, f"{taken.about} without scales")
+    return Storage(
+        name, by_role(taken, takes), width(WIDE), takes, each.rounds, f"{taken.about} without scales", scaled=False
+    )
 
 
 BF16, BF16_EACH = storage("bf16"), width("bf16")

@@ -187,21 +187,32 @@ def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:
     one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
     some = "" if all(subject.source is not None for subject in subjects) else " if any"
     one_source = one_source and f"{one_source}{some}"
-    if request.ctx is None and len({subject.context for subject in subjects}) > 1:
-        new = 1 if request.decode else request.tokens
-        step = "" if new is None else f"{new_tokens(new)} at "
+    new = _new_tokens(subjects, request)
+    step = "" if new is None else f"{new_tokens(new)} at "
+    if _own_contexts(subjects, request):
         read = f" and source{some}" if len(sources) > 1 else one_source
         return f"{step}each model's own longest context{read}, {batch}"
     work = counting.workload(subjects[0], request)
-    step = "" if work.tokens == work.context else f"{new_tokens(work.tokens)} at "
     read = f", own sources{some}" if len(sources) > 1 else one_source
     return f"{step}context {work.context:,}{read}, {batch}"
 
 
 def of_workload(subjects: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
     """`at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`: what follows `FLOPs`."""
-    words = workload_words(subjects, request)
-    return f"{of if ' new token' in words else at}{words}"
+    return f"{at if _new_tokens(subjects, request) is None else of}{workload_words(subjects, request)}"
+
+
+def _own_contexts(subjects: Sequence[LoadedModel], request: Request) -> bool:
+    """True if each model is asked for its own context, and they differ."""
+    return request.ctx is None and len({subject.context for subject in subjects}) > 1
+
+
+def _new_tokens(subjects: Sequence[LoadedModel], request: Request) -> int | None:
+    """The new tokens of a step that is no whole pass."""
+    if _own_contexts(subjects, request):
+        return 1 if request.decode else request.tokens
+    work = counting.workload(subjects[0], request)
+    return None if work.tokens == work.context else work.tokens
 
 
 def name_of(subject: Subject) -> str:

@@ -133,8 +133,9 @@ def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: c
     """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
     if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
         return ""
-    named = counting.formats(subjects, None)
-    return f", weights in {named}" if "(" in named else ""
+    names = {counting.format_name(subject, None) for subject in subjects}
+    plain = not any(map(counting.format_assumed, subjects)) and names <= {one.storage().name for one in subjects}
+    return "" if plain else f", weights in {counting.formats(subjects, None)}"
 
 
 def of_models(

@@ -324,6 +324,7 @@ def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tupl
     return [subject for subject, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
 
 
+OR_AS_SAID = ", or as their configs say"
 GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
 """Where the format of weights is from: the user, a config or the files next to it, or nobody."""
 
@@ -352,20 +353,21 @@ def format_name(subject: LoadedModel, dtype: str | None) -> str:
     name = subject.storage(dtype).name
     if dtype is not None:
         return name
-    if assumed(subject):
+    if format_assumed(subject):
         return f"{name} ({ASSUMED})"
-    if subject.quantized:
-        return name
-    found = published(subject)
-    if found is None:
-        return f"{name} ({ASSUMED})"
-    return name if found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
+    found = None if subject.quantized else published(subject)
+    return name if found is None or found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
+
+
+def format_assumed(subject: LoadedModel) -> bool:
+    """True if nothing says the format that a model is published in."""
+    return assumed(subject) or not (subject.quantized or published(subject))
 
 
 def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
     """What the weights of these models are stored in, in a word or two."""
     names = list(dict.fromkeys(how.name for _, how in storages(subjects, dtype)[0]))
-    return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}, or as their configs say"
+    return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}{OR_AS_SAID}"
 
 
 def formats(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
@@ -374,6 +376,9 @@ def formats(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
     named = [format_name(subject, dtype) for subject in known]
     if len(set(named)) == 1:
         return named[0]
-    stored, assumed = stored_name(subjects, dtype), sum(name.endswith(f"({ASSUMED})") for name in named)
-    first, comma, rest = stored.partition(",")
-    return f"{first} ({ASSUMED} for {assumed:,} of {len(known):,}){comma}{rest}" if assumed else stored
+    unsure = 0 if dtype is not None else sum(map(format_assumed, known))
+    if not unsure:
+        return stored_name(subjects, dtype)
+    several = len({how.name for _, how in storages(subjects, dtype)[0]}) > 1
+    stored = f"{DEFAULT_DTYPE if several else known[0].storage().name} ({ASSUMED} for {unsure:,} of {len(known):,})"
+    return f"{stored}{OR_AS_SAID if several else ''}"

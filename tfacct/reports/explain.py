@@ -681,16 +681,16 @@ def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
             if said
             else f"Each token of context adds {own:,} bytes for each sequence {until}"
         )
-    sentences = [f"{' '.join(said)}."] if said else []
+    found = [f"{' '.join(said)}."] if said else []
     for name, (own, _) in kept.items():
         if own and name in MADE:
-            sentences.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
+            found.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
         if own and name in WAITING:
-            sentences.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
+            found.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
     if own := kept.get(ANY, (0, 0))[0]:
-        sentences.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
+        found.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
     if (source := kept.get("J", (0, 0))[0]) > 0:
-        sentences.append(f"Each source token adds {source:,} bytes for each sequence.")
+        found.append(f"Each source token adds {source:,} bytes for each sequence.")
     if (state := kept.get("", (0, 0))[0]) > 0:
-        sentences.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
-    return " ".join(sentences)
+        found.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
+    return " ".join(found)

@@ -96,8 +96,8 @@ def memory(
     else:
         table = _several(subjects, facts, fit)
         title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    kept = sentences.kept_in(subjects, cached.name)
-    kv = "" if kept.endswith(f" in {counting.stored_name(subjects, dtype)}") else f", {kept}"
+    alike = sentences.kept_dtypes(subjects, cached.name) == [counting.stored_name(subjects, dtype)]
+    kv = "" if alike else f", {sentences.kept_in(subjects, cached.name)}"
     report = compose.report(
         "memory",
         subjects,
@@ -154,7 +154,7 @@ def by_batch(
         subjects,
         _batches_table(subject, rows, fit),
         [{**facts, "batches": rows}],
-        title=each[-1].title.rpartition(", batch ")[0],
+        title=each[-1].title.removesuffix(f", batch {batches[-1]:,}"),
         convention=each[-1].convention,
         answer=_batches_answer(rows, fit, mesh, why),
         notes=lambda _: [*each[-1].notes, *notes(BATCHES_NOTES, fit)],

@@ -268,8 +268,12 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
 
 def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
     """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
-    own = sorted({*_own_dtypes(subjects, cached).values()} - {cached})
-    return f"{kept(subjects)} in {_and([cached, *own])}"
+    return f"{kept(subjects)} in {_and(kept_dtypes(subjects, cached))}"
+
+
+def kept_dtypes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
+    """The dtype of the cache, and those of states that have their own."""
+    return [cached, *sorted({*_own_dtypes(subjects, cached).values()} - {cached})]
 
 
 def _and(words: Sequence[str]) -> str:
@@ -354,7 +358,7 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     other models."""
     subjects, how = [subject for subject, _ in alike], alike[0][1]
     who = "" if alone else f" ({', '.join(subject.name for subject in subjects)})"
-    scales = "" if "without" in how.about else ", all counted"
+    scales = ", all counted" if how.scaled else ""
     others = "All other tensors" if "table" in how.takes else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
     said = f"{how.name}{who}: {_taken(subjects, how)}, in {how.about}{scales}."
@@ -447,12 +451,15 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
         return compressed
     if not any(windows):
         return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
+    chunked = any(_chunked(part) for subject in settings for part in subject.architecture.attentions)
+    span = "chunk" if chunked else "window"
     follows = (
-        ", and only those are cached: once the window is full, further tokens add nothing there."
+        f", and only those are cached: once the {span} is full, further tokens add nothing there."
         if kept
-        else "; pairs outside the window are left out."
+        else f"; pairs outside the {span} are left out."
         if masked
-        else "; every pair of new tokens is counted, as an unfused kernel runs it (--masked: only pairs in the window)."
+        else "; every pair of new tokens is counted, as an unfused kernel runs it"
+        f" (--masked: only pairs in the {span})."
     )
     if len(windows) == 1:
         said = [
@@ -461,9 +468,7 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     else:
         counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
         said = [(units.between(counts), units.between(blocks), units.between(sizes))]
-    chunked = [part for subject in settings for part in subject.architecture.attentions if _chunked(part)]
     chunk = ", those of its own chunk" if chunked else ""
-    follows = follows.replace("the window", "the chunk") if chunked else follows
     where = "" if all(windows) else "With a window, in"
     chosen = _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
     return [
@@ -502,7 +507,8 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
         return []
     if len(each) > 1:
         return ["A token sees the last tokens, and keys that are made of several tokens each."]
-    light = any("indexer" in words for words in each[0])
+    parts = [part.compression for part in settings[0].architecture.attentions]
+    light = any(keys is not None and keys.chosen is not None for keys in parts)
     follows = (
         " The cache also holds the tokens of keys that are not full yet."
         if kept

@@ -328,7 +328,16 @@ def _storage(subject: DescribedModel, name: str, tensors: _Tensors, version: Ver
 
     about = "llama.cpp's mixture of types, without an importance matrix" if "_k" in name else UNIFORM
     everything: frozenset[Role] = MATRICES | {"head", "table"}
-    return Storage(name, choose, width("fp32"), everything, rounds=True, about=about, by_block=name in BY_BLOCK)
+    return Storage(
+        name,
+        choose,
+        width("fp32"),
+        everything,
+        rounds=True,
+        about=about,
+        scaled=about == UNIFORM,
+        by_block=name in BY_BLOCK,
+    )
 
 
 def _type(name: str, row: Size) -> Format:
