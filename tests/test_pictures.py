@@ -12,7 +12,7 @@ from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
-from tfacct.loading.where import budget
+from tfacct.loading.where import memory_limit
 from tfacct.output.chart import Chart
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.compare import Side, by_line
@@ -34,12 +34,12 @@ GIB = 1024**3
 
 def of_memory(*names: str, fit: int | None = None, dtype: str | None = "bf16", **work: int) -> Chart:
     subjects, request = [load(name).loaded for name in names], Request(**work)
-    return memory_chart(subjects, request, memory(subjects, request, fit=budget(fit), dtype=dtype))
+    return memory_chart(subjects, request, memory(subjects, request, fit=memory_limit(fit), dtype=dtype))
 
 
 def of_train(*names: str) -> Chart:
     subjects = [load(name).loaded for name in names]
-    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=budget(64 * 1024**3)))
+    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=memory_limit(64 * 1024**3)))
 
 
 def of_kv(*names: str, **work: int) -> Chart:
