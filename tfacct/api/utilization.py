@@ -30,8 +30,9 @@ class Rated(Asked):
         >>> gpt2.flops_per_token(ctx=1024, train=True), gpt2.flops_per_token(ctx=1024, train=True, convention="palm")
         (854438400.0, 859885056.0)
 
-        `convention`: `"full"` counts every product with all T × S pairs, as `flops` does; `"palm"` is 6·N + 12·L·H·Q·T
-        (appendix B of arXiv 2204.02311), a third of it without `train`. Raises TfacctError.
+        `convention`: `"full"` counts every product with all T × S pairs, as `flops` does; `"causal"` the visible pairs
+        alone; `"palm"` is 6·N + 12·L·H·Q·T (appendix B of arXiv 2204.02311), a third of it without `train`; `"6nd"`
+        leaves attention out. Raises TfacctError.
         """
         key = type(ctx), ctx, train, convention
         try:
@@ -68,8 +69,8 @@ def mfu(
     0.273858
 
     `model`: a Model, or what `load` takes. `peak`: FLOP/s, as a number or a text (`"989e12"`, `"989T"`). `convention`:
-    `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs; what is recomputed counts in
-    neither. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
+    `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, visible pairs alone;
+    `"6nd"`. Recomputation is never counted. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
     from tfacct.timing.utilization import above_peak, utilization
 
