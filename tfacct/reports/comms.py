@@ -10,6 +10,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
+from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
@@ -148,7 +149,7 @@ def comms(
     ends = ends_of(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp and mesh.ep == 1:
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
-    name = units.dtype_name(dtype or counting.DEFAULT_DTYPE)
+    name = units.dtype_name(dtype or DEFAULT_DTYPE)
     if name not in DTYPES:
         raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):

@@ -17,6 +17,7 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
+from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
@@ -109,7 +110,7 @@ class Side:
     @property
     def cached(self) -> str:
         """The dtype of its KV cache."""
-        return counting.dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
+        return dtypes(self.terms.dtype, self.terms.kv_dtype)[1]
 
 
 @answers(CompareReport)
@@ -491,7 +492,7 @@ def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool)
 def _line_table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:
     columns = (
         Column("what", "what"),
-        Column("unit", "", drop=3),
+        Column("unit", "", drop=1),
         Column("old", "old", "amount", empty="–"),
         Column("new", "new", "amount", empty="–"),
         Column("delta", "Δ", "amount", signed=True, empty="unchanged"),

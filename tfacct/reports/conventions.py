@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric
+from tfacct.ledger import storage
 from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
@@ -125,7 +126,7 @@ def dtypes(
     """The dtypes of the weights and those of the cache: one of each, or two where the new side, the last of two models,
     has another. `weights` names those of some models."""
     sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
-    named = [(weights(own, side.dtype), counting.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
+    named = [(weights(own, side.dtype), storage.dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
@@ -149,7 +150,7 @@ def of_models(
     if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
         said += sentences.active_notes(subjects)
     if _kept(metrics):
-        said += sentences.state_notes(subjects, counting.dtypes(terms.dtype, terms.kv_dtype)[1])
+        said += sentences.state_notes(subjects, storage.dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
         sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
         said += dict.fromkeys(note for own, dtype in sides for note in sentences.storage_notes(own, dtype))

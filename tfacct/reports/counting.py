@@ -12,9 +12,7 @@ from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
-from tfacct.ledger.storage import BF16, Storage, width
-from tfacct.ledger.storage import DEFAULT_DTYPE as DEFAULT_DTYPE
-from tfacct.ledger.storage import dtypes as dtypes
+from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel, assumed

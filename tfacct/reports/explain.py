@@ -30,7 +30,7 @@ from tfacct.ledger.lines import (
     Matmul,
     State,
 )
-from tfacct.ledger.storage import Storage, Width, width
+from tfacct.ledger.storage import Storage, Width, dtypes, width
 from tfacct.ledger.workload import (
     CHUNKS,
     COMPRESSED,
@@ -119,15 +119,15 @@ def explained(
     elif report.command == "params":
         derivation = _params(subject)
     elif report.command == "kv":
-        derivation = _kv(subject, request, counting.dtypes(None, dtype)[1])
-        kept = f"{sentences.kept(subjects)} in {counting.dtypes(None, dtype)[1]}"
+        derivation = _kv(subject, request, dtypes(None, dtype)[1])
+        kept = f"{sentences.kept(subjects)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
             title=f"{compose.name_of(subject)}: {kept}, {compose.workload_words(subjects, request)}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
         )
     else:
-        derivation = _memory(subject, request, subject.storage(dtype), counting.dtypes(dtype, kv_dtype)[1])
+        derivation = _memory(subject, request, subject.storage(dtype), dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
     models = ({**facts, "derivation": derivation.facts()},)
     said = derivation.takeaway or report.answer

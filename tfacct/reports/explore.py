@@ -23,7 +23,7 @@ from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import HALF
-from tfacct.ledger.storage import width
+from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import devices
 from tfacct.loading.described import WITNESSES
@@ -100,7 +100,7 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
         raise UsageError("no model is left to show")
     for model in models if len(models) == 1 else ():
         work = counting.workload(model, request)
-        model.ledger.state_bytes(work.axes(), width(counting.dtypes(terms.dtype, terms.kv_dtype)[1]))
+        model.ledger.state_bytes(work.axes(), width(dtypes(terms.dtype, terms.kv_dtype)[1]))
     first = _first_view(models[0], request, terms) if len(models) == 1 else None
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
     data = packed(explore(models, start if len(models) > FEW else _start(request, terms)))

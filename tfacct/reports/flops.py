@@ -18,7 +18,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.storage import Storage, dtypes, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
@@ -225,7 +225,7 @@ def traffic(
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `mesh`:
     ranks that divide the products; the bytes are those of the one that moves most.
     """
-    _, kept = counting.dtypes(dtype)
+    _, kept = dtypes(dtype)
     models, left_out = counting.with_known_bytes(models, dtype)
     models, stepless = counting.steppable(models, request)
     stored = counting.stored_name(models, dtype)

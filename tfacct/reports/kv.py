@@ -15,7 +15,7 @@ from tfacct.ledger.einsum import letters
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
-from tfacct.ledger.storage import Width, storage, width
+from tfacct.ledger.storage import Width, dtypes, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
@@ -42,7 +42,7 @@ def kv(
     `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `mesh`:
     ranks that divide heads, blocks or tokens; the bytes are those of the fullest.
     """
-    _, cached = counting.dtypes(None, dtype)
+    _, cached = dtypes(None, dtype)
     subjects, left_out = counting.keeping(subjects)
     if contexts is not None:
         contexts = sorted(set(contexts))

@@ -21,7 +21,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, State
-from tfacct.ledger.storage import Storage, Width, width
+from tfacct.ledger.storage import Storage, Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
@@ -57,7 +57,7 @@ def memory(
     """Bytes of weights and KV cache. `fit`: the memory of a device, for the largest context and batch that fit.
     `kv_block`: tokens of a page of the cache. `mesh`: ranks that divide the model; the bytes are those of the fullest.
     Raises TfacctError."""
-    cached = width(counting.dtypes(dtype, kv_dtype)[1], _page_size(kv_block))
+    cached = width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block))
     if cached.block > 1 and kv_block is not None:
         raise UsageError(
             f"engines that keep the cache in pages store none in {cached.name}, a type of llama.cpp",

@@ -14,7 +14,7 @@ from tfacct.base.errors import UsageError
 from tfacct.base.later import Later
 from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
-from tfacct.ledger.storage import width
+from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
@@ -180,7 +180,7 @@ def plan(
         search = TrainingSearch(model, recipe, work, fit.usable, recompute=tried, least=by == "memory")
         found = search.result(meshes, given=whole)
     else:
-        found = search_serving(model, work, meshes, fit.usable, dtype, width(counting.dtypes(dtype, kv_dtype)[1]))
+        found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
     if not found.counted and layout is not None:
         reason = Counter(found.skipped).most_common(1)[0][0] if found.skipped else "no such layout is searched"
         raise UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {reason}")
@@ -399,7 +399,7 @@ def _errors(one: Plan) -> list[str]:
 
 
 def _cache(one: Plan) -> str:
-    return counting.dtypes(one.given["dtype"], one.given["kv_dtype"])[1]
+    return dtypes(one.given["dtype"], one.given["kv_dtype"])[1]
 
 
 def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
+from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
@@ -274,7 +275,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         if how != StepOptions():
             raise UsageError(f"{swept} was swept for a plain step: one micro-batch, no recomputation, no days")
         return _time_swept(model, request, memory, train=True, dtype=on.dtype)
-    dtype = units.dtype_name(on.dtype or counting.DEFAULT_DTYPE)
+    dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
     one = step_estimate(model, counting.runnable(model, request), memory, dtype, how)
     return compose.report(
         "time",
