@@ -131,7 +131,7 @@ class Comms:
 
 @answers(CommsReport)
 def comms(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     mesh: Mesh,
     *,
@@ -155,10 +155,10 @@ def comms(
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
     encoders: list[LeftOut] = []
-    if not train and request.tokens is None and any(model.keeps for model in subjects):
+    if not train and request.tokens is None and any(model.keeps for model in models):
         request = replace(request, decode=True)
-        subjects, encoders = counting.steppable(subjects, request)
-    models, every, left_out = supported_on(subjects, lambda model: _of(model, request, mesh, train, name, ends))
+        models, encoders = counting.steppable(models, request)
+    models, every, left_out = supported_on(models, lambda model: _of(model, request, mesh, train, name, ends))
     who = f"{compose.name_of(models[0])}: what" if len(models) == 1 else "What"
     return compose.report(
         "comms",

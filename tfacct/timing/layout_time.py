@@ -81,12 +81,12 @@ class TrainingTimes(Times):
     def estimate(self, one: Candidate) -> tuple[float, str]:
         mesh, full = one.mesh, one.recompute == "full"
         unlike = {
-            "whole experts": mesh.ep > 1,
+            "expert parallelism": mesh.ep > 1,
             option("recompute", one.recompute): one.recompute not in ("none", "full"),
-            "parts of sequences": mesh.sequence_shards > 1,
+            "context parallelism": mesh.sequence_shards > 1,
             f"{option('fsdp')} with other axes": 1 < mesh.fsdp < mesh.ranks,
             option("zero", mesh.zero): mesh.zero > 1,
-            "copies alone": mesh.dp == mesh.ranks > 1,
+            "data parallelism alone": mesh.dp == mesh.ranks > 1,
         }
         for name in (name for name, so in unlike.items() if so):
             raise UsageError(f"no training step with {name} was measured")
@@ -132,7 +132,7 @@ class ServingTimes(Times):
         if one.mesh.pp > 1:
             raise UsageError("no pipeline stages that serve were measured")
         if one.mesh.ep > 1:
-            raise UsageError(f"whole experts are timed by `tfacct time` with {option('ep')}, among all devices")
+            raise UsageError(f"expert parallelism is estimated by `tfacct time` with {option('ep')}, on all devices")
         if tp not in self.placed:
             self.placed[tp] = place(self.model, tp, self.device, dtype=self.dtype, kv_dtype=self.kv_dtype)
         work = replace(self.work, batch=one.batch, tokens=1, logits="last")
