@@ -40,4 +40,4 @@ def test_deepseek_by_hand(run: Any) -> None:
     rank = tfacct.load("deepseek-v3").train(tp=8, sp=True, ctx="1k")
     assert rank.sent_bytes == sum(one["sent_bytes"] for one in every)
     ran = run("comms", "deepseek-v3", "--tp", "8", "--sp", "--tp-plan", "megatron")
-    assert ran.code == 2 and "under Megatron's plan, which gathers its latents" in ran.err
+    assert ran.code == 2 and "--sp with --tp-plan megatron does not support latent attention" in ran.err
