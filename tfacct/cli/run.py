@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import Parameter
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
@@ -127,6 +127,8 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
             if name not in typed and getattr(show, name) != Shown._field_defaults[name]:
                 raise _apart(shell_option(variant), shell_option(name))
     asked = {name: options[name] for name in taken}
+    if command.of_family and "family" in signature(function).parameters:
+        asked["family"] = _is_family(which.model)
     with _progress():
         try:
             found = function(*_models(command, variant, which, typed), **asked)
@@ -228,11 +230,16 @@ def _one(command: Command, name: str, which: Which) -> "LoadedModel":
     if not command.of_family:
         return find(name, changed)
     from tfacct import families
+
+    return commands.largest(name, changed) if _is_family(name) else find(name, changed, families.names())
+
+
+def _is_family(name: str) -> bool:
+    """True for the name of a family that is no preset's."""
+    from tfacct import families
     from tfacct.loading import presets
 
-    if name in families.names() and name not in presets.names():
-        return commands.largest(name, changed)
-    return find(name, changed, families.names())
+    return name in families.names() and name not in presets.names()
 
 
 def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]":
