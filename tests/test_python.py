@@ -21,7 +21,6 @@ from tests.conftest import TINY, Ran
 from tests.test_checkpoint import written
 from tfacct import Model, Report, TfacctError, load, options
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
-from tfacct.api.answers import MemoryReport
 from tfacct.ledger.workload import Request
 from tfacct.output.answer import answered
 from tfacct.reports.memory import memory
@@ -176,7 +175,7 @@ def test_totals_are_attributes(name: str) -> None:
 def test_an_attribute_that_is_none_is_refused_in_words() -> None:
     with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
-    two = answered(MemoryReport, memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
+    two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
     with pytest.raises(AttributeError, match=r"^total_bytes: this report is about 2 models: ask `\.models`$"):
         _ = two.total_bytes
 

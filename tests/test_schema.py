@@ -13,12 +13,12 @@ from tests import test_python, test_views
 from tests.conftest import Ran, by_kind, kind_of_preset
 from tests.test_python import ANSWERS, QUICK
 from tfacct.api import schema as schemas
-from tfacct.api.lettered import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
 from tfacct.output.answer import Answer
 from tfacct.output.report import Report
 from tfacct.reports import compose
+from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.verify.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")

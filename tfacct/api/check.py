@@ -51,4 +51,4 @@ def check(
     else:
         raise UsageError(f"paths is a dict or a file, not a {type(paths).__name__}")
     asked = reports.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
-    return answered(reports.CheckReport, reports.check(loaded(config, {}), module, reports.shown_name(module), asked))
+    return answered(reports.check(loaded(config, {}), module, reports.shown_name(module), asked))

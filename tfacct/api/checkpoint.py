@@ -23,5 +23,4 @@ def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointR
     from tfacct.reports.checkpoint import checkpoint
 
     files, found, why = beside.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
-    report = checkpoint(files, found if config is None else loaded(config, {}), why)
-    return answered(type(report), report)
+    return answered(checkpoint(files, found if config is None else loaded(config, {}), why))

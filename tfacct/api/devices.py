@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfacct.output.answer import Answer, answered
+from tfacct.output.answer import answered
 from tfacct.output.views import Report
 
 
@@ -20,7 +20,7 @@ def devices(name: str | None = None) -> Report:
     from tfacct.loading import devices as known
     from tfacct.reports.devices import devices as report
 
-    return answered(Answer, report([known.load(one) for one in ([name] if name else known.paths())]))
+    return answered(report([known.load(one) for one in ([name] if name else known.paths())]))
 
 
 def calibrate(
@@ -34,4 +34,4 @@ def calibrate(
     from tfacct.reports.measure import calibrate as swept
 
     path = None if output is None else str(output)
-    return answered(Answer, swept(device=device, dtype=dtype, output=path, force=force))
+    return answered(swept(device=device, dtype=dtype, output=path, force=force))

@@ -11,7 +11,7 @@ from tfacct import options as opt
 from tfacct.base.errors import nearest
 from tfacct.base.spelling import FORMER_NAMES
 from tfacct.commands import command as commands
-from tfacct.output.answer import answered as typed
+from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Asked
@@ -30,31 +30,18 @@ def method(
 def method(
     function: Callable[Concatenate[LoadedModel, P], Found[AnswerT]], /
 ) -> Callable[Concatenate[Asked, P], AnswerT]: ...
-@overload
-def method(
-    function: Callable[Concatenate[Sequence[LoadedModel], P], Found[Any]], kind: type[AnswerT], /
-) -> Callable[Concatenate[Asked, P], AnswerT]: ...
-@overload
-def method(
-    function: Callable[Concatenate[LoadedModel, P], Found[Any]], kind: type[AnswerT], /
-) -> Callable[Concatenate[Asked, P], AnswerT]: ...
-def method(function: Any, kind: Any = None, /) -> Any:
+def method(function: Any, /) -> Any:
     """A method that asks a command's function about a model and answers with its report."""
     several = commands.takes(function) == "models"
 
     @wraps(function)
     def asked(self: Asked, /, *args: Any, **given: Any) -> Any:
         found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
-        return answered(found, kind)
+        return answered(found.report, found.chart)
 
     returned: str = function.__annotations__["return"]
-    asked.__annotations__["return"] = kind.__name__ if kind else returned.removeprefix("Found[").removesuffix("]")
+    asked.__annotations__["return"] = returned.removeprefix("Found[").removesuffix("]")
     return signed(asked, function)
-
-
-def answered(found: Found[Any], kind: Any = None) -> Any:
-    """The report of a command's answer, for Python's callers."""
-    return typed(kind or type(found.report), found.report, found.chart)
 
 
 def signed(asked: Callable[..., Any], function: Callable[..., Any], *more: Parameter) -> Callable[..., Any]:

@@ -7,25 +7,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
-from tfacct.api.answers import (
-    FlopsReport,
-    GenerateReport,
-    KvReport,
-    MeasureReport,
-    MemoryReport,
-    ParamsReport,
-    ShowReport,
-    TrafficReport,
-)
-from tfacct.api.answers_training import ExactTrainReport, TrainReport
 from tfacct.api.asked import Asked, Source, loaded
-from tfacct.api.estimates import (
-    FitReport,
-    ServeReport,
-    TimeReport,
-    TimeTrainReport,
-)
-from tfacct.api.lettered import LedgerReport
 from tfacct.api.method import checked, method, signed
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
@@ -63,41 +45,40 @@ if TYPE_CHECKING:
     from tfacct.commands.command import Found
     from tfacct.reports.checkpoint import CheckpointReport
     from tfacct.reports.compare import CompareReport, DiffReport
+    from tfacct.reports.flops import FlopsReport
+    from tfacct.reports.kv import KvReport
+    from tfacct.reports.memory import MemoryReport
+    from tfacct.reports.models import LedgerReport, ShowReport
+    from tfacct.reports.params import ParamsReport
     from tfacct.reports.solve import SolveReport
     from tfacct.reports.sweep import SweepReport
+    from tfacct.reports.train import ExactTrainReport, TrainReport
     from tfacct.reports.verify import VerifyReport
 
 Values = Sequence[Any] | str
 """Values of a field in a sweep: a list, or a range such as "1..32"."""
-ExplainedReport = FlopsReport | ParamsReport | KvReport | MemoryReport
-EXPLAINED: dict[str, type[ExplainedReport]] = {
-    "flops": FlopsReport,
-    "params": ParamsReport,
-    "kv": KvReport,
-    "memory": MemoryReport,
-}
 
 
 class Model(Rated):
     """A model to ask about. Made by `load`. Each method returns the report that its command prints."""
 
-    flops = method(_flops.flops, FlopsReport)
-    generate = method(_flops.generate, GenerateReport)
-    traffic = method(_flops.traffic, TrafficReport)
-    params = method(_params.params, ParamsReport)
-    memory = method(_memory.memory, MemoryReport)
-    kv = method(_memory.kv, KvReport)
-    fit = method(_memory.fit, FitReport)
+    flops = method(_flops.flops)
+    generate = method(_flops.generate)
+    traffic = method(_flops.traffic)
+    params = method(_params.params)
+    memory = method(_memory.memory)
+    kv = method(_memory.kv)
+    fit = method(_memory.fit)
     formula = method(_formula.formula)
     comms = method(_comms.comms)
     plan = method(_plan.plan)
-    time = method(_time.time, TimeReport)
-    train_time = method(_time.train_time, TimeTrainReport)
-    serve = method(_serve.serve, ServeReport)
+    time = method(_time.time)
+    train_time = method(_time.train_time)
+    serve = method(_serve.serve)
     budget = method(_budget.budget_of)
     mfu = method(_mfu.mfu)
     prove = method(_verify.prove)
-    measure = method(_mfu.measure, MeasureReport)
+    measure = method(_mfu.measure)
 
     @overload
     def train(self, *, exact: Literal[True], **options: Unpack[TrainOptions]) -> ExactTrainReport: ...
@@ -105,9 +86,7 @@ class Model(Rated):
     def train(self, *, exact: Literal[False] = False, **options: Unpack[TrainOptions]) -> TrainReport: ...
     def train(self, **options: Any) -> TrainReport | ExactTrainReport:
         found = _train.train([self.loaded], **checked(Model.train, options))
-        if options.get("exact"):
-            return answered(ExactTrainReport, found.report, found.chart)
-        return answered(TrainReport, found.report, found.chart)
+        return answered(found.report, found.chart)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Comparison of the formulas with every counter, path by path; `.agrees` is the verdict.
@@ -125,7 +104,7 @@ class Model(Rated):
             needs = "train=True" if name in options_of(_verify.verify_train) else "shard=True"
             raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} is not asked here")
         found: Found[VerifyReport] = function([self.loaded], **options)
-        return answered(type(found.report), found.report)
+        return answered(found.report)
 
     def compare(
         self,
@@ -137,7 +116,7 @@ class Model(Rated):
     ) -> CompareReport | DiffReport:
         models = [self.loaded, *(loaded(one, {}) for one in others)]
         found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options))
-        return answered(type(found.report), found.report, found.chart)
+        return answered(found.report, found.chart)
 
     def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
@@ -150,7 +129,7 @@ class Model(Rated):
         given: Any = options | {name[3:]: [options.get(name[3:]), value] for name, value in to.items()}
         models = [self.loaded, loaded(self if other is None else other, sets)]
         found = _compare.compare(models, by="line", all=all, **given)
-        return cast("DiffReport", answered(type(found.report), found.report, found.chart))
+        return cast("DiffReport", answered(found.report, found.chart))
 
     def sweep(
         self,
@@ -177,7 +156,7 @@ class Model(Rated):
         given: Any = {name: value for name, value in options.items() if name not in fields}
         named: Any = {"metric": list(metrics) or None, "fields": fields, "zip": zip}
         found = sweep([self.loaded], ctx=ctx, batch=batch, **named, **given)
-        return answered(type(found.report), found.report, found.chart)
+        return answered(found.report, found.chart)
 
     def solve(
         self,
@@ -206,7 +185,7 @@ class Model(Rated):
         if until is None or (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
         found = _solve.solve(self.loaded, unknown=unknown or for_ or "", until=until, **options)
-        return answered(type(found.report), found.report)
+        return answered(found.report)
 
     def explain(
         self,
@@ -218,7 +197,7 @@ class Model(Rated):
         dtype: str | None = None,
         kv_dtype: str | None = None,
         **step: Unpack[Step],
-    ) -> ExplainedReport:
+    ) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
         """Derivation of a total: the axes with their values, the matrix product of each line, the sums.
 
         >>> from tfacct import load
@@ -232,7 +211,7 @@ class Model(Rated):
 
         asked = request(step, logits=logits)
         report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
-        return answered(EXPLAINED[of], report)
+        return answered(report)
 
     def evaluate(
         self,
@@ -276,13 +255,13 @@ class Model(Rated):
         """Fields of the config, one by one, with their source and those that took a default."""
         from tfacct.reports.models import show
 
-        return answered(ShowReport, show(self.loaded))
+        return answered(show(self.loaded))
 
     def lettered(self) -> LedgerReport:
         """Ledger as data, with derived sizes written in letters, as `models NAME --ledger` prints it."""
         from tfacct.reports.models import ledger
 
-        return answered(LedgerReport, ledger(self.loaded))
+        return answered(ledger(self.loaded))
 
     def checkpoint(self, path: str | Path) -> CheckpointReport:
         """Comparison of the files of a checkpoint with this model, by their headers; `.agrees` is the verdict.

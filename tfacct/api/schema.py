@@ -10,18 +10,41 @@ from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from tfacct.api import answers, answers_training, estimates, lettered
 from tfacct.output.answer import Answer
 from tfacct.output.report import SCHEMA
-from tfacct.reports import budget, check, checkpoint, comms, compare, formula, mfu, plan, prove, solve, sweep, verify
+from tfacct.reports import (
+    budget,
+    check,
+    checkpoint,
+    comms,
+    compare,
+    fit,
+    flops,
+    formula,
+    generate,
+    kv,
+    measure,
+    memory,
+    mfu,
+    models,
+    params,
+    plan,
+    prove,
+    serve,
+    solve,
+    sweep,
+    time,
+    train,
+    verify,
+)
 
 KINDS: Mapping[str, type[Answer]] = {
-    "flops": answers.FlopsReport,
-    "flops-generate": answers.GenerateReport,
-    "flops-bytes": answers.TrafficReport,
-    "params": answers.ParamsReport,
-    "memory": answers.MemoryReport,
-    "kv": answers.KvReport,
+    "flops": flops.FlopsReport,
+    "flops-generate": generate.GenerateReport,
+    "flops-bytes": flops.TrafficReport,
+    "params": params.ParamsReport,
+    "memory": memory.MemoryReport,
+    "kv": kv.KvReport,
     "formula": formula.FormulaReport,
     "compare": compare.CompareReport,
     "diff": compare.DiffReport,
@@ -29,22 +52,22 @@ KINDS: Mapping[str, type[Answer]] = {
     "solve": solve.SolveReport,
     "verify": verify.VerifyReport,
     "verify-prove": prove.ProveReport,
-    "train": answers_training.TrainReport,
-    "train-exact": answers_training.ExactTrainReport,
+    "train": train.TrainReport,
+    "train-exact": train.ExactTrainReport,
     "comms": comms.CommsReport,
     "plan": plan.PlanReport,
     "mfu": mfu.MfuReport,
     "budget": budget.BudgetReport,
-    "time": estimates.TimeReport,
-    "time-train": estimates.TimeTrainReport,
-    "serve": estimates.ServeReport,
-    "fit": estimates.FitReport,
+    "time": time.TimeReport,
+    "time-train": time.TimeTrainReport,
+    "serve": serve.ServeReport,
+    "fit": fit.FitReport,
     "check": check.CheckReport,
     "checkpoint": checkpoint.CheckpointReport,
-    "measure": answers.MeasureReport,
-    "models": answers.ModelsReport,
-    "show": answers.ShowReport,
-    "show-ledger": lettered.LedgerReport,
+    "measure": measure.MeasureReport,
+    "models": models.ModelsReport,
+    "show": models.ShowReport,
+    "show-ledger": models.LedgerReport,
 }
 """Reports by command; by an option too where it changes what is answered."""
 PAGES: Mapping[str, Mapping[str, Any]] = {

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.reports.flops import FlopsReport, TrafficReport
+    from tfacct.reports.generate import GenerateReport
 
 
 def flops(
@@ -27,7 +29,7 @@ def flops(
     logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
     pointwise: Annotated[bool, Option("List norms, softmax and activations, in elements.")] = False,
     **step: Unpack[opt.StepOnRanks],
-) -> Found:
+) -> "Found[FlopsReport]":
     """FLOPs per matrix product of a pass, a step or a request.
 
     >>> from tfacct import load
@@ -75,7 +77,7 @@ def generate(
     new_tokens: Annotated[opt.Size | None, Option("A whole request: a prompt of --ctx tokens, N new ones.", "N")],
     masked: opt.Masked = False,
     **whole: Unpack[opt.Whole],
-) -> Found:
+) -> "Found[GenerateReport]":
     """FLOPs of a whole request, 2 per multiply-add: the prefill of a prompt of `ctx` tokens, and all decode steps.
 
     Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
@@ -92,7 +94,7 @@ def traffic(
     logits: opt.LogitsOf = "all",
     dtype: opt.Dtype = None,
     **step: Unpack[opt.StepOnRanks],
-) -> Found:
+) -> "Found[TrafficReport]":
     """Bytes that each matrix product reads and writes in unfused kernels, and its FLOPs per byte.
 
     Weights are stored in `dtype` (default bf16). `tp`, `sp`, `fsdp`, `pp`, `cp`: ranks that shard the model; the bytes

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.reports.fit import FitReport
+    from tfacct.reports.kv import KvReport
+    from tfacct.reports.memory import MemoryReport
 
 
 def memory(
@@ -21,7 +24,7 @@ def memory(
     kv_dtype: opt.KvDtype = None,
     kv_block: Annotated[int | None, Option("Tokens of a page of the KV cache: 16.", "N")] = None,
     **options: Unpack[opt.WholeOnDevices],
-) -> Found:
+) -> "Found[MemoryReport]":
     """Weights and KV cache; what fits on a GPU.
 
     >>> from tfacct import load
@@ -68,7 +71,9 @@ def memory(
     return Found(report, chart, derived)
 
 
-def kv(models: "Sequence[LoadedModel]", *, kv_dtype: opt.KvDtype = None, **options: Unpack[opt.WholeOnRanks]) -> Found:
+def kv(
+    models: "Sequence[LoadedModel]", *, kv_dtype: opt.KvDtype = None, **options: Unpack[opt.WholeOnRanks]
+) -> "Found[KvReport]":
     """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
 
     `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `tp`: ranks that shard the heads, in each
@@ -108,7 +113,7 @@ def fit(
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[Fitted],
-) -> Found:
+) -> "Found[FitReport]":
     """How many of each device hold the weights and the cache: a count.
 
     >>> from tfacct import load

@@ -11,6 +11,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.measure import MeasureReport
     from tfacct.reports.mfu import MfuReport
 
 
@@ -60,7 +61,7 @@ def measure(
     device: Annotated[str, Option("With --run: device to run on. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
     **whole: Unpack[opt.Whole],
-) -> Found:
+) -> "Found[MeasureReport]":
     """Run a model on this machine: time, MFU, memory.
 
     The weights are random. Printed by `mfu --run`. Needs torch and fvcore. Raises TfacctError.

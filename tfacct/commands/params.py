@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.reports.params import ParamsReport
 
 
-def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> Found:
+def params(models: "Sequence[LoadedModel]", **ranks: Unpack[opt.Ranks]) -> "Found[ParamsReport]":
     """Parameters, tensor by tensor.
 
     Every stored tensor once. `tp` and `fsdp`: ranks that shard them, of which `ep` shard the experts, in each of `pp`

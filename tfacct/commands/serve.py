@@ -13,6 +13,7 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
+    from tfacct.reports.serve import ServeReport
 
 
 def serve(
@@ -31,7 +32,7 @@ def serve(
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **usable: Unpack[opt.Usable],
-) -> Found:
+) -> "Found[ServeReport]":
     """Throughput, latency and cost by number of requests.
 
     >>> from tfacct import load

@@ -11,6 +11,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.time import TimeReport, TimeTrainReport
 
 On = Annotated[
     str,
@@ -40,7 +41,7 @@ def time(
     pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])] = 1,
     cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
     **step: Unpack[Timed],
-) -> Found:
+) -> "Found[TimeReport]":
     """Time of one step, kernel by kernel.
 
     >>> from tfacct import load
@@ -83,7 +84,7 @@ def train_time(
     cp: Annotated[int, opt.of(opt.Ranks.__annotations__["cp"])] = 1,
     pp_chunks: Annotated[int, opt.of(opt.Layout.__annotations__["pp_chunks"])] = 1,
     **whole: Unpack[TimedTraining],
-) -> Found:
+) -> "Found[TimeTrainReport]":
     """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
 
     >>> from tfacct import load

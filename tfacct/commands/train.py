@@ -11,6 +11,7 @@ from tfacct.options import Option
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
+    from tfacct.reports.train import ExactTrainReport, TrainReport
 
 
 _RARE: dict[str, Any] = {"group": opt.RECIPE, "advanced": True}
@@ -43,7 +44,7 @@ def train(
         bool, Option("Run the class on the meta device: exact bytes. Needs torch, takes seconds.")
     ] = False,
     **options: Unpack[TrainOptions],
-) -> Found:
+) -> "Found[TrainReport | ExactTrainReport]":
     """Memory of a training step: full, LoRA or QLoRA, on N GPUs.
 
     >>> from tfacct import load
@@ -106,9 +107,9 @@ def train(
     if exact:
         from tfacct.reports.train import slow_words, train_exact
 
-        report = train_exact(models, request, recipe, fit=budget, by=by, progress=tick)
+        measured = train_exact(models, request, recipe, fit=budget, by=by, progress=tick)
         slow = slow_words(models)
-        return Found(replace(report, hints=(*report.hints, slow)) if slow else report)
+        return Found(replace(measured, hints=(*measured.hints, slow)) if slow else measured)
     from tfacct.reports.train import train
 
     report = train(models, request, recipe, fit=budget, by=by)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
 
@@ -62,9 +62,8 @@ def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, 
     return decorated
 
 
-def answered(kind: type[AnswerT], report: Report, chart: Callable[[], Chart] | None = None) -> AnswerT:
+def answered(report: AnswerT, chart: Callable[[], Chart] | None = None) -> AnswerT:
     """The report for Python's callers, all its facts read; `chart` makes what `plot` draws."""
-    whole = {"models": tuple(map(read, report.models))}
-    answer = kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)} | whole)
+    answer = replace(report, models=tuple(map(read, report.models)))
     object.__setattr__(answer, "_chart", chart)
     return answer

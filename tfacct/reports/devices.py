@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tfacct.base import units
 from tfacct.loading.devices import Device, Memory
 from tfacct.loading.links import Links
+from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Column, Report, Row
 
 COLUMNS = (
@@ -36,6 +37,7 @@ MIB = 2**20
 MATH = "dense peaks with FP32 accumulation; links one way; figures of one device as a framework sees it"
 
 
+@answers(Answer)
 def devices(found: Sequence[Device]) -> Report:
     """A row for each device; of one, all that is known of it, and the same row for programs."""
     several = _several(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from tfacct.base import units
 from tfacct.base.spelling import spelled
@@ -11,7 +11,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.support import gathers_heads
-from tfacct.reports import counting, sentences
+from tfacct.reports import counting, keys, sentences
 from tfacct.timing.placement import Placement
 from tfacct.timing.step_estimate import measured_alike, unmeasured_step
 from tfacct.timing.timing import CONSTANTS, WIDE, units_of
@@ -20,6 +20,55 @@ from tfacct.timing.validated import NEWER_STACKS, REPORTED, VALIDATED, Class, Va
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
 )
+
+
+class OnDevices(TypedDict):
+    """Devices that share a model."""
+
+    device: str
+    count: int
+    tp: int
+    ep: int
+    link: keys.LinkUsed | None
+    memory_bytes: int
+    memory_from: str
+    dtype: str
+    dtype_from: keys.DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+
+
+Validated = TypedDict(
+    "Validated",
+    {
+        "class": Literal["dense", "experts", "training", "divided"],
+        "metric": Literal["request", "token", "step"],
+        "points": int,
+        "points_fitted": int,
+        "cells": int,
+        "points_on_device": int,
+        "points_in_dtype": int,
+        "median_error": float,
+        "coverage": float,
+    },
+)
+
+Validated.__doc__ = "Errors of such estimates on measured runs that the constants had not seen; shares are of 1."
+
+
+class Calibrated(TypedDict):
+    """The sweep of a machine: whole passes measured over predicted, the median error of these, and their ends."""
+
+    machine: str
+    dtype: str
+    threads: int
+    torch: str
+    clock: Literal["process", "wall", "events"]
+    read: str
+    checks: dict[str, float]
+    median_error: float
+    low: float
+    high: float
 
 
 def error_note(one: Placement, sequences: int = 1) -> str:

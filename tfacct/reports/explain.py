@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 from tfacct.algebra import spelled
 from tfacct.algebra.spelled import Factor, Spelled
@@ -48,10 +48,10 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation, Letter, Step
 from tfacct.output.report import Note, Report
 from tfacct.reports import cells, compose, counting, sentences
-from tfacct.reports.flops import flops
-from tfacct.reports.kv import kv
-from tfacct.reports.memory import memory
-from tfacct.reports.params import params
+from tfacct.reports.flops import FlopsReport, flops
+from tfacct.reports.kv import KvReport, kv
+from tfacct.reports.memory import MemoryReport, memory
+from tfacct.reports.params import ParamsReport, params
 
 Of = Literal["flops", "params", "kv", "memory"]
 OF_KEPT = ("state", "windows", "latent")
@@ -67,7 +67,7 @@ def explain(
     masked: bool = False,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-) -> Report:
+) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
     """Return the report of this name about a model with the derivation of its total. Raises UsageError.
 
     FLOPs go with `train` and `masked`, memory with `dtype` and `kv_dtype`, the KV cache with `dtype`.
@@ -86,6 +86,7 @@ def explain(
     for name, value in given.items():
         if value and name not in takes[of]:
             raise UsageError(f"{of} does not depend on {option(name)}", "leave it out")
+    report: FlopsReport | ParamsReport | KvReport | MemoryReport
     if of == "flops":
         report = flops([subject], request, train=train, masked=masked)
     elif of == "params":
@@ -97,8 +98,11 @@ def explain(
     return explained(report, [subject], request, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
 
 
+ReportT = TypeVar("ReportT", bound=Report)
+
+
 def explained(
-    report: Report,
+    report: ReportT,
     subjects: Sequence[LoadedModel],
     request: Request,
     *,
@@ -106,7 +110,7 @@ def explained(
     masked: bool = False,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-) -> Report:
+) -> ReportT:
     """Return a report of `flops`, `params`, `kv` or `memory` about one model with the derivation of its total.
 
     The options are those that the report was asked with. Raises UsageError.

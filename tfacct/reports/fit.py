@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
@@ -15,9 +15,10 @@ from tfacct.loading import devices
 from tfacct.loading.links import Links
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.support import CutError
-from tfacct.reports import compose, counting, sentences
+from tfacct.reports import compose, counting, keys, sentences
 from tfacct.reports.estimates import gathered_notes
 from tfacct.timing.placement import (
     Placement,
@@ -30,6 +31,41 @@ from tfacct.timing.placement import (
 
 MOST = 1024
 """Devices that one model is divided among."""
+
+
+class FittingDevice(TypedDict):
+    """The fewest of a device that hold a model, and bytes on each; null where none do. `count_without_link`: the fewest
+    that would, where no link of so many is known."""
+
+    device: str
+    memory_bytes: int
+    memory_from: str
+    usable_bytes: int
+    count: int | None
+    count_without_link: int | None
+    weights_bytes_each: int | None
+    kv_cache_bytes_each: int | None
+
+
+class FitReport(keys.ModelReport):
+    """How many of each device hold the weights and the cache: a count."""
+
+    _line = FittingDevice
+
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    use: float
+    reserve_bytes: int
+    weights_low_bytes: int | None
+    weights_high_bytes: int | None
+    total_low_bytes: int | None
+    total_high_bytes: int | None
+    range_reason: str | None
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
 
 
 class Share(NamedTuple):
@@ -85,6 +121,7 @@ class Fitting(NamedTuple):
     alone: bool
 
 
+@answers(FitReport)
 def fit(
     model: LoadedModel,
     request: Request,

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, get_args
 
 from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of, rule_of_thumb
-from tfacct.architecture.parts import Projector
+from tfacct.architecture.parts import MlaMode, Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -22,8 +22,9 @@ from tfacct.ledger.storage import Storage, dtypes, width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, conventions, counting, ranks, sentences
+from tfacct.reports import cells, compose, conventions, counting, keys, ranks, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.reports.cells import Shown, shown
 
@@ -34,6 +35,105 @@ By = Literal["line", "part", "block"]
 AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
 STEP = "A training step is one forward and one backward pass, without the optimizer's update."
 UNFUSED = "every operand of a product read once, every result written once, each rounded up to whole bytes"
+
+
+class FlopsLine(TypedDict):
+    """One product. `blocks`: the kind of block, where kinds run it differently."""
+
+    path: str
+    spec: str
+    blocks: NotRequired[str]
+    m: int
+    k: int
+    n: int
+    times: int
+    flops: int
+    forward_flops: NotRequired[int]
+    backward_flops: NotRequired[int]
+
+
+class PointwiseLine(TypedDict):
+    """Work that is no product, in elements of its results."""
+
+    path: str
+    elements: int
+
+
+class TrafficLine(TypedDict):
+    """One product, with the bytes that it moves."""
+
+    path: str
+    spec: str
+    blocks: NotRequired[str]
+    flops: int
+    read_bytes: int
+    written_bytes: int
+    flops_per_byte: float | None
+
+
+class UndividedFlops(TypedDict):
+    """FLOPs of the whole model, beside those of one rank."""
+
+    total_flops: int
+    active_params: int
+    rule_of_thumb_flops: int
+
+
+class UndividedTraffic(TypedDict):
+    """What the whole model's products move, beside those of one rank."""
+
+    total_flops: int
+    total_moved_bytes: int
+
+
+class FlopsReport(keys.ExplainedReport):
+    """FLOPs of a forward pass or a training step."""
+
+    _line = FlopsLine
+
+    workload: keys.Workload
+    train: bool
+    recompute: Literal["full", "attention", "none"]
+    recomputed_flops: int
+    total_flops: int
+    flops_per_token: float
+    total_params: int
+    active_params: int
+    rule_of_thumb_flops: int
+    latent_attention: MlaMode | None
+    total_flops_otherwise: keys.Otherwise | None
+    components: dict[str, int]
+    never_called: list[str]
+    total_flops_if_called: int | None
+    pointwise: list[PointwiseLine] | None
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: keys.MeshFacts | None
+    whole: UndividedFlops | None
+
+
+class TrafficReport(keys.ModelReport):
+    """Bytes that each product reads and writes."""
+
+    _line = TrafficLine
+
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
+    published_dtype: str | None
+    activation_dtype: str
+    total_flops: int
+    total_read_bytes: int
+    total_written_bytes: int
+    total_moved_bytes: int
+    flops_per_byte: float
+    latent_attention: MlaMode | None
+    total_flops_otherwise: keys.Otherwise | None
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: keys.MeshFacts | None
+    whole: UndividedTraffic | None
 
 
 @record
@@ -157,6 +257,7 @@ class Counted:
         return sum((cost for _, cost in self.costs), Cost())
 
 
+@answers(FlopsReport)
 def flops(
     models: Sequence[LoadedModel],
     request: Request,
@@ -216,6 +317,7 @@ def flops(
     )
 
 
+@answers(TrafficReport)
 def traffic(
     models: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, mesh: Mesh | None = None
 ) -> Report:

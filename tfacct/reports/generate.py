@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.accounts.step_flops import decode_flops
+from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -16,9 +17,57 @@ from tfacct.ledger import paths
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import cells, compose, conventions, counting, keys, sentences
 from tfacct.reports import latent_attention as latent
+
+
+class PhaseLine(TypedDict):
+    """One product of a phase, by path or in full."""
+
+    path: str
+    spec: str
+    flops: int
+
+
+class Phase(TypedDict):
+    """The prefill, or all decode steps."""
+
+    phase: Literal["prefill", "decode"]
+    step_count: int
+    flops: int
+    lines: list[PhaseLine]
+
+
+class GenerateLine(TypedDict):
+    """One product of a request. `decode_spec`: as the decode steps run it, null where they do not."""
+
+    path: str
+    spec: str | None
+    decode_spec: str | None
+    prefill_flops: int
+    decode_flops: int
+    flops: int
+
+
+class GenerateReport(keys.ModelReport):
+    """FLOPs of a whole request."""
+
+    _line = GenerateLine
+
+    workload: keys.Workload
+    prompt_tokens: int
+    new_tokens: int
+    decode_steps: int
+    prefill_latent_attention: MlaMode | None
+    decode_latent_attention: MlaMode | None
+    total_flops: int
+    prefill_flops: int
+    decode_flops: int
+    flops_per_prompt_token: float
+    flops_per_new_token: float | None
+    phases: list[Phase]
 
 
 @record
@@ -56,6 +105,7 @@ class _Counted:
         return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
 
 
+@answers(GenerateReport)
 def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
     """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
 

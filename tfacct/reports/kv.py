@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import cache_bytes, next_token_bytes, token_bytes, unwindowed_cache_bytes
 from tfacct.accounts.metrics import Point, cache_overtakes
@@ -18,8 +18,9 @@ from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Width, dtypes, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
-from tfacct.reports import cells, compose, counting, ranks, sentences
+from tfacct.reports import cells, compose, counting, keys, ranks, sentences
 from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
@@ -29,6 +30,48 @@ CONVENTION = "bytes an engine must keep for every token of the context; weights 
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
 
+class KvLine(TypedDict):
+    """Bytes of the cache at one context."""
+
+    keys: int
+    mha: int | None
+    as_built: int
+    mqa: int | None
+    whole_bytes: NotRequired[int]
+
+
+class UndividedCache(TypedDict):
+    """The cache of the whole model, beside what one rank keeps of it."""
+
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    kv_cache_bytes: int
+
+
+class KvReport(keys.ExplainedReport):
+    """Bytes of the KV cache by context."""
+
+    _line = KvLine
+
+    workload: keys.Workload
+    query_heads: int | None
+    query_heads_by_block: list[int] | None
+    kv_heads: int | None
+    kv_heads_by_block: list[int] | None
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    kv_cache_bytes: int
+    kv_cache_bytes_without_windows: int
+    self_kv_cache_bytes: int
+    cross_kv_cache_bytes: int
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: keys.MeshFacts | None
+    whole: UndividedCache | None
+
+
+@answers(KvReport)
 def kv(
     subjects: Sequence[LoadedModel],
     request: Request,

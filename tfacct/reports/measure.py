@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
 from tfacct.accounts.step_flops import backward_flops, forward_flops
+from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -22,8 +23,9 @@ from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.output import files
+from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Tick, notes, unwatched
-from tfacct.reports import compose, counting, sentences
+from tfacct.reports import compose, counting, keys, sentences
 from tfacct.reports import latent_attention as latent
 from tfacct.timing.calibrated import DOUBT, Sweep, sweep
 from tfacct.timing.utilization import above_peak
@@ -33,6 +35,40 @@ CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul time
 MOST_STEPS = 1_000_000
 ROOM = 10, 11
 """The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
+
+
+class MeasureReport(keys.ModelReport):
+    """Seconds, FLOP/s and bytes of real runs."""
+
+    _reserved: ClassVar[dict[str, Any]] = {"interrupted": bool}
+
+    workload: keys.Workload
+    device: str
+    device_name: str
+    torch: str
+    threads: int | None
+    attention: str
+    latent_attention: MlaMode | None
+    train: bool
+    runs: int
+    seconds_min: float
+    seconds_median: float
+    seconds_max: float
+    tokens_per_second: float
+    total_flops: int
+    masked_flops: int
+    flops_per_second: float
+    masked_flops_per_second: float
+    peak_flops_per_second: float | None
+    mfu: float | None
+    masked_mfu: float | None
+    weights_bytes: int
+    measured_weights_bytes: int
+    kv_cache_bytes: int
+    measured_kv_cache_bytes: int | None
+    peak_bytes: int | None
+    forward_flops: int
+    counted_flops: int
 
 
 @record
@@ -46,6 +82,7 @@ class Plan:
     sdpa: bool = False
 
 
+@answers(MeasureReport)
 def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
     counter, reference_model = reference_modules(spelled("mfu --run", "measure()"))
@@ -300,6 +337,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
 
 
+@answers(Answer)
 def calibrate(
     *,
     device: str = "cpu",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.memory import (
     cache_bytes,
@@ -25,8 +25,9 @@ from tfacct.ledger.storage import Storage, Width, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, counting, ranks, sentences
+from tfacct.reports import cells, compose, counting, keys, ranks, sentences
 from tfacct.reports.cells import dtypes_by_part
 
 if TYPE_CHECKING:
@@ -43,6 +44,93 @@ LARGEST_PAGE = 1 << 20
 END = "the end of its position embedding"
 
 
+class Fit(keys.Budgeted):
+    """What of weights and cache fits a budget, and what it leaves free."""
+
+    context_slack_bytes: int | None
+    batch_slack_bytes: int | None
+    context_stage: NotRequired[int]
+    batch_stage: NotRequired[int]
+
+
+class Pages(TypedDict):
+    """Pages of the cache that a budget has room for, and how many requests of the context they hold at once."""
+
+    page_bytes: int
+    count: int
+    tokens: int
+    concurrency: float
+    starts: bool
+    largest_max_model_len: int
+
+
+class BatchLine(TypedDict):
+    """Bytes at one batch; with a budget, the largest context that fits at it."""
+
+    batch: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
+    largest_context: NotRequired[int | None]
+    context_slack_bytes: NotRequired[int | None]
+    fits: NotRequired[bool]
+
+
+class MemoryLine(TypedDict):
+    """A part of the weights, or a state that is kept."""
+
+    what: str
+    kind: Literal["weights", "cache"]
+    elements: int
+    dtype: str
+    bytes: int
+
+
+class Undivided(TypedDict):
+    """The whole model, beside what one rank holds."""
+
+    total_params: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    total_bytes: int
+
+
+class MemoryReport(keys.ExplainedReport):
+    """Bytes of weights and of what is kept between steps."""
+
+    _line = MemoryLine
+
+    workload: keys.Workload
+    dtype_from: keys.DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    kv_block: int | None
+    kv_page_bytes: int | None
+    pages: Pages | None
+    total_params: int
+    weights_bytes: int
+    weights_low_bytes: int | None
+    weights_high_bytes: int | None
+    total_low_bytes: int | None
+    total_high_bytes: int | None
+    range_reason: str | None
+    kv_cache_bytes: int
+    kv_cache_bytes_without_windows: int
+    kv_bytes_per_token: int
+    kv_bytes_next_token: int
+    total_bytes: int
+    not_included: keys.NotIncluded | None
+    fit: Fit | None
+    batches: list[BatchLine] | None
+    tp: int | None
+    ep: int | None
+    pp: int | None
+    stage: int | None
+    mesh: keys.MeshFacts | None
+    whole: Undivided | None
+
+
+@answers(MemoryReport)
 @ranks.in_devices
 def memory(
     subjects: Sequence[LoadedModel],
@@ -118,6 +206,7 @@ def memory(
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
+@answers(MemoryReport)
 @ranks.in_devices
 def by_batch(
     subjects: Sequence[LoadedModel],

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
+from tfacct.architecture.parts import MlaMode
 from tfacct.loading.described import WITNESSES, Provenance
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import cells, compose
+from tfacct.reports import cells, compose, keys
 from tfacct.reports import latent_attention as latent
 
 ALL = slice(None)
 HEADS = ("heads", "kv_heads")
 """Sizes that blocks of one model may have different ones of."""
+
+
+class ModelsReport(keys.ModelReport):
+    """The presets, one by one."""
+
+    _reserved: ClassVar[dict[str, Any]] = {"from": str | None}
+
+    total_params: int
+    context: int
+    layers: int
+    hidden: int
+    heads: int | None
+    heads_by_block: list[int] | None
+    kv_heads: int | None
+    kv_heads_by_block: list[int] | None
+    url: str | None
+    expected_from: str | None
+
+
+class ShowReport(keys.ModelReport):
+    """Fields of a config."""
+
+    config: dict[str, Any]
+    origin: dict[str, Any] | None
 
 
 def listed(subject: LoadedModel | Listed) -> Listed:
@@ -25,6 +51,52 @@ def listed(subject: LoadedModel | Listed) -> Listed:
     return Listed(*said, _facts(subject), subject.answers)
 
 
+class WrittenLine(TypedDict):
+    """A line: its letters, and what of it is not as usual."""
+
+    line: Literal["product", "table", "state", "pointwise"]
+    path: str
+    spec: str
+    weight: NotRequired[str]
+    bias: NotRequired[bool | str]
+    mask: NotRequired[Literal["causal", "chunks", "chosen", "near"]]
+    bank: NotRequired[str]
+    embedding: NotRequired[bool]
+    bits: NotRequired[int]
+    module: NotRequired[str]
+    sums: NotRequired[bool]
+    unused: NotRequired[bool]
+
+
+class WrittenGroup(TypedDict):
+    """Lines that stand in the same blocks, and the sizes of their letters."""
+
+    kind: str
+    count: int | str
+    blocks: str
+    once: bool
+    shared: list[str]
+    axes: dict[str, int | str]
+    names: dict[str, str]
+    lines: list[WrittenLine]
+
+
+class WrittenWay(TypedDict):
+    """A way to run the model: the form of its latent attention, None where there is one way."""
+
+    form: MlaMode | None
+    groups: list[WrittenGroup]
+
+
+class LedgerReport(keys.ModelReport):
+    """Lines of a model, in letters."""
+
+    sizes: dict[str, int]
+    legend: dict[str, keys.Letter]
+    ways: list[WrittenWay]
+
+
+@answers(ModelsReport)
 def models(presets: Sequence[LoadedModel | Listed]) -> Report:
     """Every preset with its shape and source."""
     columns = (
@@ -85,6 +157,7 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
     }
 
 
+@answers(ShowReport)
 def show(subject: LoadedModel) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
     import json
@@ -156,6 +229,7 @@ _SAYS = ("weight", "bias", "mask", "bank", "bits", "unused")
 """What of a line a table names beside its letters."""
 
 
+@answers(LedgerReport)
 def ledger(subject: LoadedModel) -> Report:
     """Every line of one model, group by group: where it stands, its letters, and what is stored."""
     from tfacct.algebra.written import written

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.architecture.parts import headings
 from tfacct.base import units
@@ -15,15 +15,50 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import shard, stored_elements
-from tfacct.reports import cells, compose, ranks, sentences
+from tfacct.reports import cells, compose, keys, ranks, sentences
 from tfacct.reports.cells import stored
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
 
+class ParamsLine(TypedDict):
+    """One tensor, with its shape."""
+
+    path: str
+    shape: list[int]
+    times: int
+    params: int
+    rank_params: NotRequired[int]
+
+
+class ParamsReport(keys.ExplainedReport):
+    """Number of stored parameters."""
+
+    _line = ParamsLine
+
+    total_params: int
+    embedding_params: int
+    non_embedding_params: int
+    active_params: int
+    active_non_embedding_params: int
+    tied_head: bool | None
+    not_included: keys.NotIncluded | None
+    expected_params: int | None
+    expected_from: str | None
+    tp: int | None
+    fsdp: int | None
+    ep: int | None
+    pp: int | None
+    mesh: keys.MeshFacts | None
+    stage: int | None
+    rank_params: int | None
+
+
+@answers(ParamsReport)
 def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that divide it, for what the
     fullest stores beside the whole. Raises TfacctError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -13,10 +13,13 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting
+from tfacct.reports import compose, counting, keys
 from tfacct.reports.estimates import (
     CONVENTION,
+    OnDevices,
+    Validated,
     assumptions,
     error_note,
     evidence_note,
@@ -35,6 +38,48 @@ from tfacct.timing.timing import CONSTANTS
 
 USERS = (1, 8, 32, 64, 128, 256, 512)
 HOUR, MILLION = 3600, 10**6
+
+
+class Within(TypedDict):
+    """Users whose tokens come within a time: at least, if prompts cut in, and at most, if they wait."""
+
+    seconds: float
+    users_least: int
+    users_most: int
+
+
+class ServedUsers(TypedDict):
+    """A closed loop of users: all an estimate. `value_seconds` is a request's time, `token_seconds` a bracket."""
+
+    users: int
+    prompts_at_once: int
+    token_seconds: list[float]
+    value_seconds: float
+    interval_80_seconds: list[float] | None
+    bound_seconds: float
+    first_token_seconds_most: float
+    tokens_per_second_each: float
+    tokens_per_second: float
+    cost_per_million: float | None
+    cost_per_million_80: list[float] | None
+
+
+class ServeReport(keys.ModelReport):
+    """Estimated request time, rates and cost by the number of users."""
+
+    _line = ServedUsers
+
+    on: OnDevices
+    estimate: bool
+    prompt: int
+    new_tokens: int
+    use: float
+    reserve_bytes: int
+    price_per_hour: float | None
+    largest_users: int
+    within: Within | None
+    validation: Validated | None
+    assumptions: dict[str, float]
 
 
 @record
@@ -125,6 +170,7 @@ class Serving:
         return self.one.host.step(Workload(self.load.prompt, self.load.prompt, 1, "last")).seconds + CONSTANTS.request
 
 
+@answers(ServeReport)
 def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     """Request time, rates and cost by the number of requests. Raises TfacctError, also where not one request fits."""
     load = load.checked()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -18,10 +18,14 @@ from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
+from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting
+from tfacct.reports import compose, counting, keys
 from tfacct.reports.estimates import (
     CONVENTION,
+    Calibrated,
+    OnDevices,
+    Validated,
     assumptions,
     error_facts,
     error_note,
@@ -75,6 +79,67 @@ TIMES_AND_FLOPS = (Column("times", "times", "count", drop=1), Column("flops", "F
 ESTIMATED = (Column("seconds", "≈ time", "seconds"), Column("share", "share", "share", drop=3))
 
 
+class TimedKernel(TypedDict):
+    """Kernels of one name in all blocks: FLOPs and bytes of one device, and seconds, an estimate."""
+
+    kernel: str
+    times: int
+    flops: int
+    bytes: int | None
+    limit: Literal["compute", "memory", "launch", "link"] | None
+    seconds: float | None
+
+
+class TimeReport(keys.ModelReport):
+    """Estimated time of a step on devices, kernel by kernel."""
+
+    workload: keys.Workload
+    on: OnDevices
+    estimate: bool
+    value_seconds: float | None
+    interval_80_seconds: list[float] | None
+    bound_seconds: float
+    tokens_per_second: float | None
+    engine_seconds: float | None
+    kernels: list[TimedKernel]
+    validation: Validated | None
+    assumptions: dict[str, float]
+    calibration: Calibrated | None
+
+
+class TimeTrainReport(keys.ModelReport):
+    """Estimated time of a training step under FSDP, beside that of a constant utilization."""
+
+    workload: keys.Workload
+    train: bool
+    device: str
+    devices: int
+    accumulate: int
+    recompute: Literal["full", "attention", "none"]
+    tp: int
+    sp: bool
+    pp: int
+    pp_chunks: int
+    link: keys.LinkUsed | None
+    link_tp: keys.LinkUsed | None
+    estimate: bool
+    fits: bool | None
+    least_bytes: int
+    needed_bytes: int | None
+    usable_bytes: int
+    value_seconds: float | None
+    interval_80_seconds: list[float] | None
+    constant_utilization_seconds: float | None
+    parts_seconds: dict[str, float] | None
+    tokens_per_second_each: float | None
+    mfu: float | None
+    mfu_palm: float | None
+    days: float | None
+    validation: Validated | None
+    assumptions: dict[str, float]
+    calibration: Calibrated | None
+
+
 class Alike(NamedTuple):
     """Kernels of one name in all groups of blocks."""
 
@@ -86,6 +151,7 @@ class Alike(NamedTuple):
     seconds: float
 
 
+@answers(TimeReport)
 def time(
     model: LoadedModel,
     request: Request,
@@ -268,6 +334,7 @@ def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_
     }
 
 
+@answers(TimeTrainReport)
 def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> Report:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     memory = on.memory(training=True)

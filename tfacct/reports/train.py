@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
@@ -19,11 +19,12 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick, notes, unwatched
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
-from tfacct.reports import cells, compose, counting
+from tfacct.reports import cells, compose, counting, keys
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import offload, states
@@ -49,6 +50,157 @@ if TYPE_CHECKING:
 By = Literal["phase", "tensor", "part"]
 
 
+class TrainLine(TypedDict):
+    """A tensor saved for the backward pass. `dtype`: null for a kernel's seed. `saved_for`: the operations whose
+    gradients need it."""
+
+    path: str
+    part: str
+    axes: str
+    dtype: str | None
+    count: int
+    bytes: int
+    saved_for: list[str]
+
+
+class TrainPhase(TypedDict):
+    """Bytes that are alive in one phase of a training step."""
+
+    phase: str
+    operation: str | None
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    saved_bytes: int
+    temporary_bytes: int
+    gathered_bytes: int
+    total_bytes: int
+
+
+class Lora(TypedDict):
+    """Adapters of a training step: their products by our names, the class's modules, and their size."""
+
+    rank: int
+    dtype: str
+    dropout: float
+    weights: str
+    products: list[str]
+    modules: list[str]
+    params: int
+    bytes: int
+
+
+class SavedByModule(TypedDict):
+    """Bytes that modules of a class save for the backward pass, all layers together."""
+
+    module: str
+    bytes: int
+
+
+class ExactFit(TypedDict):
+    """Whether a step fits a budget of memory."""
+
+    budget_bytes: int
+    memory_bytes: int
+    memory_from: str | None
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    fits: bool
+
+
+class TrainFit(keys.Budgeted):
+    """What of a training step fits a budget, and what would make more of it fit."""
+
+    changes: list[dict[str, Any]]
+
+
+class UndividedStep(TypedDict):
+    """The training step of the whole model, beside what one rank holds."""
+
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    saved_bytes: int
+
+
+class TrainReport(keys.ModelReport):
+    """Bytes of a training step."""
+
+    _line = TrainLine
+
+    workload: keys.Workload
+    dtype: str
+    optimizer: str
+    recompute: str
+    micro_batch_size: int
+    gradient_accumulation: int
+    global_batch_size: int
+    attention: Literal["sdpa", "eager"]
+    loss: Literal["whole", "chunked"]
+    weights_dtype: str
+    master_weights: Literal["fp32"] | None
+    gradient_dtype: str
+    lora: str | None
+    lora_adapters: Lora | None
+    weights_bytes: int
+    optimizer_bytes: int
+    master_weights_bytes: int
+    gradients_bytes: int
+    packing: bool
+    offload: str | None
+    host_bytes: int
+    moved_bytes: int
+    saved_bytes: int
+    peak_bytes: int
+    peak_phase: str
+    peak_least_bytes: int
+    error_bound: float | None
+    exact: bool
+    mesh: keys.MeshFacts | None
+    sent_bytes: int | None
+    stage: int | None
+    in_flight: int | None
+    microbatches: int | None
+    bubble: str | None
+    bubble_ratio: float | None
+    whole: UndividedStep | None
+    phases: list[TrainPhase]
+    saved: list[TrainLine]
+    fit: TrainFit | None
+
+
+class ExactTrainReport(keys.ModelReport):
+    """Bytes of a training step, measured by running the model's class on the meta device."""
+
+    _line = SavedByModule
+
+    workload: keys.Workload
+    class_name: str
+    versions: dict[str, str]
+    seconds: float
+    attention: Literal["sdpa", "eager"]
+    dtype: str
+    optimizer: str
+    recompute: Literal["none", "full", "attention"]
+    loss: Literal["whole", "chunked"]
+    weights_dtype: str
+    lora: str | None
+    weights_bytes: int
+    optimizer_bytes: int
+    gradients_bytes: int
+    saved_bytes: int
+    peak_bytes: int
+    peak_phase: str
+    exact: bool
+    formula_saved_bytes: int | None
+    formula_peak_bytes: int | None
+    formula_error: float | None
+    formula_why_not: str | None
+    fit: ExactFit | None
+
+
 @record
 class Step:
     """One model's training step. `facts`: as in the JSON. `limit`: the memory of a device, if one was named."""
@@ -68,6 +220,7 @@ class Step:
         return self.facts["fit"]  # type: ignore[no-any-return]
 
 
+@answers(TrainReport)
 @in_devices
 def train(
     models: Sequence[LoadedModel],
@@ -892,6 +1045,7 @@ def slow_words(models: Sequence[LoadedModel]) -> str | None:
     return None if name is None else f"hint: the class of {name} loops over {loop}"
 
 
+@answers(ExactTrainReport)
 def train_exact(
     models: Sequence[LoadedModel],
     request: Request,
