@@ -15,9 +15,8 @@ from tests.test_python import ANSWERS, QUICK
 from tfacct.api import schema as schemas
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
-from tfacct.output.answer import Answer
+from tfacct.output.answer import Answer, nullable
 from tfacct.output.report import Report
-from tfacct.reports import compose
 from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.verify.sizes import Sizes
 
@@ -263,8 +262,7 @@ def test_a_key_of_a_record_is_always_there(name: str) -> None:
     model = schemas.schema(name)["properties"]["models"]["items"]
     assert model["required"] == [*model["properties"]]
     typed = schemas.facts(schemas.KINDS[name])
-    nullable = {key for key, hint in typed.items() if type(None) in get_args(hint)}
-    assert set(compose.NULLABLE.get(name, ())) <= nullable
+    assert {key for key, hint in typed.items() if type(None) in get_args(hint)} == {*nullable(schemas.KINDS[name])}
 
 
 def test_no_key_hides_behind_what_every_report_has() -> None:

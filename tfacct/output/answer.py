@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeVar, get_args
 
 from tfacct.output import views
 from tfacct.output.report import Report, read
@@ -49,17 +50,33 @@ P = ParamSpec("P")
 
 
 def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:
-    """Decorator of a report's function: its report is of this kind."""
+    """Decorator of a report's function: its report is of this kind, and has every key of it, null without a value."""
 
     def decorated(function: Callable[P, Report]) -> Callable[P, AnswerT]:
         @wraps(function)
         def answer(*args: P.args, **given: P.kwargs) -> AnswerT:
-            report = function(*args, **given)
-            return kind(**{entry.name: getattr(report, entry.name) for entry in fields(report)})
+            report, nulls = function(*args, **given), nullable(kind)
+            whole = ({**facts, **{key: None for key in nulls if key not in facts}} for facts in report.models)
+            own = {entry.name: getattr(report, entry.name) for entry in fields(report)}
+            return kind(**{**own, "models": tuple(whole)})
 
         return answer
 
     return decorated
+
+
+def nullable(kind: type[Answer]) -> tuple[str, ...]:
+    """Keys that are null where a question has no answer to them."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Answer):
+            own = vars(base).get("__annotations__", {}) | vars(base).get("_reserved", {})
+            found |= {key: hint for key, hint in own.items() if not key.startswith("_")}
+    return tuple(
+        key
+        for key, hint in found.items()
+        if (hint.endswith("| None") if isinstance(hint, str) else NoneType in get_args(hint))
+    )
 
 
 def answered(report: AnswerT, chart: Callable[[], Chart] | None = None) -> AnswerT:

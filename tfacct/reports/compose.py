@@ -35,35 +35,6 @@ UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 """Columns of a CSV of several models: what of each was not counted."""
 
 
-_STAGE = ("tp", "pp", "stage", "mesh", "whole")
-_RANGE = ("weights_low_bytes", "weights_high_bytes", "total_low_bytes", "total_high_bytes", "range_reason")
-_PIPELINE = ("stage", "microbatches", "bubble", "bubble_ratio")
-_RECIPE = ("optimizer", "recompute", "attention", "loss", "lora", "weights_dtype")
-NULLABLE: Mapping[str, tuple[str, ...]] = {
-    "flops": ("derivation", "pointwise", *_STAGE),
-    "flops-bytes": _STAGE,
-    "params": ("derivation", "tp", "fsdp", "ep", "pp", "mesh", "stage", "rank_params"),
-    "memory": ("derivation", *_RANGE, "fit", "batches", "kv_block", "kv_page_bytes", "pages", "ep", *_STAGE),
-    "kv": ("derivation", *_STAGE),
-    "fit": _RANGE,
-    "formula": ("total_flops", "total_params", "kv_cache_elements", "kv_cache_bytes", "saved_bytes", "saved_by_layer"),
-    "sweep": _RECIPE,
-    "solve": _RECIPE,
-    "train": ("in_flight", *_PIPELINE),
-    "comms": ("stages", *_PIPELINE),
-    "verify": (
-        *("total_flops", "measured_flops", "expected_params", *_RECIPE, "saved_bytes", "measured_saved_bytes"),
-        *("mesh", "plan", "rank_params", "measured_rank_params"),
-    ),
-}
-"""Keys that only some questions have an answer for, by the name of the schema: always in the JSON, null without one."""
-
-
-def with_every_key(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts about a model with every key that its report has."""
-    return {**facts, **{key: None for key in NULLABLE.get(name, ()) if key not in facts}}
-
-
 def report(
     command: str,
     subjects: Sequence[Subject],
@@ -85,7 +56,6 @@ def report(
     headline: str = "",
     agrees: bool = True,
     interrupted: bool = False,
-    record: str = "",
 ) -> Report:
     """A command's answer about some models: its table and `facts`, with what every answer says beside them.
 
@@ -94,7 +64,7 @@ def report(
     one line, and `details` are the same at length, for whoever asks and for the JSON. `of_table` is said of the table
     alone, before the notes. `requests`: one of all, or one of
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
-    defaults are named; `record`: the name of the schema, where an option makes another report of the command.
+    defaults are named.
     """
     about = subjects[len(subjects) - len(facts) :]
     missing = [name for one in left_out for name in one.models] if headline != CACHE and _whole_of(about) else []
@@ -117,7 +87,7 @@ def report(
         told = [*own, *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in beside)]
         facts_first = facts_of(subject)
         facts_first["left_out"] += missing
-        models.append(with_every_key(record or command, {**facts_first, "notes": told, **fact}))
+        models.append({**facts_first, "notes": told, **fact})
     columns, sections, totals = table
     return Report(
         command=command,

@@ -31,11 +31,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
 from tfacct.output import files
 from tfacct.output import page as html
+from tfacct.output.answer import nullable
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import cells, compose, conventions, counting, flops, sentences
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.compose import NULLABLE
 from tfacct.reports.counting import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
@@ -89,7 +89,7 @@ def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = Non
         "forms": latent.HOW if any(latent.form(model) for model in models) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
         "schema": SCHEMA,
-        "null_keys": NULLABLE["flops"],
+        "null_keys": nullable(flops.FlopsReport),
         "usable": {work: MemoryLimit(1, use, RESERVE).rule for work, use in USE.items()},
     }
 

@@ -361,7 +361,6 @@ def traffic(
         left_out=[*left_out, *stepless, *unfit],
         convention=f"{UNFUSED}; {conventions.products_convention(request, False, models)}",
         headline="total_moved_bytes",
-        record="flops-bytes",
     )
 
 

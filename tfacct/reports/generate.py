@@ -138,7 +138,6 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
         convention=f"{conventions.products_convention(request, masked, subjects)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
-        record="flops-generate",
     )
 
 

@@ -254,7 +254,6 @@ def ledger(subject: LoadedModel) -> Report:
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
         notes=lambda _: _ledger_notes(model.sizes, model.ways),
         defaults=[],
-        record="show-ledger",
     )
 
 

@@ -236,5 +236,4 @@ def _proof_report(
         hints=hints,
         defaults=[],
         agrees=holds,
-        record="verify-prove",
     )

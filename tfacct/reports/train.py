@@ -1080,7 +1080,6 @@ def train_exact(
         counted=f"by running {runs}, not by a formula",
         requests=[request],
         headline="peak_bytes",
-        record="train-exact",
     )
 
 

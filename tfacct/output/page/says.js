@@ -98,7 +98,7 @@ function facts(counted, notes, record) {
 	const named = { model: model.name, family: model.family, set: sets(model, state), defaulted: left(model, state) };
 	const workload = { batch: at.B, tokens: at.T, keys: at.S, source: at.J || null };
 	const logits = model.logits ? (state.last ? "last" : "all") : null;
-	return {
+	const known = {
 		...named,
 		unknown: model.unknown,
 		left_out: model.left_out,
@@ -118,9 +118,10 @@ function facts(counted, notes, record) {
 		lines: count.shown(counted.products).map(product => row(product, state)),
 		never_called: model.idle,
 		total_flops_if_called: ifCalled(counted),
-		...Object.fromEntries(record.nullKeys.map(key => [key, null])),
-		...(Object.keys(state.sizes).length ? { letters: state.sizes } : {}),
 	};
+	const nulls = record.nullKeys.filter(key => !(key in known)).map(key => [key, null]);
+	const letters = Object.keys(state.sizes).length ? { letters: state.sizes } : {};
+	return { ...known, ...Object.fromEntries(nulls), ...letters };
 }
 
 function components(products) {
