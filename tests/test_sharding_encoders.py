@@ -70,7 +70,7 @@ def asked(config: dict[str, Any], work: Workload, mesh: str) -> None:
     source = {"source": work.source} if work.source else {}
     model = tfacct.load(config)
     found = model.verify(shard=True, ctx=work.tokens, batch=work.batch, all_layers=True, **source, **MESHES[mesh])
-    assert found.agrees and found.checks[1]["measured"] > 0, (config, work)
+    assert found.agrees and found.cross_checks[1]["measured"] > 0, (config, work)
 
 
 @pytest.mark.parametrize(

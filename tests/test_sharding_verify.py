@@ -47,12 +47,12 @@ def test_every_check_agrees(kind: str, mesh: dict[str, Any], plan: str) -> None:
     config = (DIVIDED if plan == "torch" else TINY).get(kind, kind)
     found = tfacct.load(config).verify(shard=True, ctx=8, **mesh)
     assert found.agrees and found.plan == plan and found.rank_params == found.measured_rank_params
-    assert [one["check"] for one in found.checks] == [
+    assert [one["check"] for one in found.cross_checks] == [
         "parameters of rank 0",
         "calls of collectives",
         "bytes of their results",
     ]
-    assert found.checks[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
+    assert found.cross_checks[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
@@ -70,7 +70,7 @@ def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None
     )
     # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
     borders = 7 if schedule == "interleaved" else 3
-    assert found.checks[1]["measured"] == 2 * 4 * borders
+    assert found.cross_checks[1]["measured"] == 2 * 4 * borders
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt-oss-20b", "camembert-base", "opt-125m", "embeddinggemma-300m"])
@@ -80,7 +80,7 @@ def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) ->
         found = tfacct.load(name).verify(shard=True, ctx=64, batch=2, pp=2, schedule=schedule)
         assert found.agrees
         borders = 3 if schedule == "interleaved" else 1
-        assert found.checks[1]["measured"] == 2 * 2 * borders
+        assert found.cross_checks[1]["measured"] == 2 * 2 * borders
 
 
 def test_a_full_size_without_weights() -> None:
@@ -184,7 +184,7 @@ def gathered(name: str) -> None:
     model, ranks = tfacct.load(name), GATHERED[name]
     found = model.verify(shard=True, fsdp=ranks, ctx=16)
     assert found.agrees and found.rank_params == found.measured_rank_params
-    assert found.checks[1]["measured"] > 0
+    assert found.cross_checks[1]["measured"] > 0
     assert model.comms(fsdp=ranks, ctx=16, train=True).rank_params == model.params(fsdp=ranks).rank_params
 
 

@@ -126,7 +126,7 @@ def holds(report: Report, count: int) -> None:
         assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
         said = {
             w["check"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
-            for w in facts["checks"]
+            for w in facts["cross_checks"]
         }
         assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in said.values())
         assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
@@ -174,7 +174,7 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
     (facts,) = report.models
     assert facts["blocks_traced"] == len(subject.architecture.every_stack) < facts["block_count"]
     asked_for = len(CHECKS) - (len(ALONE) if keeps_nothing(facts) else 0)
-    assert len(facts["checks"]) == 1 + asked_for  # and the expected total
+    assert len(facts["cross_checks"]) == 1 + asked_for  # and the expected total
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_all_layers_say_the_same_as_one(name: str) -> None:
     holds(every, 1)
     assert every.models[0]["blocks_traced"] == every.models[0]["block_count"]
     assert every.models[0]["lines"] == one.models[0]["lines"]
-    assert every.models[0]["checks"] == one.models[0]["checks"]
+    assert every.models[0]["cross_checks"] == one.models[0]["cross_checks"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_all_layers_say_the_same_as_one(name: str) -> None:
 )
 def test_other_workloads_verify(request_: Request) -> None:
     report = verify([presets.load("gpt2")], request_)
-    assert report.agrees and len(report.models[0]["checks"]) >= len(CHECKS)
+    assert report.agrees and len(report.models[0]["cross_checks"]) >= len(CHECKS)
 
 
 ASKED = [family for family in TINY if tiny(family).config.hf_unsupported() is None]
@@ -216,7 +216,7 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
     ctx = about.context if whole_source else context(about, 23)
     report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
     holds(report, 1)
-    said = [w["check"] for w in report.models[0]["checks"] if w["check"].startswith("transformers")]
+    said = [w["check"] for w in report.models[0]["cross_checks"] if w["check"].startswith("transformers")]
     of_class = 2 if alone(family) or config.hf_no_cache else 3
     assert len(said) == (of_class if config.hf_modules else 0)
 
@@ -318,7 +318,7 @@ def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPat
     lie, red = LIES[counter]
     monkeypatch.setattr(counting, counter, lie(getattr(counting, counter)))
     report = verify([tiny("gpt2")], Request())
-    assert {w["check"].split(" of ")[0] for w in report.models[0]["checks"] if not w["equal"]} == red
+    assert {w["check"].split(" of ")[0] for w in report.models[0]["cross_checks"] if not w["equal"]} == red
     ran = run("verify", "gpt2", "--ctx", "64")
     assert ran.code == 1 and "DIFFERS" in ran.out
     assert all(name in " ".join(ran.out.split()) for name in red)
@@ -378,7 +378,7 @@ def test_what_no_count_depends_on_stops_no_count(run) -> None:
 
 
 def test_a_workload_is_asked_once() -> None:
-    said = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["checks"]]
+    said = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["cross_checks"]]
     assert "torch, decode at T = 1" not in said and "torch, chunk of T = 3" in said
 
 

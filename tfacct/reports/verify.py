@@ -83,7 +83,7 @@ class VerifyReport(ModelReport):
     total_flops: int | None
     measured_flops: int | None
     expected_params: int | None
-    checks: list[CheckFacts]
+    cross_checks: list[CheckFacts]
     optimizer: str | None
     recompute: str | None
     attention: Literal["sdpa", "eager"] | None
@@ -197,7 +197,7 @@ def _counts_facts(found: Verified) -> dict[str, Any]:
         "total_flops": total,
         "measured_flops": measured,
         "expected_params": found.model.expected,
-        "checks": [_check_facts(check) for check in found.checks],
+        "cross_checks": [_check_facts(check) for check in found.checks],
         "lines": _lines(fvcore, "flops"),
     }
 
@@ -299,7 +299,7 @@ def _rank_facts(found: RankChecks, dtype: str) -> dict[str, Any]:
         "plan": _plan(found),
         "rank_params": params.totals[0],
         "measured_rank_params": params.totals[1],
-        "checks": [_check_facts(check) for check in found.checks],
+        "cross_checks": [_check_facts(check) for check in found.checks],
         "lines": _lines(params, "rank_params"),
     }
 
@@ -428,7 +428,7 @@ def _step_facts(found: VerifiedStep, recipe: Recipe) -> dict[str, Any]:
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
         "saved_bytes": saved.formula,
         "measured_saved_bytes": saved.measured,
-        "checks": [
+        "cross_checks": [
             {
                 "check": check.name,
                 "unit": "bytes",
