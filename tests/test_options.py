@@ -36,6 +36,7 @@ def test_a_help_fits_a_screen(run, command: str, columns: int) -> None:
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= max(columns, 80) and (len(lines) <= SCREEN or columns < 80)
     assert not any(f"--{name} " in ran.out for name in SPELLINGS)
+    assert columns < 80 or not any(line.endswith(" …") for line in lines)  # no text is cut
 
 
 @pytest.mark.parametrize("command", NAMES)
@@ -88,7 +89,7 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
 
 def test_the_program_alone_prints_its_help(run) -> None:
     ran = run()
-    assert (ran.code, ran.err) == (0, "") and ran.out == run("--help").out
+    assert (ran.code, ran.err) == (0, "") and ran.out == run("--help").out == run("help").out
 
 
 def parsed(line: str) -> dict:

@@ -75,6 +75,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     words = [word for one in line for word in _apart(one)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
+    if words == ["help"]:
+        return ["--help"]
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
     words = _with_values([_of_command(words[0], word) for word in words])
@@ -106,6 +108,9 @@ def _moved(words: list[str], quiet: bool) -> list[str]:
         named = [at for at, word in enumerate(rest[:-1]) if word == "--on"]
         options = ["--on", ",".join([*(rest[at + 1] for at in named), ""])]
         rest = [word for at, word in enumerate(rest) if at not in named and at - 1 not in named]
+    if former == "measure" and "--calibrate" in rest:
+        command, options = "devices", ["--calibrate"]
+        rest.remove("--calibrate")
     if former == "diff":
         rest = _listed(rest)
     if not quiet:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Training(TypedDict, total=False):
     """How long a model is trained, and where."""
 
-    tokens: Annotated[opt.Size | None, Option("Of a MODEL without FLOPS: tokens to train on, 15T or 300B.", "N")]
+    tokens: Annotated[opt.Size | None, Option("Tokens to train a MODEL on, without FLOPS: 15T, 300B.", "N")]
     tokens_per_parameter: Annotated[float | None, Option("Tokens for each parameter. Default: 20, Chinchilla's.", "R")]
     ctx: Annotated[opt.Size | None, Option("Tokens of a sequence. Default: 4,096, or the model's longest.", "S")]
     on: Annotated[str | None, Option("Devices, for the days: 8xh100.", "[N]xDEVICE", complete="device")]

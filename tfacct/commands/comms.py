@@ -21,7 +21,7 @@ def comms(
     ] = None,
     after_head: Annotated[
         Literal["divided", "gathered", "loss"],
-        Option("Logits: left sharded, gathered, or put into a sharded loss."),
+        Option("Logits stay sharded, are gathered, or enter the loss.", advanced=True),
     ] = "divided",
     reduce_dtype: Annotated[
         str | None,

@@ -22,7 +22,7 @@ def flops(
     train: opt.Train = False,
     recompute: Annotated[
         Literal["none", "full", "attention"],
-        Option("Recomputed in backward: every layer, or its attention."),
+        Option("Recompute every layer, or its attention."),
     ] = "none",
     by: Annotated[Literal["line", "part", "layer"], Option("Rows: matrix products, parts or layers.")] = "line",
     masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.")] = False,
@@ -74,7 +74,7 @@ def flops(
 def generate(
     models: "Sequence[LoadedModel]",
     *,
-    new_tokens: Annotated[opt.Size | None, Option("A whole request: a prompt of --ctx tokens, N new ones.", "N")],
+    new_tokens: Annotated[opt.Size | None, Option("A request: a prompt of --ctx tokens, N new ones.", "N")],
     masked: opt.Masked = False,
     **whole: Unpack[opt.Whole],
 ) -> "Found[GenerateReport]":

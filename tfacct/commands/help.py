@@ -16,9 +16,7 @@ TOPICS = (*GROUPS, "counting", "letters", "metrics")
 
 def help_(
     *,
-    topic: Annotated[
-        str, Option(f"A command, or one of: {', '.join(TOPICS)}.", "TOPIC", complete="topic", argument=True)
-    ],
+    topic: Annotated[str, Option(", ".join(TOPICS), "TOPIC", complete="topic", argument=True)],
 ) -> Found:
     """A topic, or every option of a command."""
     from tfacct.reports import help as pages

@@ -57,7 +57,7 @@ def measure(
     decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])] = False,
     steps: Annotated[int, Option("With --run: timed runs, or decode steps. Default: 5.", "N")] = 5,
     train: Annotated[bool, Option("With --run: forward and backward.")] = False,
-    sdpa: Annotated[bool, Option("With --run: fused attention, which is faster, but not counted itself.")] = False,
+    sdpa: Annotated[bool, Option("With --run: fused attention. It is faster, but not counted itself.")] = False,
     device: Annotated[str, Option("With --run: device to run on. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
     **whole: Unpack[opt.Whole],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     Option(
-        "Words of a preset's name or family; or one model: preset, config.json, hub id.",
+        "Words of a preset's name or family. Or one model: preset, config.json, hub id.",
         "[NAME]…",
         complete="family_or_model",
         argument=True,

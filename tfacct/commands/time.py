@@ -75,7 +75,7 @@ def train_time(
     ] = "none",
     total_tokens: Annotated[opt.Size | None, Option("Add the days for so many tokens: 1.5T, 300B.", "N")] = None,
     mfu: Annotated[
-        float | None, Option("Assume this utilization, 0.5, in place of an estimate; any model, any device.", "SHARE")
+        float | None, Option("Assume this utilization, 0.5, in place of an estimate. Any model, any device.", "SHARE")
     ] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
@@ -140,5 +140,5 @@ COMMAND = Command(
         "tfacct time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k --batch 32",
         "tfacct time llama-3.1-8b --train --on 8xh100 --ctx 8k --recompute full",
     ),
-    variants={"train": Variant(train_time, Option("A training step; devices share it by FSDP, or by --tp and --pp."))},
+    variants={"train": Variant(train_time, Option("A training step. Devices share it by FSDP, or by --tp and --pp."))},
 )

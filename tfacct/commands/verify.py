@@ -18,9 +18,9 @@ Against = Annotated[str | None, Option("Also compare with the transformers class
 AllLayers = Annotated[bool, Option("Run every layer, not only one of each kind.")]
 By = Annotated[
     Literal["symbols", "grid"] | None,
-    Option("Method of --prove: all sizes (default), or small ones."),
+    Option("With --prove: all sizes (default), or small ones."),
 ]
-TRAIN = Option("Bytes of a training step, against transformers and torch.")
+TRAIN = Option("Bytes of a training step, against transformers.")
 FEW = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 """Presets for --shard where none is named: grouped heads, norms of heads, fused matrix products, experts, sublayers in
 parallel."""
