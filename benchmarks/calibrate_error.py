@@ -1,4 +1,4 @@
-"""Errors of `tfacct measure --calibrate` on this machine: OMP_NUM_THREADS=1 python benchmarks/calibrate_error.py
+"""Errors of `tfacct devices --calibrate` on this machine: OMP_NUM_THREADS=1 python benchmarks/calibrate_error.py
 
 It sweeps the machine, then runs the reference model twelve times, forward, decode and training, of models and sizes
 that were chosen before any was run, and prints measured beside predicted seconds, and beside a plain roofline at the

@@ -296,7 +296,7 @@ def test_tokens_of_a_run_are_read_as_cards_say_them(run, asked: str, days: float
 
 
 def test_tokens_of_a_run_that_are_no_number_are_refused(run) -> None:
-    said = run("time", "llama-3.1-8b", "--on", "h100-sxm", "--train", "--tokens-total", "manyT")
+    said = run("time", "llama-3.1-8b", "--on", "h100-sxm", "--train", "--total-tokens", "manyT")
     assert said.err == "error: --total-tokens must be a number of tokens, not 'manyT'\nhint: for example 15T or 300B\n"
 
 

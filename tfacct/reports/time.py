@@ -169,7 +169,7 @@ def time(
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
     if swept := _swept(memory):
-        for name, given in (("bound_only", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
+        for name, given in (("lower_bound", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
             if given:
                 raise UsageError(f"{option(name, True)} is of engines: {swept} was swept with the reference model")
         return _time_swept(model, request, memory, train=False, dtype=on.dtype)

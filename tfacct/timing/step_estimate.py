@@ -83,7 +83,7 @@ def at_mfu(
     """A step on `count` devices at the share `how.mfu` of the bf16 peak, by all its FLOPs without recomputation. Raises
     TfacctError."""
     check_positive("mfu", how.mfu, most=1)
-    check_size(option("accumulate"), how.accumulate)
+    check_size(option("gradient_accumulation"), how.accumulate)
     _check_how(how)
     if how.mesh.ranks > 1:
         _check_mesh(model, count, device, name, how)
@@ -261,10 +261,10 @@ def step_estimate(model: LoadedModel, work: Workload, where: MemoryLimit, name: 
 
 def check(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
     """Raises TfacctError for what was not measured in any way."""
-    check_size(option("accumulate"), how.accumulate)
+    check_size(option("gradient_accumulation"), how.accumulate)
     _check_how(how)
     if how.tokens_total is not None:
-        check_size(option("tokens_total"), how.tokens_total, most=10**15)
+        check_size(option("total_tokens"), how.tokens_total, most=10**15)
     if name not in DTYPES:
         raise UsageError(f"a training step is estimated in {' or '.join(DTYPES)}, not in {name}")
     if name not in device.peak:
@@ -285,7 +285,7 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
 
 
 def _check_mesh(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
-    """Raises TfacctError for a division that is none, or that was not measured."""
+    """Raises TfacctError for a layout that does not divide the devices, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
     if count % mesh.ranks:
         asked = f"{option('tp', mesh.tp)} and {option('pp', mesh.pp)} take {mesh.ranks:,} devices"
@@ -294,7 +294,9 @@ def _check_mesh(model: LoadedModel, count: int, device: devices.Device, name: st
             f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device.id}')}",
         )
     if name != "bf16":
-        raise UsageError(f"a divided step is estimated in bf16, not in {name}", option("dtype", "bf16"))
+        raise UsageError(
+            f"a step under tensor or pipeline parallelism is estimated in bf16, not in {name}", option("dtype", "bf16")
+        )
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
     check_heads(model, mesh.tp)
