@@ -28,7 +28,7 @@ BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
     "formula gpt2": (132, ("training", "timing", "verify", "reference", "meta", "api")),
     "train gpt2-xl --ctx 1k": (152, STEP),
     "plan llama-3.1-8b --on 8xh100 --ctx 1k": (162, STEP),
-    "comms llama-3.1-8b --tp 2": (120, STEP),
+    "plan llama-3.1-8b --tp 2": (120, STEP),
     "mfu nothing --run": (110, ("api",)),
     "budget 1e21": (108, ("parallel.collectives", "training", *STEP)),
     "mfu gpt2 --tokens-per-second 9e4 --on h100": (118, ("training", *STEP)),

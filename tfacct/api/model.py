@@ -13,7 +13,6 @@ from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
 from tfacct.base.errors import UsageError
 from tfacct.commands import budget as _budget
-from tfacct.commands import comms as _comms
 from tfacct.commands import compare as _compare
 from tfacct.commands import explore as _explore
 from tfacct.commands import flops as _flops
@@ -70,7 +69,7 @@ class Model(Rated):
     kv = method(_memory.kv)
     fit = method(_memory.fit)
     formula = method(_formula.formula)
-    comms = method(_comms.comms)
+    comms = method(_plan.comms)
     plan = method(_plan.plan)
     time = method(_time.time)
     train_time = method(_time.train_time)

@@ -2,7 +2,7 @@
 
 PANELS = {
     "Count": ("flops", "params", "memory", "formula"),
-    "Train": ("train", "plan", "comms", "budget", "mfu"),
+    "Train": ("train", "plan", "budget", "mfu"),
     "Serve": ("serve", "time"),
     "Explore": ("compare", "sweep", "solve", "explore"),
     "Data": ("models", "devices"),
@@ -16,6 +16,7 @@ NAMES = tuple(name for names in PANELS.values() for name in names)
 FORMER: dict[str, tuple[str, ...]] = {
     "kv": ("memory", "--kv"),
     "fit": ("memory", "--on", "all"),
+    "comms": ("plan",),
     "diff": ("compare", "--by", "line"),
     "show": ("models",),
     "checkpoint": ("check",),

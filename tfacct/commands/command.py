@@ -39,19 +39,22 @@ class Page(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """Another answer of a command: an option selects it, by any value, or by one for which `when` holds. `option`: what
-    the help says of one that the function does not take. `few`: presets that are asked where no MODEL is named.
-    `counts_projector`: where it is other than the command's."""
+    """Another answer of a command: an option selects it, by any value, or by one for which `when` holds, and not with
+    the option `unless`. `option`: what the help says of one that the function does not take. `few`: presets that are
+    asked where no MODEL is named. `counts_projector`: where it is other than the command's.
+    """
 
     function: Callable[..., Any]
     option: opt.Option | None = None
     when: Callable[[Any], bool] = bool
     few: tuple[str, ...] = ()
+    unless: str = ""
     counts_projector: Literal["nothing", "parameters", "work", ""] = ""
 
     def chosen(self, name: str, options: Mapping[str, Any]) -> bool:
         """True where the option `name` selects this variant."""
-        return options[name] is not None and self.when(options[name])
+        left_out = not self.unless or options.get(self.unless) is None
+        return left_out and options[name] is not None and self.when(options[name])
 
 
 class Command(NamedTuple):

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, Variant
 from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
+    from tfacct.reports.comms import CommsReport
     from tfacct.reports.plan import PlanReport
+
+
+SHARDING = ("tp", "sp", "pp", "dp", "fsdp", "ep", "cp", "ulysses")
+"""Options that make a layout: without devices, what its ranks send is the answer."""
+DEFAULTS = ("1", "False")
 
 
 class PlanOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=False):
@@ -67,7 +73,8 @@ def plan(
         request = replace(request, batch=opt.size("global_batch_size", global_batch_size))
     budget = opt.budget(options, training=train)
     if budget is None:
-        raise UsageError(f"plan needs {option('on')}", f"such as {option('on', '64xh100')}")
+        example = f"such as {option('on', '64xh100')}, or {option('tp', 8)} for what its ranks send"
+        raise UsageError(f"plan needs {option('on')} or a layout", example)
     layout = opt.mesh(options)
     count = gpus or (budget.count if layout is None or budget.count > 1 else layout.ranks)
     report = plan(
@@ -86,10 +93,62 @@ def plan(
     return Found(report)
 
 
+def comms(
+    model: "LoadedModel",
+    *,
+    train: opt.Train = False,
+    dtype: Annotated[
+        str | None, Option("Dtype of what is sent: fp32, bf16 or fp16.", "DTYPE", complete="kv_dtype")
+    ] = None,
+    after_head: Annotated[
+        Literal["divided", "gathered", "loss"],
+        Option("Logits: left sharded, gathered, or put into a sharded loss.", advanced=True),
+    ] = "divided",
+    reduce_dtype: Annotated[
+        str | None,
+        Option(
+            "Dtype of gradients that are summed over batches. Default: as sent.",
+            "DTYPE",
+            complete="kv_dtype",
+            advanced=True,
+        ),
+    ] = None,
+    **step: Unpack[opt.StepOnLayout],
+) -> "Found[CommsReport]":
+    """What each rank sends: per token, pass or training step.
+
+    >>> from tfacct import load
+    >>> step = load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k")
+    >>> [(one["kind"], one["calls"], one["bytes"]) for one in step.collectives[:2]]
+    [('all-gather', 161, 21609054208), ('reduce-scatter', 161, 2701131776)]
+
+    `tp` ranks shard heads, widths and the vocabulary, with `sp` the tokens of the residual stream too; `fsdp` groups of
+    them shard the weights, each with a batch of its own. `tp_plan`: whether gradients of one tensor are reduced
+    matmul by matmul, as in torch's plan, or together, as in Megatron. `ep` of the ranks shard the experts, whose
+    fullest receives `imbalance` times the mean. `dp`: copies of all these ranks, each with a batch of its own, which
+    shard optimizer state (`zero=1`), gradients too (2), or all as `fsdp` does (3). `dtype`: of what is sent.
+    `after_head`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: of gradients
+    that are summed over batches.
+    `pp` stages shard the layers; they take a batch in `microbatches` by a `schedule`, `interleaved` with so many
+    `pp_chunks` on each rank, and the collectives are those of the stage that sends most. `cp` ranks shard a sequence's
+    tokens, and keys and values go round (`cp_method`) or are gathered; `ulysses` ranks shard tokens, and heads inside
+    attention.
+    Raises TfacctError for a layout that does not divide what it must, and for a model with a part without a rule.
+    """
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.reports.comms import comms
+
+    mesh = opt.mesh(step) or Mesh()
+    request = opt.request(step)
+    return Found(comms([model], request, mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype))
+
+
 COMMAND = Command(
     plan,
     examples=(
         "tfacct plan llama-3.1-70b --train --ctx 8k --batch 64 --on 64xh100",
         "tfacct plan llama-3.1-405b --dtype fp8 --ctx 32k --batch 16 --on 16xh100",
+        "tfacct plan llama-3.1-70b --train --ctx 8k --tp 8 --sp --fsdp 8",
     ),
+    variants={name: Variant(comms, when=lambda given: str(given) not in DEFAULTS, unless="on") for name in SHARDING},
 )

@@ -120,7 +120,7 @@ def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
     if cp != 1:
         raise UsageError(
             f"{option('cp', cp)} is not timed: no run whose ranks shard a sequence was measured",
-            "`tfacct flops` and `tfacct comms` count what a rank computes and sends",
+            "`tfacct flops` and `tfacct plan` count what a rank computes and sends",
         )
     if pp != 1 and not train:
         raise UsageError(
