@@ -13,16 +13,16 @@ CONVENTIONS = {
     " pairs that the causal mask keeps. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
     "logits": "One row for every position. --logits last: for the last position only, as servers do in prefill.",
     "training": "--train adds the backward pass, twice the forward one. No optimizer, no recomputation.",
-    "left out": "Norms, softmax, activations, rotary angles, additions and table look-ups: --pointwise lists them in"
-    " elements, because the operations per element depend on the kernel.",
+    "left out": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise lists them"
+    " in elements, because the operations per element depend on the kernel.",
     "rule of thumb": "2·params·tokens, or 6· with --train; with experts, active parameters.",
-    "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each block's experts only those"
+    "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each layer's experts only those"
     " that a token goes through.",
-    "KV cache": "Keys and values of all S tokens in every block; in a window min(S, W) of them; with latent attention"
-    " the latent; where a block keeps a state of fixed size instead, that state.",
+    "KV cache": "Keys and values of all S tokens in every layer; in a window min(S, W) of them; with latent attention"
+    " the latent; where a layer has a state of fixed size instead, that state.",
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
     " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
-    "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the blocks,"
+    "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the layers,"
     " scales included where the format has them; everything else and the cache stay in bf16.",
     "memory": "Weights and KV cache. No activations, engine buffers or fragmentation.",
     "bytes moved": "--traffic: each operand read once, each result written once, as unfused kernels do.",

@@ -39,8 +39,8 @@ class Otherwise(TypedDict):
     total_flops: int
 
 
-class Budgeted(TypedDict):
-    """A budget of memory, whether the question fits in it, and the largest context and batch that do."""
+class ExactFit(TypedDict):
+    """Whether a step fits a budget of memory."""
 
     budget_bytes: int
     memory_bytes: int
@@ -50,6 +50,11 @@ class Budgeted(TypedDict):
     device: str | None
     devices: int
     fits: bool
+
+
+class Budgeted(ExactFit):
+    """A memory limit, whether the question fits in it, and the largest context and batch that do."""
+
     past_positions: str | None
     context_limit: int | None
     largest_context: int | None

@@ -97,19 +97,6 @@ class SavedByModule(TypedDict):
     bytes: int
 
 
-class ExactFit(TypedDict):
-    """Whether a step fits a budget of memory."""
-
-    budget_bytes: int
-    memory_bytes: int
-    memory_from: str | None
-    use: float
-    reserve_bytes: int
-    device: str | None
-    devices: int
-    fits: bool
-
-
 class TrainFit(keys.Budgeted):
     """What of a training step fits a budget, and what would make more of it fit."""
 
@@ -198,7 +185,7 @@ class ExactTrainReport(keys.ModelReport):
     formula_peak_bytes: int | None
     formula_error: float | None
     formula_why_not: str | None
-    fit: ExactFit | None
+    fit: keys.ExactFit | None
 
 
 @record
