@@ -13,8 +13,8 @@ CONVENTIONS = {
     " pairs that the causal mask keeps. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
     "logits": "One row for every position. --logits last: for the last position only, as servers do in prefill.",
     "training": "--train adds the backward pass, twice the forward one. No optimizer, no recomputation.",
-    "left out": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise lists them"
-    " in elements, because the operations per element depend on the kernel.",
+    "left out": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise lists"
+    " them in elements, because the operations per element depend on the kernel.",
     "rule of thumb": "2·params·tokens, or 6· with --train; with experts, active parameters.",
     "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each layer's experts only those"
     " that a token goes through.",
