@@ -138,7 +138,7 @@ def compare(
     shown = _shown(sides, numbers, named, fit, mesh)
     every = list({compose.name_of(one): one for one in models}.values())
     about = {
-        "unsupported": [f"{', '.join(whose)}: {why}" for why, whose in reasons.items()],
+        "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "assumed": _assumed(numbers, models),
         "files": [note for one in every for note in sentences.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
@@ -238,14 +238,14 @@ def _shown(
         stored = f", {counting.formats([side.model for side in sides], *dtypes)}"
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
     grown = any(cache != each * context for cache, each, context in caches if cache is not None)
-    left = {
+    redundant = {
         "active_params": all(found["active_params"] == found["total_params"] for found in numbers),
         "kv_cache_bytes": len(contexts) == 1 and not grown,
     }
     shown: list[tuple[str, str, Kind]] = [
         (one.key, one.label.format(stored=stored, ctx=ctx), METRICS[one.metric].unit)
         for one in MEASURES
-        if not left.get(one.key)
+        if not redundant.get(one.key)
     ]
     shown += [(one.name, one.name, one.unit) for one in named]
     if fit is None:
@@ -257,7 +257,12 @@ def _shown(
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
     unbounded = key == REQUESTS and found["fits"] and found[key] is None
-    return "any" if unbounded else {**found["metric_values"], **found}[key]
+    return "any" if unbounded else _number(found, key)
+
+
+def _number(found: Mapping[str, Any], key: str) -> Any:
+    """A measure, or a metric that was named."""
+    return found[key] if key in found else found["metric_values"][key]
 
 
 def _by_measure(
@@ -288,22 +293,25 @@ def _by_side(
 def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> str:
     """The largest difference from the first side, and the largest in another respect of the same side."""
     first = numbers[0]
-    found = [
-        (abs(log(ratio)), at, one, ratio)
-        for at, other in enumerate(numbers[1:], start=1)
-        for one in MEASURES
-        if first[one.key] and other[one.key]
-        for ratio in [Fraction(other[one.key]) / first[one.key]]
-        if abs(ratio - 1) > ALIKE
-    ]
+    named = tuple(Measure(name, name, name, name, "named") for name in first["metric_values"])
+    found: list[tuple[float, int, Measure, Fraction]] = []
+    for measures in (MEASURES, named):  # a metric that was named is mentioned where nothing else differs
+        found = found or [
+            (abs(log(ratio)), at, one, ratio)
+            for at, other in enumerate(numbers[1:], start=1)
+            for one in measures
+            if (before := _number(first, one.key)) and (after := _number(other, one.key))
+            for ratio in [Fraction(after, before)]
+            if abs(ratio - 1) > ALIKE
+        ]
     if not found:
-        return f"{labels[0]} and {'the others' if len(labels) > 2 else labels[1]} are alike."
+        return "All have the same parameters, bytes and FLOPs."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
-    said = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
-    said += f", {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
+    words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
+    words += f", {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
     verb = " has" if compose.name_of(sides[0].model) != compose.name_of(sides[most[1]].model) else ":"
-    return f"{labels[most[1]]}{verb} {said}."
+    return f"{labels[most[1]]}{verb} {words}."
 
 
 def _size(difference: tuple[float, int, Measure, Fraction]) -> tuple[float, bool]:
