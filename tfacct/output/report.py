@@ -259,19 +259,15 @@ class Report:
         return self.under_table()[0]
 
     def under_table(self, verbose: bool = False) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
-        """The notes under the table, and the others: at most three, by rank, in their order; all if `verbose`.
-
-        A note that is a plain text is always under it, as what was counted and defaulted is of a report of these.
-        """
-        every = [note if isinstance(note, Note) else Note("", 0, note) for note in self.notes]
-        background = 3 if any(note.rank for note in every) else 0
-        counted = self.counted and f"Counted: {self.counted}."
-        every += [Note(*each) for each in (("counted", background, counted), ("defaulted", background, self.defaulted))]
-        every = [note for note in every if note]
+        """The notes under the table, and the others: at most three, by rank, in their order; all if `verbose`, and all
+        of a report whose notes are plain texts."""
+        plain = not any(isinstance(note, Note) for note in self.notes)
+        every = [note if isinstance(note, Note) else Note("", 1, note) for note in self.notes]
+        every += [Note("counted", 3, f"Counted: {self.counted}.")] if self.counted else []
+        every += [Note("defaulted", 3, self.defaulted)] if self.defaulted else []
         if verbose:
             return (*every, *(Note("details", 3, text) for text in self.details)), ()
-        most = max(AT_MOST, sum(not note.rank for note in every))
-        first = set(sorted(range(len(every)), key=lambda at: every[at].rank)[:most])
+        first = set(sorted(range(len(every)), key=lambda at: every[at].rank)[: len(every) if plain else AT_MOST])
         return (
             tuple(note for at, note in enumerate(every) if at in first),
             tuple(note for at, note in enumerate(every) if at not in first),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric
 from tfacct.ledger import storage
 from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Note
 from tfacct.reports import counting, sentences
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
@@ -144,28 +145,30 @@ def of_models(
     metrics: Sequence[Metric],
     terms: counting.Counting,
     to: counting.Counting | None = None,
-) -> list[str]:
-    """What these metrics are of these models: their active parameters, states and narrow storage."""
-    said = []
-    if any(metric.name in ("rule_of_thumb_flops", "ratio_to_rule_of_thumb") for metric in metrics):
-        said += sentences.active_notes(subjects)
+) -> list[Note]:
+    """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
+    side of a comparison is counted."""
+    ratios = ("rule_of_thumb_flops", "ratio_to_rule_of_thumb")
+    sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
+    found: dict[str, Iterable[str]] = {}
+    if any(metric.name in ratios for metric in metrics):
+        found["active"] = sentences.active_notes(subjects)
     if _kept(metrics):
-        said += sentences.state_notes(subjects, storage.dtypes(terms.dtype, terms.kv_dtype)[1])
+        found["state"] = sentences.state_notes(subjects, storage.dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
-        sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
-        said += dict.fromkeys(note for own, dtype in sides for note in sentences.storage_notes(own, dtype))
+        each = (note for own, dtype in sides for note in sentences.storage_notes(own, dtype))
+        found["storage"] = dict.fromkeys(each)
     if any(metric.name == "peak_bytes" for metric in metrics):
-        said += _unsure(subjects, terms, to)
-    return said
+        found["optimizer_order"] = _unsure(subjects, terms, to)
+    return [Note(key, 2, text) for key, texts in found.items() for text in texts]
 
 
-def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[str]:
+def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[Note]:
     """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
-    if _of_products(metrics) or _moved(metrics):
-        return sentences.window_notes(settings, masked=masked)
-    if any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics):
-        return sentences.window_notes(settings, kept=True)
-    return []
+    products = _of_products(metrics) or _moved(metrics)
+    cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
+    found = sentences.window_notes(settings, masked=masked, kept=not products) if products or cache else []
+    return [Note("windows", 2, text) for text in found]
 
 
 def _unsure(subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None) -> list[str]:

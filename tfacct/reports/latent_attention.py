@@ -11,6 +11,7 @@ from tfacct.architecture.parts import LatentAttention, MlaMode
 from tfacct.base import units
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Note
 
 HOW: dict[MlaMode, str] = {
     "expanded": "the latent is cached, and the keys and values of the whole context are rebuilt from it in every step,"
@@ -83,7 +84,7 @@ def _other(subject: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
 
 def notes(
     steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
-) -> list[str]:
+) -> list[Note]:
     """Forms that several steps run, where a metric depends on it."""
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
@@ -92,7 +93,7 @@ def notes(
     free = any(form(subject) == "auto" for subject, _ in steps)
     fewer = ", which" if len(said) == 1 else ", whichever"
     why = f"{fewer} takes fewer FLOPs" if free else " as set"
-    return [f"Latent attention runs {' or '.join(said)}{why}."] if said else []
+    return [Note("latent", 2, f"Latent attention runs {' or '.join(said)}{why}.")] if said else []
 
 
 def request_facts(subject: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:

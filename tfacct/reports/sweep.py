@@ -499,7 +499,7 @@ def _past_positions(models: Sequence[LoadedModel], grid: Grid) -> list[str]:
 
 def _mla_modes(
     models: Sequence[LoadedModel], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
-) -> list[str]:
+) -> Sequence[str]:
     """Which modes latent attention runs in: a longer context moves a step from one to the other once."""
     contexts = [context for context in grid.contexts or () if context >= (request.tokens or 1)]
     ends = [min(contexts), max(contexts)] if contexts else [None]
