@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, get_args, get_origin, overload
 
 from tfacct import options as opt
-from tfacct.base.errors import nearest
+from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import FORMER_NAMES
 from tfacct.commands import command as commands
 from tfacct.output.answer import answered
@@ -64,4 +64,14 @@ def checked(asked: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
         close = nearest(name, list(known)[1:])
         hint = f": {close}" if close else ""
         raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
+    for name, value in found.items():
+        check_choice(name, value, known[name].annotation)
     return found
+
+
+def check_choice(name: str, value: Any, kind: Any) -> None:
+    """Raise UsageError for a value that is none of those an option may have."""
+    choices = next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
+    if choices and value is not None and value not in choices:
+        close = nearest(value, list(map(str, choices))) if isinstance(value, str) else None
+        raise UsageError(f"{name} is one of {', '.join(map(str, choices))}, not {value!r}", close)

@@ -44,7 +44,7 @@ def calibrate(
     """
     from tfacct.reports.measure import calibrate
 
-    (file,) = output or (None,)
+    file = output[-1] if output else None
     how: Any = {"device": device, "dtype": dtype, "output": file, "force": force}
     return Found(calibrate(**how, progress=tick))
 
