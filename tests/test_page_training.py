@@ -11,7 +11,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import counting
+from tfacct.reports import selection
 from tfacct.reports.explore import PARTS, training
 from tfacct.reports.train import train
 from tfacct.training.laws import value
@@ -27,7 +27,7 @@ def test_the_operations_hold_the_peak() -> None:
     for name in SAMPLE:
         rng, ours = random.Random(name), presets.load(name)
         for ranks in (1, 2, 64):
-            work = counting.workload(ours, Request(ctx=rng.randint(1, 9000), batch=rng.choice((1, 2, 7))))
+            work = selection.workload(ours, Request(ctx=rng.randint(1, 9000), batch=rng.choice((1, 2, 7))))
             recipe = Recipe("bf16", mesh=mesh_of(fsdp=ranks)).checked()
             try:
                 step = training_memory(ours, work, recipe).step

@@ -15,7 +15,7 @@ from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reports.counting import Counting, workload
+from tfacct.reports.selection import Counting, workload
 from tfacct.reports.solve import solve
 
 # (model, unknown, equation, workload, answer), each by hand:

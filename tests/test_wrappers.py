@@ -18,7 +18,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families import multimodal
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.reports.compose import unknown_hints
+from tfacct.reports.build import unknown_hints
 from tfacct.verify.renamed import renamed
 
 COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.text}

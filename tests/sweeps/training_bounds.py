@@ -34,7 +34,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import counting
+from tfacct.reports import selection
 from tfacct.training import bounds
 from tfacct.training.adapters import lora_targets, unknown_targets
 from tfacct.training.memory import TrainingMemory, training_memory
@@ -177,7 +177,7 @@ def work_of(model: LoadedModel, option: str) -> Workload:
     sizes = RECIPES[option]
     tokens = sizes.get("ctx", 4096)
     ctx = None if reads_images(model) else min(tokens, model.context or tokens)
-    return counting.workload(model, Request(ctx=ctx, batch=sizes.get("batch", 1)))
+    return selection.workload(model, Request(ctx=ctx, batch=sizes.get("batch", 1)))
 
 
 def formula(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
@@ -416,7 +416,7 @@ def shapes(draws: int, seed: int, say: Callable[[str], object]) -> list[float]:
             try:
                 model = load(name, **fields).loaded
                 recipe = recipe_of(option, model).for_model(model)
-                work = counting.workload(model, Request(ctx=min(ctx, model.context or ctx), batch=batch))
+                work = selection.workload(model, Request(ctx=min(ctx, model.context or ctx), batch=batch))
                 ours = int(training_memory(model, work, recipe).peak.total)
                 theirs = ask(model, work, recipe)["peak"]
             except TfacctError:

@@ -115,7 +115,7 @@ def _counted(
     from tfacct.api.asked import loaded
     from tfacct.base.errors import nearest
     from tfacct.options import request
-    from tfacct.reports.counting import Counting, workload
+    from tfacct.reports.selection import Counting, workload
     from tfacct.timing.utilization import flops_per_token
 
     ways = ("full", "attention", "none")

@@ -231,7 +231,7 @@ class Model(Rated):
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
         from tfacct.options import counting, request, sizes
-        from tfacct.reports.counting import workload
+        from tfacct.reports.selection import workload
 
         given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
         knobs = {name: value for name, value in options.items() if name not in given}

@@ -43,7 +43,7 @@ class Rated(Asked):
 
 
 def _counted(model: LoadedModel, ctx: Any, train: bool, convention: Convention) -> Any:
-    from tfacct.reports.counting import Counting, workload
+    from tfacct.reports.selection import Counting, workload
     from tfacct.timing.utilization import flops_per_token
 
     work = workload(model, request({"ctx": ctx}))

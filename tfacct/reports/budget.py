@@ -18,7 +18,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting
+from tfacct.reports import build, selection
 from tfacct.reports.keys import ModelReport
 from tfacct.timing import compute_optimal
 from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER
@@ -159,7 +159,7 @@ def budget(
     lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
     about = {
-        "name": compose.name_of(own),
+        "name": build.name_of(own),
         "context": context,
         "by_flops": flops is not None,
         "asked": model is not None,
@@ -176,7 +176,7 @@ def budget(
         many = f"{about['tokens']} tokens ({units.three(asked)} per parameter)"
         answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
     spending = spend(spent)
-    return compose.report(
+    return build.report(
         "budget",
         [own],
         _table(lines, by_flops=flops is not None, family=own.family, trainer=None if needs else trainer),
@@ -252,12 +252,12 @@ def _family(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
 
 
 def _work(model: LoadedModel, ctx: int | None) -> Workload:
-    return counting.workload(model, Request(ctx=min(CONTEXT, model.context) if ctx is None else ctx))
+    return selection.workload(model, Request(ctx=min(CONTEXT, model.context) if ctx is None else ctx))
 
 
 def _point(model: LoadedModel, ctx: int | None) -> Point:
     """A training step of one sequence. Raises UsageError for a context that the model cannot run."""
-    work = counting.runnable(model, Request(ctx=_work(model, ctx).context))
+    work = selection.runnable(model, Request(ctx=_work(model, ctx).context))
     return Point(model.ledger, work, train=True)
 
 

@@ -24,9 +24,9 @@ from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
-from tfacct.reports import cells, compose, conventions, counting, sentences
-from tfacct.reports.counting import Counting
+from tfacct.reports import build, conventions, model_notes, selection, tables
 from tfacct.reports.kv import heads_words, is_latent, variants
+from tfacct.reports.selection import Counting
 from tfacct.reports.sweep import label
 
 STEPS = 8
@@ -90,7 +90,7 @@ def flops_chart(
     if len(models) == 1:
         return _shares_by_context(models[0], request, report, masked, train)
     parts = _stacked(dict.fromkeys(part for facts in report.models for part in facts["components"]))
-    step = _upper(compose.workload_words(models, request))
+    step = _upper(build.workload_words(models, request))
     return _bars(
         models,
         title=f"Where the {'training-step ' if train else ''}FLOPs of {len(models)} models go",
@@ -105,7 +105,7 @@ def flops_chart(
 
 
 def _shares_by_context(model: LoadedModel, request: Request, report: Report, masked: bool, train: bool) -> Chart:
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     chunk = request.decode or request.tokens is not None
     point = Point(model.ledger, work, masked=masked, train=train)
     crossover = attention_overtakes(point, chunk=chunk)
@@ -118,7 +118,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     source = f", source {work.source:,}" if work.source else ""
     text = conventions.products_note(request, masked, [model])
-    name = compose.name_of(model)
+    name = build.name_of(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]
     return Chart(
@@ -159,7 +159,7 @@ def _parts(model: LoadedModel, report: Report) -> Chart:
     stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     total, used = report.models[0]["total_params"], report.models[0]["active_params"]
     largest = max(stored, key=lambda part: stored[part])
-    name = compose.name_of(model)
+    name = build.name_of(model)
     title = f"{units.percent(Fraction(stored[largest], total))} of the {units.people(total)} parameters of {name}"
     routed = used != total
     active_or_all = {"used by a token": [active[part] for part in stored]} if routed else {"stored": [*stored.values()]}
@@ -190,9 +190,9 @@ def diff_chart(
 ) -> Chart:
     """FLOPs, parameters and bytes by part, old and new side by side; those of them that change."""
     sides = ((old, before), (new, after))
-    points = [terms.point(model, counting.workload(model, request)) for model, request in sides]
+    points = [terms.point(model, selection.workload(model, request)) for model, request in sides]
     totals = {line["path"]: line for line in report.models[0]["totals"]}
-    kept = sentences.kept([old, new])
+    kept = model_notes.kept([old, new])
     held = {"weights_bytes": "weights", **({"kv_cache_bytes": kept} if kept else {})}
     names, (step, words) = _names(old, new, before, after)
     found = [
@@ -224,8 +224,8 @@ def _names(
     old: LoadedModel, new: LoadedModel, before: Request, after: Request
 ) -> tuple[tuple[str, str], tuple[str, str]]:
     """Both sides' names for the rows; the workload, and what becomes what, in words."""
-    asked = [compose.workload_words([model], request) for model, request in ((old, before), (new, after))]
-    first, second = compose.name_of(old), compose.name_of(new)
+    asked = [build.workload_words([model], request) for model, request in ((old, before), (new, after))]
+    first, second = build.name_of(old), build.name_of(new)
     step = asked[0] if asked[0] == asked[1] else f"old at {asked[0]}; new at {asked[1]}"
     step = f"{_upper(step)}"
     if first != second:
@@ -282,16 +282,16 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
     stored, cached = facts[0]["workload"]["dtype"], facts[0]["kv_dtype"]
     models = _in_report(models, report)
     caching = [model for model in models if model.keeps]
-    cache = sentences.kept(caching) if caching else ""
+    cache = model_notes.kept(caching) if caching else ""
     words = f"Weights in {stored}{f', {cache} in {cached}' if cache else ''};"
     caption = f"{words} no activations, engine buffers or fragmentation."
     if len(facts) == 1:
         return _by_context(models[0], request, facts[0], budget, caption)
-    step = _upper(compose.workload_words(models, request))
+    step = _upper(build.workload_words(models, request))
     return _bars(
         models,
         title=f"Weights{f' and {cache}' if cache else ''} of {len(facts)} models",
-        caption=" ".join([f"{step}.", caption, *sentences.state_notes(models, cached)]),
+        caption=" ".join([f"{step}.", caption, *model_notes.state_notes(models, cached)]),
         unit="bytes",
         series={
             "weights": [each["weights_bytes"] for each in facts],
@@ -306,7 +306,7 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
 def _by_context(
     model: LoadedModel, request: Request, facts: dict[str, Any], budget: list[tuple[int, str]], caption: str
 ) -> Chart:
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     cached = width(facts["kv_dtype"], facts["kv_block"] or 1)
     fits = facts["fit"]["largest_context"] if budget else None
     last = max(work.context, model.context, int(PAST * (fits or 0)))
@@ -331,14 +331,14 @@ def _by_context(
 
 def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
-    name = compose.name_of(model)
+    name = build.name_of(model)
     if not model.keeps:
         return f"{name} takes {weights} of weights at every context: nothing is kept between steps"
     return f"{name} takes {weights} of weights, and {cache} of {model.kept} {_at(work)}"
 
 
 def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget: str) -> str:
-    found, name = facts["fit"], compose.name_of(model)
+    found, name = facts["fit"], build.name_of(model)
     batch = "" if work.batch == 1 else f" at batch {work.batch:,}"
     if found["largest_context"]:
         return f"{name} fits in {budget} up to a context of {found['largest_context']:,} tokens{batch}"
@@ -360,7 +360,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
     models = _in_report(models, report)
     _check_lines(len(models), "name fewer models")
     cached = width(report.models[0]["workload"]["dtype"])
-    works = [counting.workload(model, request) for model in models]
+    works = [selection.workload(model, request) for model in models]
     asked = [*(work.context for work in works), *(model.context for model in models)]
     last = max(2, *asked)
     contexts = _octaves(max(1, min(1024, last // BEFORE, min(asked) // 4)), last)
@@ -368,7 +368,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         contexts = _with_windows(contexts, model)
     lines: dict[str, list[int]] = {}
     reach: dict[str, int] = {}
-    names = [compose.name_of(model) for model in models]
+    names = [build.name_of(model) for model in models]
     hues = []
     for number, (model, work) in enumerate(zip(models, works, strict=True)):
         own = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
@@ -376,7 +376,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
             lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
             reach[name] = model.context
             hues.append(hue)
-    kept = sentences.kept(models)
+    kept = model_notes.kept(models)
     sources = {work.source for work in works if work.source}
     source = f", source {max(sources):,}" if len(sources) == 1 else ""
     caption = f"{_upper(kept)} in {cached.name}, batch {request.batch:,}{source}."
@@ -387,7 +387,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         title=_kv_title(models[0], report.models[0], works[0])
         if len(models) == 1
         else f"{kept} of {len(models)} models as the context grows",
-        caption=" ".join([caption, *sentences.state_notes(models, cached.name)]),
+        caption=" ".join([caption, *model_notes.state_notes(models, cached.name)]),
         x_label=CONTEXT,
         y_label=f"{kept} ({Y_LABELS['bytes']})",
         x=contexts,
@@ -422,9 +422,9 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
 
 def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
-    own, name = sizes.pop("as_built"), compose.name_of(model)
+    own, name = sizes.pop("as_built"), build.name_of(model)
     text = f"{name} keeps {units.binary(own)} of {model.kept}"
-    if not sentences.attends([model]):
+    if not model_notes.attends([model]):
         return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
     other = next((variant for variant, size in sizes.items() if size != own), None)
     if other is None:
@@ -440,7 +440,7 @@ def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
 
 def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     """Phases of one model's step, or the peaks of several models', with the budget if one was asked."""
-    facts, named = report.models, {model.name: compose.name_of(model) for model in models}
+    facts, named = report.models, {model.name: build.name_of(model) for model in models}
     if len(facts) == 1:
         rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
         who = f"A training step of {named[facts[0]['model']]} takes"
@@ -563,7 +563,7 @@ def _unit(report: Report, name: str) -> Kind:
 
 
 def _setting(knob: str, value: Any) -> str:
-    return str(value) if knob == "model" else f"{knob} {compose.spoken(value)}"
+    return str(value) if knob == "model" else f"{knob} {build.spoken(value)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -572,7 +572,7 @@ def _is_number(value: Any) -> bool:
 
 def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:
     """Bars of parts, a row for each model or name."""
-    names = [row if isinstance(row, str) else compose.name_of(row) for row in rows]
+    names = [row if isinstance(row, str) else build.name_of(row) for row in rows]
     return Chart(kind="bars", x_label=Y_LABELS[unit], y_label="", x=names, unit=unit, **chart)
 
 
@@ -609,7 +609,7 @@ def _stacked(parts: Iterable[str]) -> list[str]:
 
 
 def _label_of(component: str) -> str:
-    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or cells.COMPONENTS.get(
+    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or tables.COMPONENTS.get(
         component, component
     )
 
@@ -617,7 +617,7 @@ def _label_of(component: str) -> str:
 def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by part; those without a colour of their own, positions and norms among them, as one."""
     found: dict[str, int] = {}
-    for part, count in cells.by_part(counts).items():
+    for part, count in tables.by_part(counts).items():
         name = part if _hue_of(part) != look.GREY else OTHERS
         found[name] = found.get(name, 0) + count
     return found

@@ -19,10 +19,10 @@ from tfacct.loading import maps
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import compose, counting
-from tfacct.reports.counting import Counting
+from tfacct.reports import build, selection
 from tfacct.reports.keys import ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
+from tfacct.reports.selection import Counting
 from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.memory import training_memory
 from tfacct.verify.own_code import Compared, Parting, compare, together
@@ -130,7 +130,7 @@ def check(model: LoadedModel, module: Any, named: str, asked: Asked) -> Report:
     if asked.tokens is None and model.source is None:
         batch, tokens = watching.sizes(given) or (batch, tokens)
     source = None if model.source is None else min(model.source, tokens) if asked.source is None else asked.source
-    work = counting.workload(model, Request(ctx=tokens, batch=batch, source=source))
+    work = selection.workload(model, Request(ctx=tokens, batch=batch, source=source))
     weights = own_code.weights(inner)
     watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
     by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
@@ -171,17 +171,17 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return Report(
         command="check",
-        title=f"{named} against {compose.name_of(model)}, {size}",
+        title=f"{named} against {build.name_of(model)}, {size}",
         columns=COLUMNS,
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
         notes=tuple(notes),
         counted="parameters by tensor, and FLOPs of the products that ran, with all T × T pairs",
-        models=({**compose.facts_of(model), "notes": notes, **facts},),
+        models=({**build.facts_of(model), "notes": notes, **facts},),
         convention=CONVENTION,
         headline="code_params",
         agrees=found.agrees,
-        hints=tuple(compose.unknown_hints([model])),
+        hints=tuple(build.unknown_hints([model])),
     )
 
 
@@ -296,7 +296,7 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
     flops, cache, saved = (pair or (None, None) for pair in (found.flops, found.kept, found.saved))
     return {
         "code": named,
-        "workload": counting.workload_facts(found.work),
+        "workload": selection.workload_facts(found.work),
         "agrees": found.agrees,
         "first_difference": found.partings[0].words if found.partings else None,
         "code_params": found.parameters[0],

@@ -17,7 +17,7 @@ from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import compose
+from tfacct.reports import build
 from tfacct.reports.keys import ModelReport
 from tfacct.verify import tensor_names as names
 from tfacct.verify.checkpoint import Difference, Reconciled, reconcile
@@ -132,14 +132,14 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         convention=CONVENTION,
         headline="tensor_bytes",
         agrees=result is None or result.agrees,
-        hints=tuple(compose.unknown_hints([config])) if config is not None else (),
+        hints=tuple(build.unknown_hints([config])) if config is not None else (),
     )
 
 
 def _about(files: Checkpoint, config: LoadedModel | None) -> dict[str, Any]:
     """The first keys of every JSON."""
     nobody: dict[str, Any] = {"family": None, "set": {}, "defaulted": {}, "unknown": [], "left_out": []}
-    return {**(nobody if config is None else compose.facts_of(config)), "model": files.name}
+    return {**(nobody if config is None else build.facts_of(config)), "model": files.name}
 
 
 def _incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
@@ -284,4 +284,4 @@ def _weighed(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _of_config(config: LoadedModel) -> list[str]:
-    return compose.defaulted_notes([config]) if len(config.defaulted) <= compose.SHORT else []
+    return build.defaulted_notes([config]) if len(config.defaulted) <= build.SHORT else []

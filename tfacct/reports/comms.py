@@ -24,7 +24,7 @@ from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes, supported_on
 from tfacct.parallel.verified import verified
-from tfacct.reports import compose, counting, keys
+from tfacct.reports import build, keys, selection
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
@@ -157,15 +157,15 @@ def comms(
     encoders: list[LeftOut] = []
     if not train and request.tokens is None and any(model.keeps for model in models):
         request = replace(request, decode=True)
-        models, encoders = counting.steppable(models, request)
+        models, encoders = selection.steppable(models, request)
     models, every, left_out = supported_on(models, lambda model: _of(model, request, mesh, train, name, ends))
-    who = f"{compose.name_of(models[0])}: what" if len(models) == 1 else "What"
-    return compose.report(
+    who = f"{build.name_of(models[0])}: what" if len(models) == 1 else "What"
+    return build.report(
         "comms",
         models,
         table(every[0].lines) if len(models) == 1 else _several(models, every),
         [_facts(one, mesh, train, name, ends) for one in every],
-        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {compose.workload_words(models, request)}",
+        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {build.workload_words(models, request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(models, every, train),
         notes=lambda at: notes(NOTES, Comms(models[at], every[at], mesh, train)),
@@ -204,7 +204,7 @@ def _of(model: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: st
     check_mesh(model, mesh, train=train)
     if train:
         _check_order(model, mesh)
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     try:
         reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
         bits = units.dtype_bits(dtype)
@@ -337,7 +337,7 @@ def table(lines: Iterable[Collective]) -> Table:
 def _several(models: Sequence[LoadedModel], every: Sequence[RankCollectives]) -> Table:
     found: list[Row] = [
         {
-            "model": compose.name_of(model),
+            "model": build.name_of(model),
             "calls": sum(line.calls for line in one.lines),
             "bytes": sum(line.bytes for line in one.lines),
             "sent_bytes": one.sent,
@@ -457,7 +457,7 @@ def _facts(one: RankCollectives, mesh: Mesh, train: bool, dtype: str, ends: Ends
             **waits_facts(mesh, microbatches(mesh, one.work.axes(), train), train),
         }
     return {
-        "workload": counting.workload_facts(one.work, dtype=dtype),
+        "workload": selection.workload_facts(one.work, dtype=dtype),
         "train": train,
         "mesh": facts(mesh),
         "after_head": ends.after,

@@ -24,11 +24,11 @@ from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import compose, conventions, counting, sentences
+from tfacct.reports import build, conventions, model_notes, selection
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import ASSUMED, WEIGHED, Counting
 from tfacct.reports.keys import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
+from tfacct.reports.selection import ASSUMED, WEIGHED, Counting
 
 WIDE = 6
 """Sides above which each is a row, not a column."""
@@ -100,7 +100,7 @@ class Side:
         """What tells sides apart, in words."""
         sizes = {"ctx": "{:,} tokens", "batch": "batch {:,}", "tokens": "{:,} new tokens"}
         return {
-            "model": compose.name_of(self.model),
+            "model": build.name_of(self.model),
             **{name: words.format(size) for name, words in sizes.items() if (size := getattr(self.request, name))},
             "dtype": self.terms.dtype or "as published",
             "kv_dtype": f"KV {self.cached}",
@@ -136,16 +136,16 @@ def compare(
     labels = _labels([side.parts for side in sides])
     contexts = {found["context"] for found in numbers}
     shown = _shown(sides, numbers, named, fit, mesh)
-    every = list({compose.name_of(one): one for one in models}.values())
+    every = list({build.name_of(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "assumed": _assumed(numbers, models),
-        "files": [note for one in every for note in sentences.files_notes([one])],
+        "files": [note for one in every for note in model_notes.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
         "caches": " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
-    report = compose.report(
+    report = build.report(
         "compare",
         models,
         _by_side(labels, numbers, shown),
@@ -165,7 +165,7 @@ def compare(
 
 def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]) -> str:
     """Models whose weights are counted in a format that nobody named, where others are as published."""
-    found = [compose.name_of(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
+    found = [build.name_of(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
     return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
 
@@ -175,10 +175,10 @@ def _numbers(
     """The measures of one side, None where there is none; `reasons` gets why."""
     model, plain = side.model, Counting(side.terms.dtype, side.terms.kv_dtype)
     whole = Request(ctx=side.request.ctx, source=side.request.source)
-    work = counting.runnable(model, whole)
+    work = selection.runnable(model, whole)
     found: dict[str, Any] = {
         "context": work.context,
-        **counting.format_facts(model, plain.dtype),
+        **selection.format_facts(model, plain.dtype),
         "kv_dtype": side.cached,
         "metric_values": {},
         "fits": None,
@@ -190,7 +190,7 @@ def _numbers(
 
     def taken(what: Metric, request: Request, terms: Counting) -> Fraction | None:
         try:
-            return Fraction(what.of(terms.point(model, counting.workload(model, request), [what])))
+            return Fraction(what.of(terms.point(model, selection.workload(model, request), [what])))
         except TfacctError as error:
             refused(error)
             return None
@@ -235,7 +235,7 @@ def _shown(
     if any(found["dtype_from"] == "published" for found in numbers):
         stored = ", as published"
     elif len(dtypes) == 1:
-        stored = f", {counting.formats([side.model for side in sides], *dtypes)}"
+        stored = f", {selection.formats([side.model for side in sides], *dtypes)}"
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
     grown = any(cache != each * context for cache, each, context in caches if cache is not None)
     redundant = {
@@ -310,7 +310,7 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
     words += f", {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
-    verb = " has" if compose.name_of(sides[0].model) != compose.name_of(sides[most[1]].model) else ":"
+    verb = " has" if build.name_of(sides[0].model) != build.name_of(sides[most[1]].model) else ":"
     return f"{labels[most[1]]}{verb} {words}."
 
 
@@ -407,9 +407,9 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     The table holds the rows that change, or `every` one. Raises UsageError where nothing could change.
     """
     models, terms, to = [old.model, new.model], old.terms, new.terms
-    unknown = counting.unweighed([old.model], terms.dtype) | counting.unweighed([new.model], to.dtype)
+    unknown = selection.unweighed([old.model], terms.dtype) | selection.unweighed([new.model], to.dtype)
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
-    works = [counting.workload(side.model, side.request) for side in (old, new)]
+    works = [selection.workload(side.model, side.request) for side in (old, new)]
     untrained = _untrained((old, new), works)
     if terms.train and not untrained:
         metrics += STEP_METRICS.values()
@@ -419,11 +419,11 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
     if same and max(map(len, stored)) == 1:
         raise UsageError(
-            f"nothing changes: both sides are {compose.name_of(old.model)} at the same workload",
+            f"nothing changes: both sides are {build.name_of(old.model)} at the same workload",
             f"{spelled('change a field with --set', 'set a field by its name')}, list two values, such as"
             f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
         )
-    cache = sentences.kept(models)
+    cache = model_notes.kept(models)
     names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()} | OF_STEP
     flops = _pairs(_flops(points[0]), _flops(points[1]), kind="flops")
     params = _pairs(points[0].ledger.parameters(), points[1].ledger.parameters(), kind="params")
@@ -444,13 +444,13 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
-    return compose.report(
+    return build.report(
         "diff",
         models,
         _line_table(shown, names),
         [
             {
-                "model": compose.name_of(new.model),
+                "model": build.name_of(new.model),
                 "old_side": _side(old, points[0], metrics, weighed=not unknown),
                 "new_side": _side(new, points[1], metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
@@ -493,7 +493,7 @@ def _recipe(old: Side, new: Side, metrics: Sequence[Metric]) -> str:
 def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool) -> dict[str, Any]:
     """A side in the JSON."""
     weights = point.weights.name if weighed else None
-    facts = {**compose.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
+    facts = {**build.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
     return facts | side.terms.recipe_facts(metrics, side.model) | latent.facts(side.model, point)
 
 
@@ -553,8 +553,8 @@ def _change(line: Mapping[str, Any]) -> str:
 
 def _title(old: Side, new: Side) -> str:
     """Both sides by name; the workload once, unless it changes."""
-    first, second = compose.name_of(old.model), compose.name_of(new.model)
-    before, after = (compose.workload_words([side.model], side.request) for side in (old, new))
+    first, second = build.name_of(old.model), build.name_of(new.model)
+    before, after = (build.workload_words([side.model], side.request) for side in (old, new))
     if before == after:
         same = first == second and old.model.raw == new.model.raw
         return f"{first}, {before}" if same else f"{first} → {second}, {after}"

@@ -10,7 +10,7 @@ from tfacct.ledger.lines import WINDOW, Matmul
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Note
-from tfacct.reports import counting, sentences
+from tfacct.reports import model_notes, selection
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
 TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
@@ -20,7 +20,7 @@ def products_convention(request: Request, masked: bool, subjects: Sequence[Loade
     """What was counted as FLOPs, for the JSON: of these models, or of any."""
     pairs = pairs_convention(subjects, masked)
     logits = " all logits" if request.logits == "all" else " logits of the last position"
-    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if sentences.logits(subjects) else ''}"
+    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if model_notes.logits(subjects) else ''}"
     return said.removesuffix(";")
 
 
@@ -28,7 +28,7 @@ def products_counted(request: Request, masked: bool, subjects: Sequence[LoadedMo
     """What was counted as FLOPs, in one line."""
     attention = attention_words(subjects, masked).strip(" ;")
     which = "all logits" if request.logits == "all" else "logits of the last position"
-    logits = which if sentences.logits(subjects) else ""
+    logits = which if model_notes.logits(subjects) else ""
     return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
 
 
@@ -50,9 +50,9 @@ def details(
 def counted(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: counting.Counting,
+    terms: selection.Counting,
     request: Request,
-    to: counting.Counting | None = None,
+    to: selection.Counting | None = None,
 ) -> str:
     """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
     the new side of a comparison is counted."""
@@ -60,11 +60,11 @@ def counted(
     if _of_products(metrics):
         step = ", forward and backward" if terms.train else ""
         said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
-    stored, cached = map(" → ".join, dtypes(subjects, terms, to, counting.formats))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to, selection.formats))
     if _moved(metrics):
         said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _kept(metrics):
-        kept = f"{sentences.kept(subjects)} in {cached}"
+        kept = f"{model_notes.kept(subjects)} in {cached}"
         weights = "weights and " if stored == cached else f"weights in {stored} and "
         said.append(f"{weights if _weighed(metrics) else ''}{kept}")
     if stepped(metrics):
@@ -75,9 +75,9 @@ def counted(
 def counted_at_length(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: counting.Counting,
+    terms: selection.Counting,
     request: Request,
-    to: counting.Counting | None = None,
+    to: selection.Counting | None = None,
 ) -> list[str]:
     """What was counted as these metrics, a sentence for each kind that there is."""
     said = []
@@ -86,21 +86,21 @@ def counted_at_length(
         step = "forward and backward" if terms.train else "one forward pass"
         words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    stored, cached = map(" → ".join, dtypes(subjects, terms, to, counting.formats))
+    stored, cached = map(" → ".join, dtypes(subjects, terms, to, selection.formats))
     if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
             f" weights in {stored}, activations in {cached}."
         )
     if _kept(metrics):
-        kept = f"{sentences.kept(subjects)} in {cached}"
+        kept = f"{model_notes.kept(subjects)} in {cached}"
         said.append(f"Bytes: weights in {stored}, {kept}, nothing else." if _weighed(metrics) else f"Bytes: {kept}.")
     if stepped(metrics):
         said.append(f"A training step in {_recipes(terms, to, at_length=True)}.")
     return said
 
 
-def _recipes(terms: counting.Counting, to: counting.Counting | None, *, at_length: bool) -> str:
+def _recipes(terms: selection.Counting, to: selection.Counting | None, *, at_length: bool) -> str:
     """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
     sides = (terms, to or terms)
     words = dict.fromkeys(f"{side.recipe.precision} with {side.recipe.description}" for side in sides)
@@ -120,9 +120,9 @@ def convention(metrics: Sequence[Metric]) -> str:
 
 def dtypes(
     subjects: Sequence[LoadedModel],
-    terms: counting.Counting,
-    to: counting.Counting | None = None,
-    weights: Callable[[Sequence[LoadedModel], str | None], str] = counting.stored_name,
+    terms: selection.Counting,
+    to: selection.Counting | None = None,
+    weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
 ) -> list[list[str]]:
     """The dtypes of the weights and those of the cache: one of each, or two where the new side, the last of two models,
     has another. `weights` names those of some models."""
@@ -131,20 +131,20 @@ def dtypes(
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
-def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: counting.Counting) -> str:
+def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: selection.Counting) -> str:
     """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
     if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
         return ""
-    names = {counting.format_name(subject, None) for subject in subjects}
-    plain = not any(map(counting.format_assumed, subjects)) and names <= {one.storage().name for one in subjects}
-    return "" if plain else f", weights in {counting.formats(subjects, None)}"
+    names = {selection.format_name(subject, None) for subject in subjects}
+    plain = not any(map(selection.format_assumed, subjects)) and names <= {one.storage().name for one in subjects}
+    return "" if plain else f", weights in {selection.formats(subjects, None)}"
 
 
 def of_models(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: counting.Counting,
-    to: counting.Counting | None = None,
+    terms: selection.Counting,
+    to: selection.Counting | None = None,
 ) -> list[Note]:
     """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
     side of a comparison is counted."""
@@ -152,11 +152,11 @@ def of_models(
     sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
     found: dict[str, Iterable[str]] = {}
     if any(metric.name in ratios for metric in metrics):
-        found["active"] = sentences.active_notes(subjects)
+        found["active"] = model_notes.active_notes(subjects)
     if _kept(metrics):
-        found["state"] = sentences.state_notes(subjects, storage.dtypes(terms.dtype, terms.kv_dtype)[1])
+        found["state"] = model_notes.state_notes(subjects, storage.dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
-        each = (note for own, dtype in sides for note in sentences.storage_notes(own, dtype))
+        each = (note for own, dtype in sides for note in model_notes.storage_notes(own, dtype))
         found["storage"] = dict.fromkeys(each)
     if any(metric.name == "peak_bytes" for metric in metrics):
         found["optimizer_order"] = _unsure(subjects, terms, to)
@@ -167,11 +167,11 @@ def of_windows(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, ma
     """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
     products = _of_products(metrics) or _moved(metrics)
     cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
-    found = sentences.window_notes(settings, masked=masked, kept=not products) if products or cache else []
+    found = model_notes.window_notes(settings, masked=masked, kept=not products) if products or cache else []
     return [Note("windows", 2, text) for text in found]
 
 
-def _unsure(subjects: Sequence[LoadedModel], terms: counting.Counting, to: counting.Counting | None) -> list[str]:
+def _unsure(subjects: Sequence[LoadedModel], terms: selection.Counting, to: selection.Counting | None) -> list[str]:
     """Says of which optimizers a peak is the most that it can be."""
     from tfacct.training.memory import unsure
 
@@ -195,12 +195,12 @@ def _kept(metrics: Sequence[Metric]) -> bool:
 
 
 def _weighed(metrics: Sequence[Metric]) -> bool:
-    return any(metric.name in counting.WEIGHED for metric in metrics)
+    return any(metric.name in selection.WEIGHED for metric in metrics)
 
 
 def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
     """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
-    if not sentences.attends(subjects):
+    if not model_notes.attends(subjects):
         return " no attention, so --masked leaves nothing out;" if masked else ""
     pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
     if len(pairs) > 1:
@@ -256,21 +256,21 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
 
 def pairs_convention(subjects: Sequence[LoadedModel], masked: bool) -> str:
     """The same for the JSON, in ASCII."""
-    if not sentences.attends(subjects):
+    if not model_notes.attends(subjects):
         return ""
     return attention_words(subjects, masked).replace("×", "x").replace("−", "-")
 
 
 def logits_words(subjects: Sequence[LoadedModel], which: Logits) -> str:
     """Which positions got logits, as a clause of a sentence; nothing where none did."""
-    if not sentences.logits(subjects):
+    if not model_notes.logits(subjects):
         return ""
     return f" logits for {'every position' if which == 'all' else 'the last position'};"
 
 
 def left_out(subjects: Sequence[LoadedModel], *more: str) -> str:
     """The work that is no product."""
-    words = ["norms", *(["softmax"] if sentences.attends(subjects) else []), "activations"]
-    words += ["rotary"] if sentences.attends(subjects) else []
-    words += dict.fromkeys(mixer.recurrence for mixer in sentences.mixers(subjects) if mixer.recurrence)
+    words = ["norms", *(["softmax"] if model_notes.attends(subjects) else []), "activations"]
+    words += ["rotary"] if model_notes.attends(subjects) else []
+    words += dict.fromkeys(mixer.recurrence for mixer in model_notes.mixers(subjects) if mixer.recurrence)
     return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

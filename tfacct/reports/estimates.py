@@ -11,7 +11,7 @@ from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.support import gathers_heads
-from tfacct.reports import counting, keys, sentences
+from tfacct.reports import keys, model_notes, selection
 from tfacct.timing.placement import Placement
 from tfacct.timing.step_estimate import measured_alike, unmeasured_step
 from tfacct.timing.timing import CONSTANTS, WIDE, units_of
@@ -149,10 +149,10 @@ def range_note(one: Placement) -> str:
 def files_notes(one: Placement) -> list[str]:
     """The difference between the files next to the config and the count, where the config names the format; and a
     cache that it stores in another format."""
-    given = counting.format_facts(one.model, one.asked)["dtype_from"] == counting.GIVEN
+    given = selection.format_facts(one.model, one.asked)["dtype_from"] == selection.GIVEN
     return [
-        *(() if given else sentences.files_notes([one.model])),
-        *sentences.cache_notes([one.model], one.cache),
+        *(() if given else model_notes.files_notes([one.model])),
+        *model_notes.cache_notes([one.model], one.cache),
     ]
 
 
@@ -180,7 +180,7 @@ def placement_facts(one: Placement) -> dict[str, Any]:
         "link": None if one.link is None else one.link.facts(),
         **one.device.memory_facts(),
         "dtype": one.dtype,
-        **counting.format_facts(one.model, one.asked),
+        **selection.format_facts(one.model, one.asked),
         "kv_dtype": one.cache,
     }
 

@@ -47,7 +47,7 @@ from tfacct.ledger.workload import (
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation, Letter, Step
 from tfacct.output.report import Note, Report
-from tfacct.reports import cells, compose, counting, sentences
+from tfacct.reports import build, model_notes, selection, tables
 from tfacct.reports.flops import FlopsReport, flops
 from tfacct.reports.kv import KvReport, kv
 from tfacct.reports.memory import MemoryReport, memory
@@ -124,10 +124,10 @@ def explained(
         derivation = _params(subject)
     elif report.command == "kv":
         derivation = _kv(subject, request, dtypes(None, dtype)[1])
-        kept = f"{sentences.kept(subjects)} in {dtypes(None, dtype)[1]}"
+        kept = f"{model_notes.kept(subjects)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
-            title=f"{compose.name_of(subject)}: {kept}, {compose.workload_words(subjects, request)}",
+            title=f"{build.name_of(subject)}: {kept}, {build.workload_words(subjects, request)}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
         )
     else:
@@ -140,14 +140,14 @@ def explained(
 
 
 def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     model = spelled_model(subject.settled(work, masked=masked), work)
     entries = list(model.products(masked=masked, train=train))
 
     def component(entry: Entry) -> str:
         assert entry.line is not None
         name = paths.component_of(entry.line)
-        return cells.COMPONENTS.get(name, name)
+        return tables.COMPONENTS.get(name, name)
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
@@ -163,7 +163,7 @@ def _params(subject: LoadedModel) -> Derivation:
 
 
 def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     model = spelled_model(subject, work)
     entries = list(model.states(width(cached)))
     said = _kept_in_words(work, entries)
@@ -174,7 +174,7 @@ _BYTES = "bytes per element · elements of a block · blocks = bytes"
 
 
 def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     model = spelled_model(subject, work)
     if how.by_block:
         why = f"{subject.name}: in {how.name} a matrix takes other bytes in other blocks"

@@ -34,9 +34,9 @@ from tfacct.output import page as html
 from tfacct.output.answer import nullable
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import cells, compose, conventions, counting, flops, sentences
+from tfacct.reports import build, conventions, flops, model_notes, selection, tables
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import Counting
+from tfacct.reports.selection import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
 from tfacct.training.layouts import sent_bytes
@@ -99,7 +99,7 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
     if not models:
         raise UsageError("no model is left to show")
     for model in models if len(models) == 1 else ():
-        work = counting.workload(model, request)
+        work = selection.workload(model, request)
         model.ledger.state_bytes(work.axes(), width(dtypes(terms.dtype, terms.kv_dtype)[1]))
     first = _first_view(models[0], request, terms) if len(models) == 1 else None
     start = _start(request, terms) | ({"model": WELL_KNOWN} if WELL_KNOWN in [one.name for one in models] else {})
@@ -116,7 +116,7 @@ def _first_view(model: LoadedModel, request: Request, terms: Counting) -> Report
 
 
 def _title(models: Sequence[LoadedModel]) -> str:
-    first = compose.name_of(models[0])
+    first = build.name_of(models[0])
     if len(models) > FEW:
         return f"{len(models)} models"
     return first if len(models) == 1 else f"{first} and {len(models) - 1} more"
@@ -201,7 +201,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "blocks": _blocks(in_letters),
         "context": model.context,
         "positions": model.position_limit,
-        "fixed": not counting.takes_context(model, model.context + 1),
+        "fixed": not selection.takes_context(model, model.context + 1),
         "source": model.source,
         "keeps": model.keeps,
         "kept": model.kept if model.kept != "KV cache" else "",
@@ -216,7 +216,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "defaulted": dict(model.defaulted),
         "unknown": list(model.unknown),
         "left_out": list(model.left_out),
-        "idle": cells.never_called(model),
+        "idle": tables.never_called(model),
         "warnings": [pools.texts(text) for text in _warnings(model)],
         "notes": [pools.texts(text) for text in _notes(model)],
         "counted": [pools.texts(text) for text in _counted(model)],
@@ -325,21 +325,21 @@ def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
 
 def _warnings(model: LoadedModel) -> list[str]:
     """Warnings on top: fields that are not understood, parts that are not included, another model's answer."""
-    hints = [*compose.answering_hints([model]), *compose.unknown_hints([model])]
+    hints = [*build.answering_hints([model]), *build.unknown_hints([model])]
     return [text.removeprefix("hint: ").removeprefix("warning: ") for text in hints]
 
 
 def _notes(model: LoadedModel) -> list[str]:
     """Sentences, each after its place in the terminal's order and the word for when it is true: `masked` or `whole`,
     `reads` the source or `later`, `train`, or nothing; those on the cache (`kept`) are not about FLOPs."""
-    whole, masked = (sentences.block_notes([model], masked=flag) for flag in (False, True))
+    whole, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
     found = [f"blocks\tmasked\t{text}" for text in masked if text not in whole]
     found += [f"blocks\t{'' if text in masked else 'whole'}\t{text}" for text in whole]
-    found += [f"kept\t\t{text}" for text in sentences.state_notes([model])]
+    found += [f"kept\t\t{text}" for text in model_notes.state_notes([model])]
     if model.source is not None:
-        found += [f"source\treads\t{text}" for text in sentences.source_notes([model])]
-        later = counting.workload(model, Request(tokens=1))
-        found += [f"source\tlater\t{text}" for text in sentences.source_notes([model], later)]
+        found += [f"source\treads\t{text}" for text in model_notes.source_notes([model])]
+        later = selection.workload(model, Request(tokens=1))
+        found += [f"source\tlater\t{text}" for text in model_notes.source_notes([model], later)]
     return [f"train\ttrain\t{flops.STEP}", *found]
 
 
@@ -352,7 +352,7 @@ def _counted(model: LoadedModel) -> list[str]:
 def _longer(model: LoadedModel) -> list[int]:
     """Further parameters of a position embedding for a longer context: so many a token, and a constant."""
     longest = model.context
-    first, second = (compose.longer_table(model, longest + more) for more in (1, 2))
+    first, second = (build.longer_table(model, longest + more) for more in (1, 2))
     return [second - first, first - (second - first) * (longest + 1)] if first else []
 
 
@@ -398,7 +398,7 @@ def _published(model: LoadedModel) -> dict[str, Any] | None:
 def _mixtures(model: LoadedModel) -> dict[str, tuple[int, int]]:
     """Fewest and most bytes of the weights in llama.cpp's common mixtures; none of a model that has no such files."""
     try:
-        return {name: counting.weight_range(model, name) for name in MIXTURES}
+        return {name: selection.weight_range(model, name) for name in MIXTURES}
     except TfacctError:
         return {}
 
@@ -460,7 +460,7 @@ def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict
     """The phases of one rank's step as laws; None where they are none."""
 
     def at(batch: int, context: int) -> Workload:
-        return counting.workload(model, Request(ctx=context, batch=batch))
+        return selection.workload(model, Request(ctx=context, batch=batch))
 
     def phases(batch: int, context: int) -> list[Phase]:
         step = training_memory(model, at(batch, context), recipe).step

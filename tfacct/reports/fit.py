@@ -18,7 +18,7 @@ from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.support import CutError
-from tfacct.reports import compose, counting, keys, sentences
+from tfacct.reports import build, keys, model_notes, selection
 from tfacct.reports.estimates import gathered_notes
 from tfacct.timing.placement import (
     Placement,
@@ -139,7 +139,7 @@ def fit(
     _check_counted(model)
     counts = _counts(model, ep, dtype)
     found = list({device.id: device for device in found}.values())
-    work = counting.runnable(model, request)
+    work = selection.runnable(model, request)
     joined = replace(found[0], links=Links(one_way=1, domain=MOST))
     every = []
     for count in counts:  # no byte depends on what the device is
@@ -157,16 +157,16 @@ def fit(
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
         cut = any(count > most and whole.total <= count * memory.usable for count in counts)
         needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
-    one, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), counting.format_name(model, dtype)
+    one, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
     about = Fitting(model, one, whole, needed, stored, on_one_device(model, dtype))
     weights, cache = units.binary(whole.weights), units.binary(whole.cache)
-    return compose.report(
+    return build.report(
         "fit",
         [model],
         _table(about),
         [_facts(about, work)],
-        title=f"{compose.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
-        f" {compose.workload_words([model], request)}",
+        title=f"{build.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
+        f" {build.workload_words([model], request)}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
@@ -269,7 +269,7 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
 
 
 NOTES = (
-    NoteRow("files", 1, lambda about: sentences.files_notes([about.model], about.placed.asked)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.asked)),
     NoteRow("unlinked", 1, _unlinked, "No link: none is known for the number that would hold it ({devices}{more})."),
     NoteRow("cuts", 1, _cuts, "Cuts blocks: more than {most:,} devices cut blocks of {stored}{whole}."),
     NoteRow(
@@ -284,13 +284,13 @@ NOTES = (
         lambda about: about.devices[0].memory.rule,
         "Usable: {}. In use: the fewest devices that divide the query heads and hold weights and cache.",
     ),
-    NoteRow("cache_format", 2, lambda about: sentences.cache_notes([about.model], about.placed.cache)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
     NoteRow(
         "gathered",
         2,
         lambda about: gathered_notes(about.model, max(one.share.devices if one.share else 1 for one in about.devices)),
     ),
-    NoteRow("range", 2, lambda about: sentences.range_notes([about.model], about.placed.asked)),
+    NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.asked)),
     NoteRow("memory", 3, lambda about: devices.memory_said([one.device for one in about.devices])),
 )
 
@@ -298,15 +298,15 @@ NOTES = (
 def _facts(about: Fitting, work: Workload) -> dict[str, Any]:
     placed, whole, rule = about.placed, about.whole, about.devices[0].memory
     return {
-        "workload": counting.workload_facts(work, dtype=placed.dtype),
-        **counting.format_facts(about.model, placed.asked),
+        "workload": selection.workload_facts(work, dtype=placed.dtype),
+        **selection.format_facts(about.model, placed.asked),
         "kv_dtype": placed.cache,
         "use": rule.use,
         "reserve_bytes": rule.reserve,
         "weights_bytes": whole.weights,
         "kv_cache_bytes": whole.cache,
         "total_bytes": whole.total,
-        **counting.range_facts(about.model, placed.host.weights, whole.weights, whole.cache),
+        **selection.range_facts(about.model, placed.host.weights, whole.weights, whole.cache),
         "lines": [
             {
                 "device": one.device.id,

@@ -24,9 +24,9 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, conventions, counting, keys, ranks, sentences
+from tfacct.reports import build, conventions, keys, model_notes, ranks, selection, tables
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.cells import Shown, shown
+from tfacct.reports.tables import Shown, shown
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -275,10 +275,10 @@ def flops(
     that divide the products; the FLOPs are those of the one that computes most.
     """
     _check_options(models, train, by, pointwise, recompute, mesh)
-    models, left_out = counting.steppable(models, request)
+    models, left_out = selection.steppable(models, request)
 
     def count(model: LoadedModel) -> Counted:
-        work = counting.workload(model, request)
+        work = selection.workload(model, request)
         return Counted(model, work, _products(model.ledger, work, masked, recompute), train, masked, recompute)
 
     def shard(model: LoadedModel) -> LoadedModel:
@@ -294,16 +294,16 @@ def flops(
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
     what += ranks.of_one(mesh)
     models = [one.model for one in counted]
-    who = f"{compose.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
+    who = f"{build.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
     again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
     convention = conventions.products_convention(request, masked, models)
     about = [About([one], request, pointwise, alone=len(counted) == 1) for one in counted]
-    return compose.report(
+    return build.report(
         "flops",
         models,
         (_by_models(counted) if len(counted) > 1 else TABLES[by](counted[0], pointwise)),
         [_facts(one, pointwise) for one in counted],
-        title=f"{who} {compose.of_workload(models, request)}",
+        title=f"{who} {build.of_workload(models, request)}",
         convention=f"{convention}; backward 2 x forward{again}" if train else convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, _together(about[at])),
@@ -328,12 +328,12 @@ def traffic(
     ranks that divide the products; the bytes are those of the one that moves most.
     """
     _, kept = dtypes(dtype)
-    models, left_out = counting.with_known_bytes(models, dtype)
-    models, stepless = counting.steppable(models, request)
-    stored = counting.stored_name(models, dtype)
+    models, left_out = selection.with_known_bytes(models, dtype)
+    models, stepless = selection.steppable(models, request)
+    stored = selection.stored_name(models, dtype)
 
     def count(model: LoadedModel) -> Counted:
-        work = counting.workload(model, request)
+        work = selection.workload(model, request)
         return Counted(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
 
     def shard(model: LoadedModel) -> LoadedModel:
@@ -343,16 +343,16 @@ def traffic(
 
     counted, unfit = _counted(models, mesh, count, shard)
     models = [one.model for one in counted]
-    who = f"{compose.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
+    who = f"{build.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
     what = f"moved{ranks.of_one(mesh, 'on')}"
     about = [About([one], request, dtype=dtype, stored=stored) for one in counted]
-    return compose.report(
+    return build.report(
         "flops",
         models,
         _traffic_by_line(counted[0]) if len(counted) == 1 else _traffic_by_model(counted),
-        [_traffic_facts(one) | counting.format_facts(one.model, dtype) for one in counted],
-        title=f"{who} {what} in {counting.formats(models, dtype)}"
-        + compose.of_workload(models, request, of=" by ", at=", "),
+        [_traffic_facts(one) | selection.format_facts(one.model, dtype) for one in counted],
+        title=f"{who} {what} in {selection.formats(models, dtype)}"
+        + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, _together(about[at])),
         counted=f"{conventions.products_counted(request, False, models)}; unfused kernels",
@@ -440,7 +440,7 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
         "rule_of_thumb_flops": one.whole.rule_of_thumb,
     }
     facts = {
-        "workload": counting.workload_facts(one.work, masked=one.masked),
+        "workload": selection.workload_facts(one.work, masked=one.masked),
         "train": one.train,
         "recompute": one.recompute,
         "recomputed_flops": one.recomputed,
@@ -453,7 +453,7 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
         **latent.facts(one.model, one.point),
         "components": one.by_component,
         "lines": [_line_facts(one, line) for line in shown(one.products)],
-        "never_called": cells.never_called(one.model),
+        "never_called": tables.never_called(one.model),
         "total_flops_if_called": one.if_all_called,
     }
     if pointwise:
@@ -481,7 +481,7 @@ def _traffic_facts(one: Counted) -> dict[str, Any]:
     assert how is not None
     whole = one.whole.moved if one.whole is not None else None
     return {
-        "workload": counting.workload_facts(one.work, dtype=how.name),
+        "workload": selection.workload_facts(one.work, dtype=how.name),
         "activation_dtype": one.kept,
         "total_flops": total.flops,
         "total_read_bytes": total.read,
@@ -540,8 +540,8 @@ def _by_line(one: Counted, pointwise: bool) -> Table:
             "backward": product.backward,
             "flops": flops,
         }
-        rows.append(cells.with_share(row, flops, one.total))
-    sections = cells.sections(rows)
+        rows.append(tables.with_share(row, flops, one.total))
+    sections = tables.sections(rows)
     if pointwise:
         elements = one.model.ledger.pointwise(one.work.axes())
         further = tuple({"operation": paths.short(path), "elements": count} for path, count in elements.items())
@@ -552,7 +552,7 @@ def _by_line(one: Counted, pointwise: bool) -> Table:
 def _by_part(one: Counted, _: bool) -> Table:
     columns = Column("part", "part"), Column("flops", "FLOPs", "flops"), SHARE, BAR
     rows = tuple(
-        cells.with_share({"part": cells.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
+        tables.with_share({"part": tables.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
         for name, flops in one.by_component.items()
     )
     return columns, (rows,), _totals(one, "part")
@@ -573,7 +573,7 @@ def _by_block(one: Counted, _: bool) -> Table:
         flops, count = sum(map(one.flops, products)), len(numbers) or 1
         name = outside or " ".join(filter(None, (_span(numbers), f"({kind})" if kind else "")))
         row: Row = {"block": name, "count": count, "each": flops // count, "flops": flops}
-        rows.append(cells.with_share(row, flops, one.total))
+        rows.append(tables.with_share(row, flops, one.total))
     return columns, (tuple(rows),), _totals(one, "block")
 
 
@@ -619,18 +619,18 @@ def _by_models(counted: Sequence[Counted]) -> Table:
         *(
             Column(
                 name,
-                cells.COMPONENTS.get(name, name).replace(" + ", "+"),
+                tables.COMPONENTS.get(name, name).replace(" + ", "+"),
                 "share",
-                drop=0 if name == paths.SCORES else cells.drop_of(name, components),
+                drop=0 if name == paths.SCORES else tables.drop_of(name, components),
                 empty="–",
             )
             for name in dict.fromkeys(name for found in components for name in found)
         ),
-        Column("ratio_to_rule_of_thumb", cells.ratio_label(any(one.train for one in counted)), "ratio", drop=2),
+        Column("ratio_to_rule_of_thumb", tables.ratio_label(any(one.train for one in counted)), "ratio", drop=2),
     )
     rows = tuple(
         {
-            "model": compose.name_of(one.model),
+            "model": build.name_of(one.model),
             "keys": one.work.context,
             "flops": one.total,
             "whole": one.whole and one.whole.total,
@@ -656,7 +656,7 @@ def _traffic_by_line(one: Counted) -> Table:
     )
     total = one.moved
     rows = [
-        cells.with_share(
+        tables.with_share(
             {
                 "part": paths.heading_of(line.product.path),
                 "operation": line.operation,
@@ -671,7 +671,7 @@ def _traffic_by_line(one: Counted) -> Table:
     totals: list[Row] = [{"operation": "total", **_cost_cells(total), "share": Fraction(1)}]
     if one.whole is not None:
         totals.append({"operation": "whole model", **_cost_cells(one.whole.moved), PLAIN: 1})
-    return columns, cells.sections(rows), tuple(totals)
+    return columns, tables.sections(rows), tuple(totals)
 
 
 def _traffic_by_model(counted: Sequence[Counted]) -> Table:
@@ -685,7 +685,7 @@ def _traffic_by_model(counted: Sequence[Counted]) -> Table:
         *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
     )
     rows = tuple(
-        {"model": compose.name_of(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
+        {"model": build.name_of(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
         | {"whole": one.whole and one.whole.moved.moved}
         for one in counted
     )
@@ -698,7 +698,7 @@ def _traffic_by_model(counted: Sequence[Counted]) -> Table:
 def _answer(counted: Sequence[Counted]) -> str:
     """The total of one model, or the least and the most of several."""
     if len(counted) > 1:
-        return cells.from_to([(one.total, one.model.name) for one in counted], units.si)
+        return tables.from_to([(one.total, one.model.name) for one in counted], units.si)
     (one,) = counted
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
@@ -709,7 +709,7 @@ def _answer(counted: Sequence[Counted]) -> str:
 def _traffic_answer(counted: Sequence[Counted]) -> str:
     """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
     if len(counted) > 1:
-        return cells.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
+        return tables.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
     total = counted[0].moved
     each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
     on_rank = " on one rank" if counted[0].whole else ""
@@ -719,10 +719,10 @@ def _traffic_answer(counted: Sequence[Counted]) -> str:
 def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[str]:
     product, left_out = conventions.details(request, False, models, "biases")
     said = "The traffic of unfused kernels: every operand is read once and every result written once"
-    if sentences.attends(models):
+    if model_notes.attends(models):
         said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
         said += " scores"
-    unfused = dict.fromkeys(mixer.unfused for mixer in sentences.mixers(models) if mixer.unfused)
+    unfused = dict.fromkeys(mixer.unfused for mixer in model_notes.mixers(models) if mixer.unfused)
     return [product, f"{said}.", *unfused, "FLOP/B: FLOPs per byte, read and written.", left_out]
 
 
@@ -766,7 +766,7 @@ def _if_called(about: About) -> list[str]:
     called = about.first.if_all_called if len(about.counted) == 1 else None
     if called in (None, about.first.total):
         return []
-    idle = ", ".join(paths.short(path) for path in cells.never_called(about.first.model))
+    idle = ", ".join(paths.short(path) for path in tables.never_called(about.first.model))
     return [
         f"As it runs: {about.first.total:,} FLOPs. {idle} is stored but never called (called = false).",
         f"If it were called: {called:,} FLOPs.",
@@ -778,7 +778,7 @@ def _overtakes(about: About) -> list[str]:
     if not about.alone:
         return []
     chunk = about.request.decode or about.request.tokens is not None
-    return sentences.overtaken(about.first.model, attention_overtakes(about.first.point, chunk=chunk))
+    return model_notes.overtaken(about.first.model, attention_overtakes(about.first.point, chunk=chunk))
 
 
 def _recomputes(about: About) -> dict[str, str] | None:
@@ -818,7 +818,7 @@ def _touched(about: About) -> dict[str, str] | None:
 
 
 def _in_formats(about: About) -> dict[str, str] | None:
-    what = "activations, keys and values" if sentences.attends(about.models) else "activations and states"
+    what = "activations, keys and values" if model_notes.attends(about.models) else "activations and states"
     kept = about.first.kept
     return None if about.stored == kept else {"stored": about.stored, "what": what, "kept": kept}
 
@@ -839,20 +839,20 @@ NOTES = (
         lambda about: about.pointwise,
         "Pointwise work is counted in elements of its results and is in no total.",
     ),
-    NoteRow("active", 2, lambda about: len(about.models) > 1 and sentences.active_notes(about.models)),
-    *sentences.BLOCKS,
+    NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
+    *model_notes.BLOCKS,
     NoteRow("latent", 2, lambda about: latent.step_notes([(one.model, one.point) for one in about.counted])),
-    NoteRow("source", 2, lambda about: sentences.source_notes(about.models, about.first.work)),
+    NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
     NoteRow("ranks", 1, _of_ranks),
 )
 
 TRAFFIC_NOTES = (
-    NoteRow("files", 1, lambda about: sentences.files_notes(about.undivided, about.dtype)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.dtype)),
     NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {kept}."),
-    NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
+    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
     NoteRow("experts_read", 2, _touched, "Expert weights: those of min({experts}) experts, as many as {who}"),
-    *sentences.BLOCKS,
+    *model_notes.BLOCKS,
     NoteRow(
         "latent",
         2,

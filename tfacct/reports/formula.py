@@ -48,12 +48,12 @@ from tfacct.parallel.rank_flops import cached_tokens
 from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
-from tfacct.reports import compose, conventions, counting, params, sentences
+from tfacct.reports import build, conventions, model_notes, params, selection
 from tfacct.reports import latent_attention as latent
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.counting import Counting
 from tfacct.reports.keys import Letter, ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
+from tfacct.reports.selection import Counting
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula
@@ -235,9 +235,9 @@ def formula(
     if of != "saved" and (terms.trained or terms.dtype):
         what = option(terms.trained[0][0] if terms.trained else "dtype")
         raise UsageError(f"{what} applies to a training step's bytes: it needs {option('of', 'saved')}")
-    work = None if of == "params" or (family and of != "saved") else counting.workload(model, request)
+    work = None if of == "params" or (family and of != "saved") else selection.workload(model, request)
     if of == "saved":
-        found = _saved(model, counting.workload(model, request), terms, layout, family=family)
+        found = _saved(model, selection.workload(model, request), terms, layout, family=family)
     else:
         found = _ledger(model, work, of, layout, family=family, sp=sp)
     words, lines, total = found.words, found.lines, found.total
@@ -247,9 +247,9 @@ def formula(
     facts = {
         **({"model": model.family} if family else {}),
         "biases_and_ties_of": model.name,
-        "workload": None if work is None else counting.workload_facts(work, dtype=found.dtype),
+        "workload": None if work is None else selection.workload_facts(work, dtype=found.dtype),
         "of": of,
-        "latent_attention": None if of == "saved" else latent.form(model.settled(counting.workload(model, request))),
+        "latent_attention": None if of == "saved" else latent.form(model.settled(selection.workload(model, request))),
         "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
@@ -257,13 +257,13 @@ def formula(
         "lines": [{"path": line.path, **_cells(words, line), "latex": line.count.latex} for line in lines],
         "legend": legend,
     }
-    where = "" if work is None else compose.of_workload([model], request)
-    return compose.report(
+    where = "" if work is None else build.of_workload([model], request)
+    return build.report(
         "formula",
         [model],
         _table(words, found.sections, facts),
         [facts],
-        title=f"{model.family if family else compose.name_of(model)}: {_title(words.title, where)}",
+        title=f"{model.family if family else build.name_of(model)}: {_title(words.title, where)}",
         convention=words.convention,
         counted=found.counted,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
@@ -289,11 +289,11 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
     if of == "kv" and (request.tokens is not None or request.decode):
         what = (
             "the KV cache covers the whole context"
-            if sentences.attends([model])
+            if model_notes.attends([model])
             else "the state covers the whole context"
         )
         raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     if of in ("train", "saved") and work.tokens != work.context:
         raise whole_sequences("of", of)
 
@@ -383,8 +383,8 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
 def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *, family: bool, sp: bool) -> _Counted:
     """A count of the ledger's lines."""
     if of == "kv":
-        counting.keeping([given])
-    model = given.settled(work or counting.workload(given, Request()))
+        selection.keeping([given])
+    model = given.settled(work or selection.workload(given, Request()))
     words, symbolic = _words(model, of), in_symbols(model.architecture, fixed=model.config.constant_axes)
     at = {} if work is None else work.axes()
     lines = _lines(model.ledger, symbolic, of, None if family else at)
@@ -424,11 +424,11 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
 def _words(model: LoadedModel, of: Of) -> _Words:
     """Words for the count; a model without attention has no note on keys."""
     words = WORDS[of]
-    if of == "params" or (sentences.attends([model]) and (model.logits or of == "kv")):
+    if of == "params" or (model_notes.attends([model]) and (model.logits or of == "kv")):
         return words
     if of == "kv":
         state = "elements an engine must keep between steps, the same at every context; weights left out"
-        return replace(words, title="state", convention=state, notes=(*words.notes, *sentences.state_notes([model])))
+        return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
     products = conventions.products_note(Request(), False, [model]) + (
         " O is T, and written T." if model.logits else ""
     )
@@ -662,7 +662,7 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        yield f"{model.family} is a family: any sizes, with the biases and ties of {compose.name_of(model)}."
+        yield f"{model.family} is a family: any sizes, with the biases and ties of {build.name_of(model)}."
 
 
 def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:

@@ -19,7 +19,7 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, conventions, counting, keys, sentences
+from tfacct.reports import build, conventions, keys, model_notes, selection, tables
 from tfacct.reports import latent_attention as latent
 
 
@@ -116,14 +116,14 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
     if len(subjects) == 1 and not subjects[0].keeps:
         raise UsageError(f"{subjects[0].name} keeps nothing between steps, so there is no decode step to generate with")
     subjects, headless = foreseeing(subjects)
-    subjects, stepless = counting.keeping(subjects)
+    subjects, stepless = selection.keeping(subjects)
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [_count(subject, request, steps, masked) for subject in subjects]
     table = _by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
-    who = f"{compose.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    who = f"{build.name_of(subjects[0])}: " if len(subjects) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
-    return compose.report(
+    return build.report(
         "flops",
         subjects,
         table,
@@ -144,7 +144,7 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
 def _answer(counted: Sequence[_Counted]) -> str:
     """The total of one model, and its two phases; or the least and the most of several."""
     if len(counted) > 1:
-        return cells.from_to([(one.total, one.subject.name) for one in counted], units.si)
+        return tables.from_to([(one.total, one.subject.name) for one in counted], units.si)
     (one,) = counted
     prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
     after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
@@ -178,7 +178,7 @@ def _checked(request: Request, new_tokens: int) -> int:
 
 
 def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> _Counted:
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     ledger, at = subject.ledger, work.axes()
     last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
     return _Counted(
@@ -202,7 +202,7 @@ def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
         return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
 
     return {
-        "workload": counting.workload_facts(work, masked=masked),
+        "workload": selection.workload_facts(work, masked=masked),
         "prompt_tokens": work.tokens,
         "new_tokens": counted.steps + 1,
         "decode_steps": counted.steps,
@@ -251,8 +251,8 @@ def _by_line(counted: _Counted) -> Table:
             "decode_flops": decode,
             "flops": prefill + decode,
         }
-        rows.append(cells.with_share(row, prefill + decode, counted.total))
-    return columns, cells.sections(rows), _totals(counted)
+        rows.append(tables.with_share(row, prefill + decode, counted.total))
+    return columns, tables.sections(rows), _totals(counted)
 
 
 def _totals(counted: _Counted) -> tuple[Row, ...]:
@@ -293,7 +293,7 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
     for c in counted:
         share = Fraction(c.decode_total, c.total)
         row: Row = {
-            "model": compose.name_of(c.subject),
+            "model": build.name_of(c.subject),
             "prefill_flops": c.prefill_total,
             "decode_flops": c.decode_total,
             "flops_per_new_token": c.per_new_token,
@@ -321,7 +321,7 @@ def _steps(about: About) -> str:
     prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
     if steps == 0:
         return ": there is no decode step."
-    if not sentences.attends(about.undivided):
+    if not model_notes.attends(about.undivided):
         return f"; the others take {steps:,} decode steps of one token, which all cost the same."
     if steps == 1:
         return f"; the other takes a decode step of one token with {prompt + 1:,} keys."
@@ -332,8 +332,8 @@ def _steps(about: About) -> str:
 
 NOTES = (
     NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
-    *sentences.BLOCKS,
-    NoteRow("source", 2, lambda about: sentences.source_notes(about.undivided)),
+    *model_notes.BLOCKS,
+    NoteRow("source", 2, lambda about: model_notes.source_notes(about.undivided)),
     NoteRow(
         "latent",
         2,

@@ -20,7 +20,7 @@ from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
-from tfacct.reports import cells, compose, counting, keys, ranks, sentences
+from tfacct.reports import build, keys, model_notes, ranks, selection, tables
 from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def kv(
     ranks that divide heads, blocks or tokens; the bytes are those of the fullest.
     """
     _, cached = dtypes(None, dtype)
-    subjects, left_out = counting.keeping(subjects)
+    subjects, left_out = selection.keeping(subjects)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
@@ -100,18 +100,18 @@ def kv(
     table = (
         _one(subjects[0], facts[0], request, cached, mesh) if alone else _several(subjects, facts, contexts is not None)
     )
-    who = f"{compose.name_of(subjects[0])}: " if alone else ""
-    where = f"batch {request.batch:,}" if alone or contexts else compose.workload_words(subjects, request)
-    return compose.report(
+    who = f"{build.name_of(subjects[0])}: " if alone else ""
+    where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(subjects, request)
+    return build.report(
         "kv",
         subjects,
         table,
         facts,
-        title=f"{who}{sentences.kept_in(subjects, cached)}{on}, {where}",
-        convention=CONVENTION if sentences.attends(subjects) else STATE,
+        title=f"{who}{model_notes.kept_in(subjects, cached)}{on}, {where}",
+        convention=CONVENTION if model_notes.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
         notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, cached, mesh)),
-        counted=f"the {sentences.kept(subjects)} only; no weights, activations or engine buffers",
+        counted=f"the {model_notes.kept(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=[*left_out, *unfit],
         headline="kv_cache_bytes",
@@ -124,9 +124,9 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], ca
     if len(facts) > 1:
         keys = {fact["workload"]["keys"] for fact in facts}
         where = f" at context {min(keys):,}" if len(keys) == 1 else ""
-        return f"{cells.from_to(sizes, units.binary).removesuffix('.')}{where}."
+        return f"{tables.from_to(sizes, units.binary).removesuffix('.')}{where}."
     work, size = facts[0]["workload"], units.binary(sizes[0][0])
-    if not sentences.attends(subjects):
+    if not model_notes.attends(subjects):
         where = f"context {work['keys']:,}" if "pp" in facts[0] else "every context"  # another stage may hold more
         return f"{size} at {where}{_batch(work)}."
     source = f", source {work['source']:,}" if facts[0]["cross_kv_cache_bytes"] else ""
@@ -164,7 +164,7 @@ def _facts(
     contexts: Sequence[int] | None = None,
     mesh: Mesh | None = None,
 ) -> dict[str, Any]:
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     sides, shown = variants(subject), contexts or _contexts(work.context)
 
     def here(context: int) -> dict[str, Any]:
@@ -176,9 +176,9 @@ def _facts(
     own = cache_bytes(subject.ledger, ranks.cached_tokens(None, mesh, replace(work, source=0)).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
-        "workload": counting.workload_facts(work, dtype=cached),
-        **cells.by_block("query_heads", cells.of_attention(subject, "heads")),
-        **cells.by_block("kv_heads", None if is_latent(subject) else cells.of_attention(subject, "kv_heads")),
+        "workload": selection.workload_facts(work, dtype=cached),
+        **tables.by_block("query_heads", tables.of_attention(subject, "heads")),
+        **tables.by_block("kv_heads", None if is_latent(subject) else tables.of_attention(subject, "kv_heads")),
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
@@ -264,7 +264,7 @@ def is_compressed(subject: LoadedModel) -> bool:
 
 
 def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None) -> Table:
-    if not sentences.attends([subject]):
+    if not model_notes.attends([subject]):
         state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
         whole = (Column("whole_bytes", "whole model", "bytes"),) if "whole" in fact else ()
         return (*state, *whole), (tuple(fact["lines"]),), ()
@@ -279,7 +279,7 @@ def _one(subject: LoadedModel, fact: dict[str, Any], request: Request, cached: s
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
-    at, kept = ranks.cached_tokens(None, mesh, counting.workload(subject, request)).axes(), width(cached)
+    at, kept = ranks.cached_tokens(None, mesh, selection.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
@@ -317,8 +317,8 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], b
     )
     sections = tuple(
         tuple(
-            {**line, "model": compose.name_of(subject), "heads": cells.each_of(fact, "query_heads")}
-            | {"kv_heads": "latent" if is_latent(subject) else cells.each_of(fact, "kv_heads")}
+            {**line, "model": build.name_of(subject), "heads": tables.each_of(fact, "query_heads")}
+            | {"kv_heads": "latent" if is_latent(subject) else tables.each_of(fact, "kv_heads")}
             | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
             for line in fact["lines"][0 if by_context else -1 :]
         )
@@ -382,7 +382,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
         names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
         numbers.append(f"{alike * sum(found.values())} · {values}")
-    what = sentences.kept([subject])
+    what = model_notes.kept([subject])
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
 
 
@@ -408,7 +408,7 @@ def _overtakes(about: About) -> dict[str, Any] | None:
     if not about.alone or (mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)):
         return None
     narrow = model.quantized or about.cached in units.CACHES
-    if model.ledger.period > 1 or narrow or not sentences.attends([model]):
+    if model.ledger.period > 1 or narrow or not model_notes.attends([model]):
         return None
     step = Workload(1, 1, work["batch"], source=work["source"] or 0)
     context = cache_overtakes(Point(model.ledger, step, storage(about.cached), width(about.cached)))
@@ -419,7 +419,7 @@ def _overtakes(about: About) -> dict[str, Any] | None:
 
 
 def _variants(about: About) -> str:
-    if not sentences.attends(about.models) or all(map(is_compressed, about.models)):
+    if not model_notes.attends(about.models) or all(map(is_compressed, about.models)):
         return ""
     if about.alone and is_latent(about.models[0]):
         return "MHA: the keys and values of each query head are cached, not the latent that they come from."
@@ -453,8 +453,10 @@ NOTES = (
         "From {context:,} tokens on at batch {batch:,}, the cache takes more than the weights{whose} in {cached}.",
     ),
     NoteRow("variants", 3, _variants),
-    NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached, "dtype")),
-    NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached, "dtype")),
+    NoteRow(
+        "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
+    ),
     NoteRow(
         "cross",
         2,
@@ -462,9 +464,9 @@ NOTES = (
         "At every context, {cross:,} bytes ({size}) of it are the cross keys and values of a source of {source:,}"
         " tokens. The rest belongs to the tokens themselves.",
     ),
-    NoteRow("windows", 2, lambda about: about.alone and sentences.window_notes(about.undivided, kept=True)),
-    NoteRow("unwindowed", 2, lambda about: sentences.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: sentences.shrinking(about.facts)),
+    NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.undivided, kept=True)),
+    NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts)),
     NoteRow("latent", 2, lambda about: latent.kept_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )

@@ -25,7 +25,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output import files
 from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Tick, notes, unwatched
-from tfacct.reports import compose, counting, keys, sentences
+from tfacct.reports import build, keys, model_notes, selection
 from tfacct.reports import latent_attention as latent
 from tfacct.timing.calibrated import DOUBT, Sweep, sweep
 from tfacct.timing.utilization import above_peak
@@ -90,12 +90,12 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
 
     if plan.train and (request.decode or request.tokens is not None):
         raise whole_sequences("train", does="measures")
-    attends = sentences.attends([model])
+    attends = model_notes.attends([model])
     if plan.sdpa and not attends:
         raise UsageError(f"{option('sdpa')} changes how attention runs, and {model.name} has none")
     if not 1 <= plan.steps <= MOST_STEPS:
         raise UsageError(f"{option('steps')} must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     model = model.settled(work)  # one model runs every step
     _check_positions(model, work)
     on = running.device(plan.device)
@@ -133,7 +133,7 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
     last = works[-1]
     held = footprint(model.ledger, last.axes(), weights, results)
     facts: dict[str, Any] = {
-        "workload": counting.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
+        "workload": selection.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
         "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
         "latent_attention": latent.form(model),
@@ -245,7 +245,7 @@ def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> No
 
 def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
     spread = facts["seconds_max"] / facts["seconds_min"] - 1
-    attention = sentences.attends([model])
+    attention = model_notes.attends([model])
     full = ", full T × S" if attention else ""
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
     speed: list[Row] = [
@@ -267,7 +267,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
         speed = [row for row in speed if "masked" not in str(row["what"])]
     checks = (
         ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        (f"{sentences.kept([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        (f"{model_notes.kept([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
         ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
     )
     held: list[Row] = [
@@ -289,13 +289,13 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused twin" if plan.sdpa else "the model that ran"
-    return compose.report(
+    return build.report(
         "measure",
         [model],
         (columns, (tuple(speed), tuple(held)), ()),
         [facts],
-        title=f"{compose.name_of(model)}: {what} in {units.dtype_name(plan.dtype)}"
-        f" {compose.of_workload([model], request)}{partial}",
+        title=f"{build.name_of(model)}: {what} in {units.dtype_name(plan.dtype)}"
+        f" {build.of_workload([model], request)}{partial}",
         convention=CONVENTION,
         answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),
         notes=lambda _: notes(NOTES, {**facts, "where": where, "counted": counted}),

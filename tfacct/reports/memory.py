@@ -27,8 +27,8 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import cells, compose, counting, keys, ranks, sentences
-from tfacct.reports.cells import dtypes_by_part
+from tfacct.reports import build, keys, model_notes, ranks, selection, tables
+from tfacct.reports.tables import dtypes_by_part
 
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
@@ -152,9 +152,9 @@ def memory(
             f"leave {option('kv_block')} out",
         )
     subjects, unpaged = _paged(subjects, kv_block)
-    subjects, left_out = counting.in_groups(*counting.with_known_bytes(subjects, dtype), request)
+    subjects, left_out = selection.in_groups(*selection.with_known_bytes(subjects, dtype), request)
     left_out += unpaged
-    stored = counting.formats(subjects, dtype)
+    stored = selection.formats(subjects, dtype)
     _check_mesh(mesh, kv_block, fit)
     if len(subjects) == 1 and fit is not None and fit.count > 1:
         from tfacct.parallel.mesh import mesh_on
@@ -172,7 +172,7 @@ def memory(
         both = zip(facts, every, strict=True)
         facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
     facts = tuple(
-        {"workload": fact["workload"], **counting.format_facts(whole, dtype), **fact}
+        {"workload": fact["workload"], **selection.format_facts(whole, dtype), **fact}
         for fact, whole in zip(facts, undivided, strict=True)
     )
     instead, alone = "", len(subjects) == 1
@@ -180,18 +180,18 @@ def memory(
         instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
     if alone:
         table = _one(facts[0], _row(subjects[0]))
-        title = f"{compose.name_of(subjects[0])}: memory{ranks.of_one(mesh)}"
+        title = f"{build.name_of(subjects[0])}: memory{ranks.of_one(mesh)}"
     else:
         table = _several(subjects, facts, fit)
         title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    alike = sentences.kept_dtypes(subjects, cached.name) == [counting.stored_name(subjects, dtype)]
-    kv = "" if alike else f", {sentences.kept_in(subjects, cached.name)}"
-    report = compose.report(
+    alike = model_notes.kept_dtypes(subjects, cached.name) == [selection.stored_name(subjects, dtype)]
+    kv = "" if alike else f", {model_notes.kept_in(subjects, cached.name)}"
+    report = build.report(
         "memory",
         subjects,
         table,
         facts,
-        title=f"{title} in {stored}{kv}, {compose.workload_words(subjects, request)}",
+        title=f"{title} in {stored}{kv}, {build.workload_words(subjects, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
         notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, dtype, fit, mesh)),
@@ -238,7 +238,7 @@ def by_batch(
             row |= {key: there["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
         facts |= {"fit": fitted[-1]["fit"]}
         why = f": {too_large(fitted[0])}" if nothing_fits(fitted[0]) else ""
-    return compose.report(
+    return build.report(
         "memory",
         subjects,
         _batches_table(subject, rows, fit),
@@ -278,7 +278,7 @@ def _answer(
     if len(facts) == 1:
         return _alone(subjects[0], facts[0])
     both = zip(subjects, facts, strict=True)
-    return cells.from_to([(fact["total_bytes"], subject.name) for subject, fact in both], units.binary)
+    return tables.from_to([(fact["total_bytes"], subject.name) for subject, fact in both], units.binary)
 
 
 def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None, why: str) -> str:
@@ -409,12 +409,12 @@ def _facts(
 ) -> dict[str, Any]:
     """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
     them. `whole`: the model that the rank's stage is a part of."""
-    work = counting.workload(subject, request)
+    work = selection.workload(subject, request)
     own = ranks.cached_tokens(subject, mesh, work)
     lines = _lines(subject, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
-        "workload": counting.workload_facts(work, dtype=stored.name),
+        "workload": selection.workload_facts(work, dtype=stored.name),
         "kv_dtype": cached.name,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
@@ -423,8 +423,8 @@ def _facts(
         "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), replace(cached, page=1)),
         "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
         "total_bytes": weights + cache,
-        "not_included": sentences.not_included(subject, stored),
-        **counting.range_facts(subject, stored, weights, cache),
+        "not_included": model_notes.not_included(subject, stored),
+        **selection.range_facts(subject, stored, weights, cache),
         "lines": lines,
     }
     if fit is not None:
@@ -573,7 +573,7 @@ def _instead(
 
 def _and_kept(subjects: Sequence[LoadedModel]) -> str:
     """What is counted beside weights, where anything is kept."""
-    return f" and {sentences.kept(subjects)}" if any(subject.keeps for subject in subjects) else ""
+    return f" and {model_notes.kept(subjects)}" if any(subject.keeps for subject in subjects) else ""
 
 
 def _row(subject: LoadedModel) -> str | None:
@@ -594,7 +594,7 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     )
     total = facts["total_bytes"]
 
-    rows = [cells.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
+    rows = [tables.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
     cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
     totals: tuple[Row, ...] = (
         {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
@@ -603,7 +603,7 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     )
     if row is not None and row != "state" and cached:
         totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
-    return columns, cells.sections(rows, "kind"), totals
+    return columns, tables.sections(rows, "kind"), totals
 
 
 def _lines(
@@ -615,8 +615,8 @@ def _lines(
     if shards is not None:
         elements = dict(shards)
         taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
-    parts = cells.by_part(elements)
-    weights = cells.by_part(taken)
+    parts = tables.by_part(elements)
+    weights = tables.by_part(taken)
     states, kept = ledger.states(at), ledger.state_bytes(at, cached)
     lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
     stored = {line.path: width_of(line, cached).name for line in lines}
@@ -671,14 +671,14 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         Column("largest_batch", "max batch", "count", empty="–"),
     )
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
-    kept = Column("kv_cache_bytes", sentences.kept(subjects), "bytes", drop=2 if fit is not None else 0)
+    kept = Column("kv_cache_bytes", model_notes.kept(subjects), "bytes", drop=2 if fit is not None else 0)
     keeps = any(subject.keeps for subject in subjects)
     columns = (
         Column("model", "model"),
         Column("total_params", "params", "params", drop=3),
         Column("weights_bytes", "weights", "bytes", drop=2),
         Column("keys", "context", "count"),
-        *((next_token,) if keeps and sentences.attends(subjects) else ()),
+        *((next_token,) if keeps and model_notes.attends(subjects) else ()),
         *((kept,) if keeps else ()),
         Column("total_bytes", "total", "bytes"),
         *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
@@ -686,7 +686,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
     )
     rows: list[Row] = []
     for subject, fact in zip(subjects, facts, strict=True):
-        row = {**fact, "model": compose.name_of(subject), "keys": fact["workload"]["keys"]}
+        row = {**fact, "model": build.name_of(subject), "keys": fact["workload"]["keys"]}
         if "whole" in fact:
             row["whole_bytes"] = fact["whole"]["total_bytes"]
         for what in ("context", "batch") if fit is not None else ():
@@ -704,7 +704,7 @@ def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: Me
     columns = (
         Column("batch", "batch", "count"),
         Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("kv_cache_bytes", sentences.kept([subject]) or "cache", "bytes"),
+        Column("kv_cache_bytes", model_notes.kept([subject]) or "cache", "bytes"),
         Column("total_bytes", "total", "bytes"),
         *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
     )
@@ -737,7 +737,7 @@ def _per_request(about: About) -> dict[str, str] | None:
     model, whole, fit = about.models[0], about.undivided[0], about.fit
     if fit is None or not about.alone or not model.keeps or _past(about.alone):
         return None
-    kept, work = width(about.cached), counting.workload(whole, about.request)
+    kept, work = width(about.cached), selection.workload(whole, about.request)
     size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), kept))
     each = token_bytes(whole.ledger, work.axes(), kept)
     own, most = about.alone["fit"], ""
@@ -747,7 +747,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
     return {
         "size": units.binary(size),
-        "kept": f"cache in {about.cached}" if sentences.attends(about.models) else "state",
+        "kept": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
         "each": f", {units.binary(each)} per token" if each * work.context == size else "",
         "most": most,
     }
@@ -772,7 +772,7 @@ def _longest_request(about: About) -> str:
     if context is None:
         if free is None:
             return f"Not even one token fits at batch {about.alone['workload']['batch']:,}."
-        windows = sentences.attends(about.models)
+        windows = model_notes.attends(about.models)
         return "Every layer keeps only a window, so nothing limits the context." if windows else ""
     batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
     past = f", past the {model.context:,} it was trained with" if context > model.context else ""
@@ -825,21 +825,23 @@ NOTES = (
         lambda about: about.alone.get("fit", {}).get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("files", 1, lambda about: sentences.files_notes(about.undivided, about.dtype)),
-    NoteRow("projector", 2, lambda about: sentences.projector_notes(about.models)),
-    NoteRow("not_included", 1, lambda about: sentences.not_included_notes(about.models, about.facts)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.dtype)),
+    NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
+    NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow(
         "engine",
         2,
         lambda about: about.fit is not None and bool(about.fit.reserve),
         "Activations and buffers beyond the reserve are not included.",
     ),
-    NoteRow("storage", 2, lambda about: sentences.storage_notes(about.models, about.dtype)),
-    NoteRow("cache_format", 2, lambda about: sentences.cache_notes(about.models, about.cached)),
-    NoteRow("state", 2, lambda about: sentences.state_notes(about.models, about.cached, staged="pp" in about.facts[0])),
-    NoteRow("unwindowed", 2, lambda about: sentences.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: sentences.shrinking(about.facts)),
-    NoteRow("source", 2, lambda about: sentences.source_notes(about.models)),
+    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
+    NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached)),
+    NoteRow(
+        "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
+    ),
+    NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts)),
+    NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts)),
+    NoteRow("source", 2, lambda about: model_notes.source_notes(about.models)),
     NoteRow(
         "largest",
         2,

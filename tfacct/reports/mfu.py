@@ -17,7 +17,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting
+from tfacct.reports import build, selection
 from tfacct.reports.keys import ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.timing.fsdp_time import Trained, least_bytes
@@ -94,7 +94,7 @@ def mfu(
     units_of, peak = peak_of(device, dtype)
     if request.decode or request.tokens is not None:
         raise whole_sequences("tokens_per_second")
-    work = counting.runnable(model, request)
+    work = selection.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point = Point(model.ledger, work, train=train)
     missing: list[str] = []
@@ -108,13 +108,13 @@ def mfu(
         "missing": missing,
     }
     step = "training" if train else "forward passes"
-    return compose.report(
+    return build.report(
         "mfu",
         [model],
         _table(lines),
         [
             {
-                "workload": counting.workload_facts(work, dtype=units_of),
+                "workload": selection.workload_facts(work, dtype=units_of),
                 "train": train,
                 "device": device.id,
                 "devices": count,
@@ -125,7 +125,7 @@ def mfu(
                 "lines": lines,
             }
         ],
-        title=f"{compose.name_of(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
+        title=f"{build.name_of(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
         notes=lambda _: notes(NOTES, about),

@@ -11,7 +11,7 @@ from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import cells, compose, keys
+from tfacct.reports import build, keys, tables
 from tfacct.reports import latent_attention as latent
 
 ALL = slice(None)
@@ -118,12 +118,12 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
             "model": subject.name,
             "family": subject.family,
             **fact,
-            **{size: cells.each_of(fact, size) for size in HEADS},
+            **{size: tables.each_of(fact, size) for size in HEADS},
         }
         | ({"kv_heads": "latent"} if subject.facts["latent"] else {})
         for subject, fact in zip(subjects, facts, strict=True)
     )
-    return compose.report(
+    return build.report(
         "models",
         subjects,
         (columns, (rows,), ()),
@@ -137,7 +137,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a preset, each key of one type."""
-    heads = {key: value for size in HEADS for key, value in cells.by_block(size, facts[size]).items()}
+    heads = {key: value for size in HEADS for key, value in tables.by_block(size, facts[size]).items()}
     return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
 
 
@@ -148,8 +148,8 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
         "context": subject.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
-        "heads": cells.of_attention(subject, "heads"),
-        "kv_heads": cells.of_attention(subject, "kv_heads") if latent.form(subject) is None else None,
+        "heads": tables.of_attention(subject, "heads"),
+        "kv_heads": tables.of_attention(subject, "kv_heads") if latent.form(subject) is None else None,
         "latent": latent.form(subject) is not None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
@@ -173,12 +173,12 @@ def show(subject: LoadedModel) -> Report:
     counted = tuple(row for row in rows if row["field"] in read)
     others = tuple(row for row in rows if row["field"] not in read)
     columns = Column("field", "field"), Column("how", ""), Column("value", "value")
-    return compose.report(
+    return build.report(
         "show",
         [subject],
         (columns, tuple(section for section in (counted, others) if section), ()),
         [{"config": dict(subject.raw), "origin": _source(subject.provenance)}],
-        title=f"{compose.name_of(subject)}: {subject.family}",
+        title=f"{build.name_of(subject)}: {subject.family}",
         notes=lambda _: _source_notes(subject.provenance),
         defaults=[],
         convention="defaulted: fields left to the class's default; the rest as given",
@@ -245,12 +245,12 @@ def ledger(subject: LoadedModel) -> Report:
     )
     sections = tuple(_ledger_rows(way, group) for way in model.ways for group in way["groups"] if group["lines"])
     lines = sum(map(len, sections))
-    return compose.report(
+    return build.report(
         "show",
         [subject],
         (columns, sections, ()),
         [{"sizes": model.sizes, "legend": meanings, "ways": model.ways}],
-        title=f"{compose.name_of(subject)}: {lines} lines in {len(sections)} groups",
+        title=f"{build.name_of(subject)}: {lines} lines in {len(sections)} groups",
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
         notes=lambda _: _ledger_notes(model.sizes, model.ways),
         defaults=[],

@@ -19,8 +19,8 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import shard, stored_elements
-from tfacct.reports import cells, compose, keys, ranks, sentences
-from tfacct.reports.cells import stored
+from tfacct.reports import build, keys, model_notes, ranks, tables
+from tfacct.reports.tables import stored
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -68,11 +68,11 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     facts = tuple(_facts(subject, mesh) for subject in subjects)
     if len(subjects) == 1:
         table = _one(subjects[0], facts[0], mesh)
-        title = f"{compose.name_of(subjects[0])}: parameters{_of_ranks(mesh)}"
+        title = f"{build.name_of(subjects[0])}: parameters{_of_ranks(mesh)}"
     else:
         table = _several(subjects, facts)
         title = f"Parameters by part{_of_ranks(mesh)}"
-    return compose.report(
+    return build.report(
         "params",
         subjects,
         table,
@@ -114,7 +114,7 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) ->
     """The total of one model, or the smallest and the largest of several."""
     if len(facts) > 1:
         both = zip(subjects, facts, strict=True)
-        return cells.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
+        return tables.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
     total, active = facts[0]["total_params"], facts[0]["active_params"]
     used = f", of which a token uses {units.people(active)}" if active != total else ""
     if "rank_params" in facts[0]:
@@ -137,7 +137,7 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
         "active_params": active,
         "active_non_embedding_params": active - embedding,
         "tied_head": None if subject.architecture.head is None else subject.architecture.head.tied,
-        "not_included": sentences.not_included(subject),
+        "not_included": model_notes.not_included(subject),
         "expected_params": subject.expected,
         "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
         "lines": [
@@ -229,7 +229,7 @@ def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Tabl
         for tensor in tensors:
             params = _in_all(tensor)
             row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(cells.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
+            rows.append(tables.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
         sections.append(tuple(rows))
     kinds = {"embedding": "embedding_params", "non-embedding": "non_embedding_params"}
     if facts["active_params"] != total:
@@ -249,21 +249,21 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
     ranked = "rank_params" in facts[0]
     routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
     for subject, fact in zip(subjects, facts, strict=True):
-        row: dict[str, Any] = {"model": compose.name_of(subject), "total": fact["total_params"]}
+        row: dict[str, Any] = {"model": build.name_of(subject), "total": fact["total_params"]}
         row["rank_params"] = fact.get("rank_params")
         row["active"] = fact["active_params"]
         row["expected_params"] = fact["expected_params"]
         own = {line["path"]: 0 for line in fact["lines"]} if ranked else subject.ledger.parameters()
         for line in fact["lines"] if ranked else ():
             own[line["path"]] += line["rank_params"]
-        rows.append(row | cells.by_part(own))
+        rows.append(row | tables.by_part(own))
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
         Column("total", "whole model" if ranked else "params", "params"),
         *((Column("active", "active", "params", drop=1),) if routed else ()),
         *(
-            Column(part, part, "params", drop=cells.drop_of(part, rows))
+            Column(part, part, "params", drop=tables.drop_of(part, rows))
             for part in headings()
             if any(part in row for row in rows)
         ),
@@ -317,7 +317,7 @@ def _untrained(about: About) -> str:
 
 def _never_called(about: About) -> dict[str, str] | None:
     """What of one model is stored and never run."""
-    idle = cells.never_called(about.models[0]) if about.alone else []
+    idle = tables.never_called(about.models[0]) if about.alone else []
     are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
     return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
 
@@ -350,10 +350,10 @@ def _idle(about: About) -> list[str]:
 NOTES = (
     NoteRow("head", 3, _head),
     NoteRow("expected", 1, _expected),
-    NoteRow("experts", 2, lambda about: sentences.expert_notes(about.models)),
-    NoteRow("shared_weights", 2, lambda about: sentences.shared_notes(about.models)),
-    NoteRow("projector", 2, lambda about: sentences.projector_notes(about.models)),
-    NoteRow("not_included", 1, lambda about: sentences.not_included_notes(about.models, about.facts)),
+    NoteRow("experts", 2, lambda about: model_notes.expert_notes(about.models)),
+    NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
+    NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
+    NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow("untrained", 2, _untrained, "Stored and counted, but not trained: {} (sines and cosines)."),
     NoteRow(
         "never_called",

@@ -23,7 +23,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
-from tfacct.reports import comms, compose, counting, keys, sentences
+from tfacct.reports import build, comms, keys, model_notes, selection
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.training.layout_search import (
     RECOMPUTE,
@@ -172,7 +172,7 @@ def plan(
         raise UsageError(f"{option('limit')} is a number of rows, or 0 for all, not {limit}")
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
-    work, given = counting.runnable(model, request), given or {}
+    work, given = selection.runnable(model, request), given or {}
     meshes = layouts_with(model, gpus, work.tokens, layout or Mesh(), train=recipe is not None)
     whole = layout is not None and layout.ranks == gpus
     if recipe is not None:
@@ -202,16 +202,18 @@ def plan(
             else search.collectives(best.mesh, best.batch, best.times)
         )
     stored = recipe.dtype if recipe is not None else model.storage(dtype).name
-    in_words = counting.format_name(model, dtype) if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus)).precision
+    in_words = (
+        selection.format_name(model, dtype) if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus)).precision
+    )
     what = "a training step" if recipe is not None else "serving"
     also = f", {recipe.description}" if recipe is not None else ""
-    return compose.report(
+    return build.report(
         "plan",
         [model],
         _table(one, limit) if lines is None else comms.table(lines),
-        [_facts(one, stored, lines) | counting.format_facts(model, recipe.dtype if recipe is not None else dtype)],
-        title=f"{compose.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
-        f" {compose.workload_words([model], request)}{also}",
+        [_facts(one, stored, lines) | selection.format_facts(model, recipe.dtype if recipe is not None else dtype)],
+        title=f"{build.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
+        f" {build.workload_words([model], request)}{also}",
         answer=_answer(one) if lines is None else _explained(one),
         convention="each layout as `train`, `memory` and `comms` count it",
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
@@ -259,7 +261,7 @@ def _typed(options: Iterable[tuple[str, Any]]) -> str:
 
 
 def _model(one: Plan) -> str:
-    sets = [f" --set {quote(f'{field}={compose.spoken(value)}')}" for field, value in one.model.changed.items()]
+    sets = [f" --set {quote(f'{field}={build.spoken(value)}')}" for field, value in one.model.changed.items()]
     return quote(one.model.path or one.model.name) + "".join(sets)
 
 
@@ -416,10 +418,10 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
     NoteRow("no_time", 1, lambda one: one.reason, "No time is estimated: {}."),
     NoteRow("skipped", 1, _skipped, "{many} skipped; most frequent reason: {why}."),
-    NoteRow("files", 1, lambda one: one.recipe is None and sentences.files_notes([one.model], one.given["dtype"])),
+    NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("usable", 2, lambda one: one.fit.notes),
-    NoteRow("cache", 2, lambda one: one.recipe is None and sentences.cache_notes([one.model], _cache(one))),
-    NoteRow("range", 2, lambda one: one.recipe is None and sentences.range_notes([one.model], one.given["dtype"])),
+    NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
+    NoteRow("range", 2, lambda one: one.recipe is None and model_notes.range_notes([one.model], one.given["dtype"])),
     NoteRow(
         "laws",
         2,
@@ -492,7 +494,7 @@ def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
 def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, Any]:
     larger = one.found.larger
     return {
-        "workload": counting.workload_facts(one.work, dtype=stored),
+        "workload": selection.workload_facts(one.work, dtype=stored),
         "train": one.recipe is not None,
         "gpus": one.gpus,
         **one.fit.facts,

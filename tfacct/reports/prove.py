@@ -12,10 +12,10 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
-from tfacct.reports import compose
+from tfacct.reports import build
 from tfacct.reports.conventions import TRAINING
-from tfacct.reports.counting import Counting
 from tfacct.reports.keys import Letter, ModelReport
+from tfacct.reports.selection import Counting
 from tfacct.training.bounds import answered_groups
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
@@ -223,7 +223,7 @@ def _proof_report(
         "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
         *means,
     )
-    return compose.report(
+    return build.report(
         "verify",
         [model],
         (columns, (tuple(rows),), ()),

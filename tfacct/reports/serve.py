@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting, keys
+from tfacct.reports import build, keys, selection
 from tfacct.reports.estimates import (
     CONVENTION,
     OnDevices,
@@ -184,19 +184,19 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     one = on.place(model, memory)
     foreseeing([model])
     request = Request(ctx=load.prompt + load.new)
-    counting.runnable(model, request)
+    selection.runnable(model, request)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
         one.check_room(load.prompt + load.new, 1, memory)
     loops = [_loaded(one, load, users) for users in _users(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     about = Serving(one, load, memory, fitting, loops, target)
-    return compose.report(
+    return build.report(
         "serve",
         [model],
         _table(about),
         [_facts(about)],
-        title=f"{compose.name_of(model)}: {one.where}, {counting.format_name(model, on.dtype)}, {load.words}",
+        title=f"{build.name_of(model)}: {one.where}, {selection.format_name(model, on.dtype)}, {load.words}",
         convention=CONVENTION,
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),

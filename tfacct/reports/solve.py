@@ -26,11 +26,11 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified
-from tfacct.reports import compose, conventions, counting
+from tfacct.reports import build, conventions, selection
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import Counting
 from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
+from tfacct.reports.selection import Counting
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
@@ -102,11 +102,11 @@ def solve(model: LoadedModel, request: Request, *, unknown: str, until: str, ter
         what = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
         raise UsageError(what, f"{option('fit')} of train finds the largest context of a mesh")
     request = _without_unknown(model, request, unknown)
-    work = counting.workload(model, request)
+    work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))
     budget = _is_budget(equation)
     if unknown != "ctx" and budget:
-        counting.runnable(model, request)
+        selection.runnable(model, request)
     metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
     terms.check_recipe(metrics, "a metric such as peak_bytes")
     plain = _without_ranks(unknown, terms)
@@ -131,8 +131,8 @@ def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Requ
     """The request without the unknown. Raises UsageError where it is given, or the model has none."""
     if unknown == "ctx" and request.ctx is not None:
         raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
-    if unknown == "ctx" and not counting.takes_context(model, model.context + 1):
-        raise counting.other_context(model)
+    if unknown == "ctx" and not selection.takes_context(model, model.context + 1):
+        raise selection.other_context(model)
     if unknown == "num_key_value_heads" and not model.architecture.attentions:
         others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
         raise UsageError(f"{model.name} has no attention, so no num_key_value_heads", others)
@@ -220,7 +220,7 @@ def _by_field(asked: _Question) -> _Solved:
     def at(value: Size) -> Point:
         other = read_with(value)
         try:
-            return terms.point(other, counting.workload(other, request), metrics)
+            return terms.point(other, selection.workload(other, request), metrics)
         except UsageError as error:
             if not conventions.stepped(metrics):
                 raise
@@ -247,7 +247,7 @@ def _given(model: LoadedModel, unknown: str) -> int:
         raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{unknown} is {compose.spoken(value)} here, not a whole number of at least 1")
+        raise UsageError(f"{unknown} is {build.spoken(value)} here, not a whole number of at least 1")
     return value
 
 
@@ -363,9 +363,9 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
         past = model.past_words(found.answer) if unknown == "ctx" else ""
         words = _answer(unknown, equation, found, past, limited)
     where = _where(unknown, request, model, same=solution.work == work)
-    return compose.report(
+    return build.report(
         "solve",
-        [replace(model, defaulted=compose.shared_defaults([model, *settings]))],
+        [replace(model, defaulted=build.shared_defaults([model, *settings]))],
         (_columns(unknown, equation), (tuple(_row(equation, value, point) for value, point in points.items()),), ()),
         [
             {
@@ -389,7 +389,7 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
                 ],
             }
         ],
-        title=f"{compose.name_of(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
+        title=f"{build.name_of(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
         f"{conventions.assumed([model], metrics, terms)}",
         convention=conventions.convention(metrics),
         answer=words,
@@ -446,7 +446,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) ->
         return f"{step}, batch {request.batch:,}"
     if unknown not in UNKNOWNS and not same:
         return f", each at its own longest context, batch {request.batch:,}"
-    words = compose.workload_words([model], request)
+    words = build.workload_words([model], request)
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 
 

@@ -26,11 +26,11 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import cells, compose, conventions, counting, sentences
+from tfacct.reports import build, conventions, model_notes, selection, tables
 from tfacct.reports import latent_attention as latent
-from tfacct.reports.counting import Counting
 from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
+from tfacct.reports.selection import Counting
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
 MANY = 1000
@@ -223,8 +223,8 @@ def sweep(
         raise found[0].errors[0]
     if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
         metrics = DEFAULT[:1]  # by which stages can be compared
-    if tuple(metrics) == DEFAULT and not sentences.attends(every):
-        metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in sentences.mixers(every)))
+    if tuple(metrics) == DEFAULT and not model_notes.attends(every):
+        metrics = (*DEFAULT[:-1], *(f"share.{mixer.name}" for mixer in model_notes.mixers(every)))
     asked = [metric(name, (model.ledger for model in every)) for name in dict.fromkeys(metrics)]
     terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):
@@ -268,8 +268,8 @@ def _sweep(
     swept: Swept, model: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
 ) -> None:
     """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
-    if not all(counting.takes_context(model, context) for context in grid.contexts or ()):
-        raise counting.other_context(model)
+    if not all(selection.takes_context(model, context) for context in grid.contexts or ()):
+        raise selection.other_context(model)
     if grid.ranks:
         own: dict[str, Any] = {axis: model.changed[axis] for axis in grid.ranks}
         terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
@@ -297,7 +297,7 @@ def _evaluated(
     terms: Counting,
 ) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
-    smallest = counting.workload(model, at(request, min(contexts), 1))
+    smallest = selection.workload(model, at(request, min(contexts), 1))
     points = terms.points(model, smallest, asked)
     point = points[0]
     chunk = smallest.tokens if request.decode or request.tokens is not None else None
@@ -357,9 +357,9 @@ def _report(
             yield from conventions.of_windows(settings, asked, masked=terms.masked)
         yield from _mla_modes(settings, grid, asked, request, terms)
 
-    return compose.report(
+    return build.report(
         "sweep",
-        [replace(swept.settings[0], defaulted=compose.shared_defaults(swept.settings), changed={}) for swept in every],
+        [replace(swept.settings[0], defaulted=build.shared_defaults(swept.settings), changed={}) for swept in every],
         _table(every, knobs, asked, terms),
         [
             {
@@ -368,8 +368,8 @@ def _report(
                 "metrics": [metric.name for metric in asked],
                 **terms.facts(
                     swept.settings[0],
-                    counting.workload(max(swept.settings, key=lambda model: model.context), at(request, *grid.corner)),
-                    counting.stored_name(swept.settings, terms.dtype),
+                    selection.workload(max(swept.settings, key=lambda model: model.context), at(request, *grid.corner)),
+                    selection.stored_name(swept.settings, terms.dtype),
                 ),
                 **terms.recipe_facts(asked),
                 "lines": swept.rows,
@@ -412,7 +412,7 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
         shown: dict[str, Cell] = {
             name: value
             if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool)
-            else compose.spoken(value)
+            else build.spoken(value)
             for name, value in values.items()
         }
         return {**shown, "bar": Fraction(values[drawn])}
@@ -423,7 +423,7 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
 def label(name: str, *, train: bool = False) -> str:
     """What a table calls a metric."""
     if name == "ratio_to_rule_of_thumb":
-        return cells.ratio_label(train)
+        return tables.ratio_label(train)
     part = name.removeprefix("share.")
     return part if part != name and part in mixers() else LABELS.get(name, name)
 
@@ -435,7 +435,7 @@ def _title(every: Sequence[Swept], knobs: Sequence[str], request: Request) -> st
     fixed |= {name: value for name, value in first.changed.items() if name not in knobs}
     if len({swept.settings[0].context for swept in every}) > 1:
         fixed.pop("ctx", None)
-    words = [f"{name} {compose.spoken(value)}" for name, value in fixed.items()]
+    words = [f"{name} {build.spoken(value)}" for name, value in fixed.items()]
     new = 1 if request.decode else request.tokens
     words += [] if new is None else [new_tokens(new)]
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
@@ -449,9 +449,9 @@ def _crossing(
     if grid.ranks or len(models) > 1 or "ctx" not in grid.varied or not shown:
         return ""
     (model,) = models
-    point = terms.point(model, counting.workload(model, at(request, *grid.corner)))
+    point = terms.point(model, selection.workload(model, at(request, *grid.corner)))
     overtakes = attention_overtakes(point, chunk=request.decode or request.tokens is not None)
-    return "".join(sentences.overtaken(model, overtakes))
+    return "".join(model_notes.overtaken(model, overtakes))
 
 
 def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
@@ -463,7 +463,7 @@ def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
 
     def words(values: Mapping[str, Any]) -> str:
         where = (
-            str(values[knob]) if knob == "model" else f"{knob} {compose.spoken(values[knob])}"
+            str(values[knob]) if knob == "model" else f"{knob} {build.spoken(values[knob])}"
             for knob in knobs
             if knob in values
         )
@@ -478,7 +478,7 @@ def _skipped(every: Sequence[Swept]) -> list[str]:
     for swept in every:
         who = f"{swept.settings[0].name} with " if len(every) > 1 else ""
         for one in swept.skipped:
-            fields = ", ".join(f"{name} {compose.spoken(value)}" for name, value in one.items() if name != "why")
+            fields = ", ".join(f"{name} {build.spoken(value)}" for name, value in one.items() if name != "why")
             reasons.setdefault(one["why"], []).append(f"{who}{fields}")
     words = [f"{listed(settings, NAMED)} ({why})" for why, settings in list(reasons.items())[:NAMED]]
     more = sum(map(len, list(reasons.values())[NAMED:]))
@@ -504,5 +504,5 @@ def _mla_modes(
     contexts = [context for context in grid.contexts or () if context >= (request.tokens or 1)]
     ends = [min(contexts), max(contexts)] if contexts else [None]
     latents = [model for model in models if latent.form(model) is not None]
-    steps = [(model, counting.workload(model, at(request, end, 1))) for model in latents for end in ends]
+    steps = [(model, selection.workload(model, at(request, end, 1))) for model in latents for end in ends]
     return latent.notes(steps, asked, masked=terms.masked)

@@ -20,7 +20,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import compose, counting, keys
+from tfacct.reports import build, keys, selection
 from tfacct.reports.estimates import (
     CONVENTION,
     Calibrated,
@@ -175,18 +175,18 @@ def time(
         return _time_swept(model, request, memory, train=False, dtype=on.dtype)
     request = replace(request, logits="last")
     one = on.place(model, memory)
-    work = counting.runnable(model, request)
+    work = selection.runnable(model, request)
     one.check_room(work.context, work.batch, memory)
     step = one.host.step(work)
     rows = _rows(step, one, bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
-    stored = counting.format_name(model, on.dtype)
-    return compose.report(
+    stored = selection.format_name(model, on.dtype)
+    return build.report(
         "time",
         [model],
         _bound_table(rows, step) if bound_only else _table(rows, step, one, work),
         [_facts(one, work, step, rows, bound_only)],
-        title=f"{compose.name_of(model)}: {what} on {one.where}, {stored}, context {work.context:,},"
+        title=f"{build.name_of(model)}: {what} on {one.where}, {stored}, context {work.context:,},"
         f" batch {work.batch:,}",
         convention=CONVENTION,
         answer=_answer(one, work, step, bound_only),
@@ -319,7 +319,7 @@ def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_
     ends = None if bound_only else one.interval(step.seconds, work.batch, step.bound)
     lines = [{**row._asdict(), "seconds": None if bound_only else row.seconds} for row in rows]
     return {
-        "workload": counting.workload_facts(work, masked=True, dtype=one.dtype),
+        "workload": selection.workload_facts(work, masked=True, dtype=one.dtype),
         "on": placement_facts(one),
         "estimate": not bound_only,
         "value_seconds": None if bound_only else step.seconds,
@@ -343,13 +343,13 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
             raise UsageError(f"{swept} was swept for a plain step: one micro-batch, no recomputation, no days")
         return _time_swept(model, request, memory, train=True, dtype=on.dtype)
     dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
-    one = step_estimate(model, counting.runnable(model, request), memory, dtype, how)
-    return compose.report(
+    one = step_estimate(model, selection.runnable(model, request), memory, dtype, how)
+    return build.report(
         "time",
         [model],
         _train_table(one),
         [_train_facts(one)],
-        title=f"{compose.name_of(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
+        title=f"{build.name_of(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
         convention=STATED_CONVENTION
         if how.mfu is not None
@@ -378,7 +378,7 @@ def _train_facts(one: StepEstimate) -> dict[str, Any]:
     if ends is not None and measured_alike(one.model, one.megatron):
         measured = error_facts(one.validation, one.device.id, STORED[one.validation.kind][one.dtype])
     return {
-        "workload": counting.workload_facts(one.work, dtype=one.dtype),
+        "workload": selection.workload_facts(one.work, dtype=one.dtype),
         "train": True,
         "device": one.device.id,
         "devices": one.trained.devices,
@@ -577,19 +577,19 @@ def _time_swept(model: LoadedModel, request: Request, memory: MemoryLimit, *, tr
         raise UsageError(f"{device.id} was swept as one device, not as {memory.count:,}", option("on", device.id))
     if dtype is not None and units.dtype_name(dtype) != on.dtype:
         raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
-    work = counting.runnable(model, request)
+    work = selection.runnable(model, request)
     one = reference_pass(model, work, train, device)
     if one.bytes > memory.usable:
         raise UsageError(
             f"{model.name}: {units.binary(one.bytes)} of weights and cache do not fit into the usable {memory.words}"
         )
     what = _pass_words(one)
-    return compose.report(
+    return build.report(
         "time",
         [model],
         _swept_table(one),
         [_swept_facts(one)],
-        title=f"{compose.name_of(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
+        title=f"{build.name_of(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
         convention=SWEPT_CONVENTION,
         answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",
@@ -648,7 +648,7 @@ def _swept_facts(one: ReferencePass) -> dict[str, Any]:
     """The pass in the JSON."""
     on, device = one.on, one.device
     common = {
-        "workload": counting.workload_facts(one.work, dtype=on.dtype),
+        "workload": selection.workload_facts(one.work, dtype=on.dtype),
         "estimate": True,
         "value_seconds": one.seconds,
         "interval_80_seconds": None,
@@ -677,7 +677,7 @@ def _swept_facts(one: ReferencePass) -> dict[str, Any]:
             "days": None,
         }
     place = {"device": device.id, "count": 1, "tp": 1, "ep": 1, "link": None, **device.memory_facts()}
-    stored = {"dtype": on.dtype, **counting.format_facts(one.model, on.dtype), "kv_dtype": on.dtype}
+    stored = {"dtype": on.dtype, **selection.format_facts(one.model, on.dtype), "kv_dtype": on.dtype}
     return {
         **common,
         "on": {**place, **stored},

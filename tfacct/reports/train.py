@@ -24,7 +24,7 @@ from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
-from tfacct.reports import cells, compose, counting, keys
+from tfacct.reports import build, keys, selection, tables
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import offload, states
@@ -227,13 +227,13 @@ def train(
     models, left_out = trainable(models, recipe)
     models, of_other_sizes = _of_size(models, request)
     recipe = recipe.for_models(models)
-    every = [training_memory(model, counting.workload(model, request), recipe) for model in models]
+    every = [training_memory(model, selection.workload(model, request), recipe) for model in models]
     one = every[0] if len(every) == 1 else None
     if one is None and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if one is None or fit is None else what_fits(one, fit)
     steps = [Step(each, _facts(each, fits), fit) for each in every]
-    what = "Training steps" if one is None else f"{compose.name_of(models[0])}: a training step"
+    what = "Training steps" if one is None else f"{build.name_of(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
 
     def notes_of(at: slice) -> list[Note]:
@@ -245,12 +245,12 @@ def train(
         table = table_of_models(steps)
     else:
         table = change_table(fits) if by == "phase" and fits and fits["changes"] else TABLES[by](steps[0])
-    report = compose.report(
+    report = build.report(
         "train",
         models,
         table,
         [each.facts for each in steps],
-        title=f"{what} in {states.precision(recipe)}, {compose.workload_words(models, request)}, {recipe.description}",
+        title=f"{what} in {states.precision(recipe)}, {build.workload_words(models, request)}, {recipe.description}",
         answer=_answer(steps[0]) if one is not None else _answer_for_several(steps),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
         notes=notes_of,
@@ -283,8 +283,10 @@ def _of_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedMo
     """Models whose class takes a step of this size, and the others; all, if there is none."""
 
     def takes(model: LoadedModel) -> bool:
-        context = counting.own_request(model, request).ctx
-        return counting.takes_context(model, context) and not of_another_size(model, counting.workload(model, request))
+        context = selection.own_request(model, request).ctx
+        return selection.takes_context(model, context) and not of_another_size(
+            model, selection.workload(model, request)
+        )
 
     fitting = [model for model in models if takes(model)]
     if not fitting:
@@ -379,7 +381,7 @@ PHASE_PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", 
 def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
     step, recipe, saved = one.step, one.recipe, saved_tensors(one)
     return {
-        "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
+        "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
         **{name: getattr(recipe, name) for name in OF_RECIPE},
         **size_facts(one.work, recipe),
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
@@ -622,7 +624,7 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
         Column("bar", "", "bar", drop=4),
     )
     whole = sum(sizes.values())
-    rows = tuple(cells.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
+    rows = tuple(tables.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
     return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
 
 
@@ -651,7 +653,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     rows: list[Row] = [
         {
             **{key: step.facts[key] for key in ("optimizer_bytes", "saved_bytes", "peak_bytes", "peak_phase")},
-            "model": compose.name_of(step.memory.model),
+            "model": build.name_of(step.memory.model),
             "context": step.memory.work.context,
             "weights_bytes": step.memory.peak.weights,
             "estimated": None if step.memory.exact else "≈",
@@ -1052,15 +1054,15 @@ def train_exact(
         raise whole_sequences("train")
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
-    one = measure(model, counting.workload(model, request), recipe, fit, progress)
+    one = measure(model, selection.workload(model, request), recipe, fit, progress)
     runs = f"{one.step.class_name} with {one.step.attention}"
-    return compose.report(
+    return build.report(
         "train",
         [model],
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
         [_exact_facts(one)],
-        title=f"{compose.name_of(model)}: a training step in {states.precision(recipe)},"
-        f" {compose.workload_words([model], request)}, {recipe.description}",
+        title=f"{build.name_of(model)}: a training step in {states.precision(recipe)},"
+        f" {build.workload_words([model], request)}, {recipe.description}",
         answer=_exact_answer(one),
         convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",
         notes=lambda _: notes(EXACT_NOTES, one),
@@ -1118,7 +1120,7 @@ def _share_off(formula: int, measured: int) -> Fraction:
 def _exact_facts(one: Measured) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
     return {
-        "workload": counting.workload_facts(one.work, dtype=recipe.dtype),
+        "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
         "class_name": step.class_name,
         "versions": step.versions,
         "seconds": round(step.seconds, 3),

@@ -19,10 +19,10 @@ from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
-from tfacct.reports import compose, conventions, counting
-from tfacct.reports.counting import Counting
+from tfacct.reports import build, conventions, selection
 from tfacct.reports.keys import MeshFacts, ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
+from tfacct.reports.selection import Counting
 from tfacct.reports.train import error_words, trainable
 from tfacct.training.exact import ExactStep, starred
 from tfacct.training.recipe import Recipe
@@ -136,20 +136,20 @@ def verify(
     `all_layers` runs every layer instead of one of each kind; `against` may be `transformers`.
     """
     _check_against(against)
-    models, stepless = counting.steppable(models, request)
+    models, stepless = selection.steppable(models, request)
     found: list[Verified] = []
     requests = [_within_reach(model, request) for model in models]
     with shape_kernels():
         for done, (model, own) in enumerate(zip(models, requests, strict=True)):
             progress(model.name, done, len(models))
-            work = counting.workload(model, own)
+            work = selection.workload(model, own)
             traced = traced_blocks(model, all_layers)
             found.append(Verified(model, work, _checks(model, work, all_layers, against is not None), traced))
     one = found[0] if len(found) == 1 else None
-    where = compose.of_workload(models, requests[0] if one else request)
-    what = f"{compose.name_of(models[0])}: formulas" if one else "Formulas"
+    where = build.of_workload(models, requests[0] if one else request)
+    what = f"{build.name_of(models[0])}: formulas" if one else "Formulas"
     classless = [model.name for model in models if not model.config.hf_modules]
-    return compose.report(
+    return build.report(
         "verify",
         models,
         _counts_table(one) if one else _counts_tables(found),
@@ -224,7 +224,7 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
     )
     rows = tuple(
         {
-            "model": compose.name_of(found.model),
+            "model": build.name_of(found.model),
             "formula": found.checks[0].totals[0],
             "measured": found.checks[0].totals[1],
             "checks": len(found.checks),
@@ -270,16 +270,16 @@ def verify_ranks(
     with shape_kernels():
         for done, (model, (own, published)) in enumerate(zip(models, layouts, strict=True)):
             progress(model.name, done, len(models))
-            work = counting.workload(model, request)
+            work = selection.workload(model, request)
             found.append(rank_checks(model, work, own, stored, published=published, all_layers=all_layers))
     one = found[0] if len(found) == 1 else None
-    who = f"{compose.name_of(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
-    return compose.report(
+    who = f"{build.name_of(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
+    return build.report(
         "verify",
         models,
         _rank_table(one) if one else _rank_tables(found),
         [_rank_facts(each, stored) for each in found],
-        title=f"{who} in {stored} against the class, {compose.workload_words(models, request)}",
+        title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="what the fullest rank stores, and the results of its collectives in a forward and a backward pass",
         answer=_verdict(found, "call by call"),
         notes=lambda at: _rank_notes(found[at]),
@@ -329,7 +329,7 @@ def _rank_tables(every: Sequence[RankChecks]) -> Table:
     )
     rows: tuple[Row, ...] = tuple(
         {
-            "model": compose.name_of(found.model),
+            "model": build.name_of(found.model),
             "tp": found.mesh.tp,
             "fsdp": found.mesh.fsdp,
             "plan": _plan(found),
@@ -388,14 +388,14 @@ def verify_train(
     found: list[VerifiedStep] = []
     with shape_kernels():
         for model in models:
-            work, layers = counting.workload(model, request), sum(one.count for one in model.architecture.stacks)
+            work, layers = selection.workload(model, request), sum(one.count for one in model.architecture.stacks)
             step, compared = step_checks(model, work, recipe.for_model(model), progress)
             found.append(VerifiedStep(model, work, compared, (layers, layers), step))
     one = found[0] if len(found) == 1 else None
-    who = f"{compose.name_of(models[0])}: a training step" if one else "Training steps"
-    where = f"{compose.workload_words(models, request)}, {recipe.description}"
+    who = f"{build.name_of(models[0])}: a training step" if one else "Training steps"
+    where = f"{build.workload_words(models, request)}, {recipe.description}"
     versions = [{f"{name} {version}" for name, version in each.step.versions.items()} for each in found]
-    return compose.report(
+    return build.report(
         "verify",
         models,
         _step_table(one) if one else _step_tables(found),
@@ -485,7 +485,7 @@ def _step_tables(every: Sequence[VerifiedStep]) -> Table:
         saved, peak = by_name["saved for backward"], by_name["peak"]
         rows.append(
             {
-                "model": compose.name_of(found.model),
+                "model": build.name_of(found.model),
                 "saved": error_words(saved.error),
                 "peak": error_words(peak.error),
                 "formula": peak.formula,
@@ -512,7 +512,7 @@ def _layers(every: Sequence[AnyVerified]) -> tuple[int, int]:
 
 def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any]:
     return {
-        "workload": counting.workload_facts(found.work, dtype=dtype),
+        "workload": selection.workload_facts(found.work, dtype=dtype),
         "agrees": _agrees([found]),
         "blocks_traced": found.traced[0],
         "block_count": found.traced[1],

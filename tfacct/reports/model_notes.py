@@ -18,7 +18,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
-from tfacct.reports import cells, counting
+from tfacct.reports import selection, tables
 
 
 def attends(subjects: Sequence[LoadedModel]) -> bool:
@@ -159,7 +159,7 @@ BLOCKS = (
 def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the encoders whose count includes a projector, with its parameters."""
     found = [subject for subject in subjects if subject.architecture.projector is not None]
-    counts = [cells.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
+    counts = [tables.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
     return [
         f"{subject.name} includes the projector: {count:,} parameters."
         for subject, count in zip(found, counts, strict=True)
@@ -331,7 +331,7 @@ def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
 def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     """What a narrow format takes, what is stored of it, and what stays wide; nothing of models stored wide."""
     found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
-    for subject, how in counting.storages(subjects, dtype)[0]:
+    for subject, how in selection.storages(subjects, dtype)[0]:
         if how.narrow:
             found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((subject, how))
     said = [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
@@ -341,11 +341,11 @@ def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[st
 def range_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     """Why the bytes of weights have a range, and which end is counted."""
     found: dict[str, list[str]] = {}
-    for subject, how in counting.storages(subjects, dtype)[0]:
+    for subject, how in selection.storages(subjects, dtype)[0]:
         if how.least is not None:
             found.setdefault(how.differs, []).append(subject.name)
     if found and len(subjects) == 1:
-        least, most = counting.weight_range(subjects[0], dtype)
+        least, most = selection.weight_range(subjects[0], dtype)
         return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals take the upper end." for why in found]
     return [
         f"The weights of {listed(names)} have a range, since {why}. Totals take the upper end."

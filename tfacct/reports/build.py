@@ -12,7 +12,7 @@ from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Column, Note, Report, Row, Table
-from tfacct.reports import counting
+from tfacct.reports import selection
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
@@ -162,7 +162,7 @@ def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:
     if _own_contexts(subjects, request):
         read = f" and source{some}" if len(sources) > 1 else one_source
         return f"{step}each model's own longest context{read}, {batch}"
-    work = counting.workload(subjects[0], request)
+    work = selection.workload(subjects[0], request)
     read = f", own sources{some}" if len(sources) > 1 else one_source
     return f"{step}context {work.context:,}{read}, {batch}"
 
@@ -181,7 +181,7 @@ def _new_tokens(subjects: Sequence[LoadedModel], request: Request) -> int | None
     """The new tokens of a step that is no whole pass."""
     if _own_contexts(subjects, request):
         return 1 if request.decode else request.tokens
-    work = counting.workload(subjects[0], request)
+    work = selection.workload(subjects[0], request)
     return None if work.tokens == work.context else work.tokens
 
 
