@@ -119,6 +119,8 @@ def test_command_line(run: Callable[..., Ran]) -> None:
         ("gpt2 gpt2-xl --set n_layer=3 --by model", "--set changes one MODEL, which is compared before and after"),
         ("gpt2 gpt2-xl bert-base --by line", "--by line compares two models, not 3"),
         ("gpt2 --by line --ctx 1k..3k", "--by line compares two values of --ctx, not 3"),
+        ("gpt2 --ctx 8 --loss whole,half --metric peak_bytes", "--loss is whole or chunked, not 'half'"),
+        ("gpt2 --ctx 8 --lora 8 --lora-dropout 0,x --metric peak_bytes", "--lora-dropout must be a number, not 'x'"),
         ("gpt2 gpt2-xl --by line --on h100", "--on needs --by model"),
     ):
         ran = run("compare", *asked.split())

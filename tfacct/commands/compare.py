@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from tfacct import options as opt
 from tfacct.base import ranges, units
-from tfacct.base.errors import UsageError
+from tfacct.base.errors import UsageError, cut
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
@@ -20,13 +20,31 @@ if TYPE_CHECKING:
 SIZES = ("ctx", "batch", "tokens")
 LISTED = (*SIZES, "dtype", "kv_dtype", *opt.MetricRecipe.__annotations__)
 """Options that hold one value, or a list."""
-APART = {"lora": r",(?=\d|$)", "recompute": r",(?=none|full|attention|selective|$)"}
+APART = {"lora": r",\s*(?=\d|$)", "recompute": r",\s*(?=none|full|attention|selective|$)"}
 """Where a list is cut whose values have commas too."""
 PLAIN = ("ctx", "source", "dtype", "kv_dtype")
 """Options of a step and of metrics that every column takes."""
 
 
-class CompareOptions(opt.Step, opt.Where, opt.MetricTerms, total=False):
+def _listed(name: str, metavar: str | None = None) -> Option:
+    about = opt.of(opt.MetricRecipe.__annotations__[name])
+    return about._replace(metavar=metavar or about.metavar)
+
+
+class Recipes(TypedDict, total=False):
+    """The recipe of a training step, each part of it one value or a list."""
+
+    recompute: Annotated[str | None, _listed("recompute")]
+    optimizer: Annotated[str | None, _listed("optimizer")]
+    lora: Annotated[opt.Size | None, _listed("lora")]
+    adapter_dtype: Annotated[str | None, _listed("adapter_dtype")]
+    lora_dropout: Annotated[float | str | None, _listed("lora_dropout")]
+    weights_dtype: Annotated[str | None, _listed("weights_dtype")]
+    loss: Annotated[str | None, _listed("loss", "whole|chunked")]
+    attention: Annotated[str | None, _listed("attention", "sdpa|eager")]
+
+
+class CompareOptions(opt.Step, opt.Where, opt.Counted, Recipes, total=False):
     """A step, the devices, and how metrics are counted."""
 
 
@@ -89,10 +107,19 @@ def _values(name: str, given: Any) -> list[Any]:
     if name in SIZES and units.is_tokens(given):
         return ranges.read_some(option(name), given, grouped=name == "ctx")
     texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
+    if name == "lora_dropout":
+        return [None if one is None else _share(name, one) for one in texts]
     if name not in SIZES:
         return texts
     read = ([None] if one is None else ranges.read_some(option(name), one, grouped=True) for one in texts)
     return [value for values in read for value in values]
+
+
+def _share(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option(name)} must be a number, not {cut(text)!r}", "for example 0.1") from None
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -117,7 +144,10 @@ def _side(model: "LoadedModel", options: Mapping[str, Any]) -> "Side":
 
     given = {name: value for name, value in options.items() if value is not None}
     logits = given.get("logits", "all")
-    return Side(model, opt.request(given, logits=logits), opt.counting(given))
+    terms = opt.counting(given)
+    if terms.trained:
+        terms.recipe.checked()
+    return Side(model, opt.request(given, logits=logits), terms)
 
 
 def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> None:
