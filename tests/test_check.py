@@ -378,7 +378,7 @@ def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Pat
 
 def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
     """What stands in several tensors of a block, and blocks that are two entries of a list."""
-    from tfacct.verify.own_names import places
+    from tfacct.verify.matching import places
 
     heads = {f"blocks.{n}.sa.heads.{h}.key.weight": (8, 48) for n in range(2) for h in range(6)}
     assert {place.template for place in places(heads, 2).values()} == {"blocks.*.sa.heads.*.key.weight"}

@@ -18,7 +18,6 @@ from tests.test_checkpoint import written
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.loading import checkpoint, gguf, headers
 from tfacct.verify import checkpoint as witness
-from tfacct.verify import packed
 from tfacct.verify.tensor_names import AIDS
 
 GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
@@ -228,9 +227,9 @@ QUANTIZED = st.dictionaries(st.sampled_from(["bits", "w_bit", "quant_method", "c
 
 @given(QUANTIZED, st.sampled_from(list(AIDS)), HELD)
 def test_no_config_of_a_format_breaks_the_comparison(said: dict[str, Any], ending: str, held: Any) -> None:
-    how = packed.packing({"quantization_config": said})
+    how = witness.packing({"quantization_config": said})
     for wanted in ((), (3,), (8, 4), (2, 8, 4)):
-        assert how.fits(held, wanted, (), AIDS[ending], [packed.BNB]) in (True, False, None)
+        assert how.fits(held, wanted, (), AIDS[ending], [witness.BNB]) in (True, False, None)
 
 
 def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:

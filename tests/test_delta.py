@@ -7,8 +7,7 @@ from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.verify.checks import class_flops
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import class_flops, renamed
 
 FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
 

@@ -16,7 +16,7 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.training.adapters import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
+from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.memory import training_memory
 from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe

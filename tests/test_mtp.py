@@ -11,7 +11,7 @@ from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.verify import checks as witness
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import renamed
 
 TWO = {"mtp": True, "num_nextn_predict_layers": 2}
 

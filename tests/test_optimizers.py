@@ -12,8 +12,8 @@ from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.training.bounds import answered_groups
+from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
-from tfacct.training.parameters import stored
 
 pytest.importorskip("transformers")
 

@@ -21,7 +21,7 @@ from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import renamed
 
 VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
 PAIRS = multimodal.dual_encoders()

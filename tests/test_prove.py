@@ -17,8 +17,7 @@ from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.output.report import Report
 from tfacct.reports.prove import _report, prove
-from tfacct.verify import proof as room
-from tfacct.verify import tracing
+from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
 
 pytest.importorskip("torch")
@@ -207,9 +206,9 @@ def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
     counts: tuple[int, ...], through: str, guards: list[str]
 ) -> None:
     runs = [({"forward": sympy.Integer(count)}, []) for count in counts]
-    assert tracing.interpolated(sympy.Symbol("T"), runs, checked=True) == ({"forward": sympy.sympify(through)}, guards)
+    assert proofs.interpolated(sympy.Symbol("T"), runs, checked=True) == ({"forward": sympy.sympify(through)}, guards)
     fewer = ({"forward": sympy.sympify(through)}, [])  # where a curve was checked before, one run less fixes it
-    assert tracing.interpolated(sympy.Symbol("T"), runs[:-1], checked=False) == fewer
+    assert proofs.interpolated(sympy.Symbol("T"), runs[:-1], checked=False) == fewer
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,7 @@ def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
 def test_each_chunk_adds_what_the_second_does_or_does_not(counts: tuple[str, ...], guards: list[str]) -> None:
     T, D, Nc = sympy.symbols("T D Nc")
     runs = [({"forward": sympy.sympify(count)}, []) for count in counts]
-    assert tracing.in_chunks(Nc, runs) == ({"forward": T + 4 * D * Nc - 4 * D}, guards)
+    assert proofs.in_chunks(Nc, runs) == ({"forward": T + 4 * D * Nc - 4 * D}, guards)
 
 
 def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
@@ -228,9 +227,9 @@ def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
     law = 1 + 2 * La + 3 * Lb * Nc
     counts = {layers: law.subs({La: layers[0], Lb: layers[1]}) for layers in ((1, 1), (2, 1), (1, 2))}
     once = {(3, 3): 16}
-    whole, linear = room.for_all_layers(counts | once, [La, Lb], {Nc: 1})
+    whole, linear = proofs.for_all_layers(counts | once, [La, Lb], {Nc: 1})
     assert linear and sympy.expand(whole - law) == 0
-    assert not room.for_all_layers(counts | {(3, 3): 17}, [La, Lb], {Nc: 1})[1]
+    assert not proofs.for_all_layers(counts | {(3, 3): 17}, [La, Lb], {Nc: 1})[1]
 
 
 def test_tokens_in_chunks_are_a_symbol() -> None:
@@ -238,7 +237,7 @@ def test_tokens_in_chunks_are_a_symbol() -> None:
     shape = tiny("mamba2", chunk_size=256).architecture
     sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
     assert (sizes.chunk, sizes.once) == (256, {"Nc": 1})
-    counts, guards = tracing.Traces(shape, sizes).at({"Lm": 1, "L": 1}, {"Nc": 2})
+    counts, guards = proofs.Traces(shape, sizes).at({"Lm": 1, "L": 1}, {"Nc": 2})
     T, B, D, V = (sizes.symbols[letter] for letter in "TBDV")
     assert guards == [] and counts["forward"].coeff(V) == 2 * B * T * D
 
@@ -335,7 +334,7 @@ def test_a_slip_in_cross_attention_is_not_proven(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(CrossAttention, "lines", slipped)
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    proof = room.proven(tiny("bart").architecture)
+    proof = proofs.proven(tiny("bart").architecture)
     held = {one.what: one.holds for one in proof.statements}
     assert not any(held[count] for count in ("forward", "backward", "parameters", "cached"))
     assert "torch assumed nothing" not in _report(tiny("bart"), proof).notes[-1]
@@ -549,9 +548,9 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
             counted.append(found)
             yield found
 
-    honest, product = grid.counts, room.product
+    honest, product = grid.counts, proofs.product
     monkeypatch.setattr(grid, "counts", remember)
-    monkeypatch.setattr(room, "product", lambda *values: islice(product(*values), None, None, every))
+    monkeypatch.setattr(proofs, "product", lambda *values: islice(product(*values), None, None, every))
     report = prove(subject, by="grid")
     points = len(range(0, 1536, every))
     assert report.agrees and len(counted) == points
@@ -582,7 +581,7 @@ def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: py
 
     asked = []
     monkeypatch.setattr(symbolic, "ShapeEnv", gone)
-    monkeypatch.setattr(room, "_by_grid", lambda *a: asked.append(a) or iter(()))
+    monkeypatch.setattr(proofs, "_by_grid", lambda *a: asked.append(a) or iter(()))
     report = prove(tiny("llama"))
     assert asked and report.models[0]["by"] == "grid"
     assert "ShapeEnv is gone" in report.hints[0] and "proven on a grid instead" in report.hints[0]
@@ -592,7 +591,7 @@ def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyP
     def broken(*_):
         raise TypeError("ours")
 
-    monkeypatch.setattr(room, "_formulas", broken)
+    monkeypatch.setattr(proofs, "_formulas", broken)
     with pytest.raises(TypeError, match="ours"):
         prove(tiny("gpt2"))
 

@@ -14,7 +14,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.loading.quantized.methods import storage_of
 from tfacct.training.unsupported import bidirectional_decoder
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")
 KIMI_LINEAR = {

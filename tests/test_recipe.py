@@ -11,8 +11,7 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
-from tfacct.training.batch_sizes import batch_sizes
-from tfacct.training.recipe import Recipe
+from tfacct.training.recipe import Recipe, batch_sizes
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from tfacct.parallel import support
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.training import layouts, unsupported
+from tfacct.training.layouts import in_flight
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.phases import phases
-from tfacct.training.ranks import in_flight
 from tfacct.training.recipe import RECIPES, Recipe
 from tfacct.training.step import TrainingStep
 from tfacct.training.unsupported import refusal

@@ -12,9 +12,9 @@ from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.training.adapters import adapter_parameters, lora_targets
+from tfacct.training.lora import adapter_parameters, lora_targets
+from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
-from tfacct.training.parameters import stored
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 

@@ -10,10 +10,10 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.training import traits as table
-from tfacct.training.graph import Bytes, LayerGraph
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.saved_tensors import LayerRules
+from tfacct.training.step import Bytes, LayerGraph
 from tfacct.training.traits import TRAITS, Mode, Traits
 
 AXES = {"B": 2, "T": 11, "S": 11, "D": 24, "N": 6, "K": 2, "G": 3, "H": 5, "F": 35, "E": 7, "A": 3, "Fe": 13, "Hr": 4}

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import TINY, Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.training import graph
+from tfacct.training import step
 
 pytest.importorskip("transformers")
 
@@ -42,7 +42,7 @@ def test_both_trackers_measure_the_same_peak() -> None:
 
 def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
     """One that takes fp32 copies for tensors of 2 bytes."""
-    monkeypatch.setitem(graph.ROLE_BYTES, "fp32", 2)
+    monkeypatch.setitem(step.ROLE_BYTES, "fp32", 2)
     ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
     assert ran.code == 1 and "checks are out of bounds: llama-3.2-1b (saved for backward" in ran.out
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}

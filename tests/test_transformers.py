@@ -20,8 +20,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reference import hf
-from tfacct.verify.checks import class_flops
-from tfacct.verify.renamed import kept, renamed
+from tfacct.verify.checks import class_flops, kept, renamed
 
 WITH_CLASS = [
     name

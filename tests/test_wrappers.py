@@ -19,7 +19,7 @@ from tfacct.families import multimodal
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
 from tfacct.reports.build import unknown_hints
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import renamed
 
 COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.text}
 TEXT_MODELS = multimodal.text_models()

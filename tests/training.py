@@ -3,10 +3,9 @@
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.training.graph import LayerGroup
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingStep
+from tfacct.training.step import LayerGroup, TrainingStep
 
 
 def step_of(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:

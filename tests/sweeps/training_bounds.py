@@ -36,7 +36,7 @@ from tfacct.loading.model import LoadedModel, subject
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import selection
 from tfacct.training import bounds
-from tfacct.training.adapters import lora_targets, unknown_targets
+from tfacct.training.lora import lora_targets, unknown_targets
 from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import on_attention, reads_images

@@ -84,7 +84,7 @@ def train(
 
     Raises TfacctError for a model whose step has not been measured.
     """
-    from tfacct.training.batch_sizes import batch_sizes
+    from tfacct.training.recipe import batch_sizes
 
     mesh, budget = opt.mesh(options), opt.budget(options, training=True)
     if budget is not None:

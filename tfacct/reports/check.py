@@ -25,8 +25,8 @@ from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.reports.selection import Counting
 from tfacct.training.bounds import LEAST_TOKENS
 from tfacct.training.memory import training_memory
+from tfacct.verify.matching import WRAPPED
 from tfacct.verify.own_code import Compared, Parting, compare, together
-from tfacct.verify.own_names import WRAPPED
 from tfacct.verify.training import bound_of
 
 if TYPE_CHECKING:

@@ -27,20 +27,18 @@ from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build, keys, selection, tables
 from tfacct.reports.conventions import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
-from tfacct.training import offload, states
-from tfacct.training.adapters import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
-from tfacct.training.batch_sizes import size_facts
+from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
-from tfacct.training.fitting import FLOPS_ALONE, changes, fits_in, what_fits
-from tfacct.training.graph import SavedTensor
-from tfacct.training.loss import CHUNKS
-from tfacct.training.memory import TrainingMemory, training_memory
+from tfacct.training.lora import adapted_layers, adapters_of, lora_targets, routed, unpacked_elements
+from tfacct.training.memory import FLOPS_ALONE, TrainingMemory, changes, fits_in, training_memory, what_fits
+from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer
-from tfacct.training.parameters import stored
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
-from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recipe import FP32, NF4, Recipe, size_facts
+from tfacct.training.recompute import CHUNKS
 from tfacct.training.states import optimizer_memory
+from tfacct.training.step import SavedTensor
 from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
 
 if TYPE_CHECKING:
@@ -909,7 +907,7 @@ NOTES = (
     NoteRow("lever", 1, _lever),
     NoteRow("time", 1, _time),
     NoteRow("lora_saves_more", 1, lambda step: step.recipe.lora and _lora_saves_more(step)),
-    NoteRow("host", 1, lambda step: step.recipe.offload and offload.words(step.memory.host)),
+    NoteRow("host", 1, lambda step: step.recipe.offload and states.host_words(step.memory.host)),
     NoteRow("packing", 1, lambda step: step.recipe.packing and _packed(step)),
     NoteRow(
         "optimizer_order",

@@ -20,11 +20,10 @@ from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Tick, unwatched
-from tfacct.training.adapters import lora_targets, target_modules
-from tfacct.training.loss import CHUNKS
+from tfacct.training.lora import lora_targets, target_modules
 from tfacct.training.optimizers import FP32_BYTES
 from tfacct.training.recipe import FP32, NF4, Recipe
-from tfacct.training.recompute import ATTENTION
+from tfacct.training.recompute import ATTENTION, CHUNKS
 from tfacct.training.states import optimizer_memory
 
 REFERENCE = "the reference model"

@@ -26,13 +26,11 @@ from tfacct.parallel.shard_model import shard_weights, stages_of
 from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
 from tfacct.training import layouts
-from tfacct.training.graph import StepGraph
+from tfacct.training.layouts import shard_graph
 from tfacct.training.memory import TrainingMemory
-from tfacct.training.model_step import graph_of, training_step
-from tfacct.training.parameters import stored
-from tfacct.training.ranks import shard_graph
+from tfacct.training.model_step import graph_of, stored, training_step
 from tfacct.training.recipe import Recipe
-from tfacct.training.step import TrainingStep
+from tfacct.training.step import StepGraph, TrainingStep
 from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
 

@@ -1,34 +1,433 @@
-"""A training step as one rank of a parallel layout takes it: its memory, and the collectives that it takes part in."""
+"""One rank's training step in a parallel layout: its memory, and the collectives that it takes part in.
+
+A tensor is whole on every rank, or sharded: along heads, MLP width and vocabulary (`tp`), tokens (`sp`, `cp`), experts
+(`ep`); by rows, and gathered while its layer runs (`fsdp`); or it lives in another pipeline stage (`pp`). The model of
+a rank has smaller axes (`parallel.shard_model`), so its ledger and graph have most of that already: `shard_graph`
+changes what axes do not say, `shards_of` counts what FSDP and ZeRO shard, `stage_steps` the steps of pipeline stages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.storage import width
+from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up
+from tfacct.ledger.groups import Group, Ledger
+from tfacct.ledger.lines import ACTIVE
+from tfacct.ledger.storage import Width, width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.data_parallel import as_fsdp, buckets
 from tfacct.parallel.lora import of_adapters, of_copies, of_frozen, of_units
-from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import VOCABULARY, Mesh, tp_axis
 from tfacct.parallel.model_collectives import model_collectives, stage_collectives
-from tfacct.parallel.pipeline import Stage, microbatches, part, repeated
-from tfacct.parallel.shard_shapes import sharded_parameters
+from tfacct.parallel.pipeline import Stage, blocks_in, distinct_stages, microbatches, part, repeated, stages
+from tfacct.parallel.shard_shapes import sharded_parameters, shards
 from tfacct.parallel.support import check_sizes
-from tfacct.training.adapters import adapted, lora_targets
-from tfacct.training.model_step import graph_of, training_step
-from tfacct.training.parameters import stored
-from tfacct.training.ranks import adapter_shards, other_rows, shard_graph, shards_of, stage_ledger, stage_steps
+from tfacct.training.lora import adapted, lora_targets
+from tfacct.training.model_step import graph_of, stored, training_step
+from tfacct.training.phases import trained
 from tfacct.training.recipe import Recipe
+from tfacct.training.saved_tensors import of_experts
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import TrainingStep
+from tfacct.training.step import (
+    EMBED,
+    LAYER_INPUT,
+    LOSS,
+    ROTARY,
+    Adapter,
+    BackwardOp,
+    LayerGraph,
+    LayerGroup,
+    LayerShards,
+    PipelineStage,
+    SavedTensor,
+    StepGraph,
+    TrainingStep,
+    Transient,
+    WeightShards,
+)
 from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import alone, model_of_rank
+
+TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
+"""Tokens of the residual stream on one rank of `sp`. Rows of tokens that a rank of `ep` sends to experts, and those
+that its own experts receive."""
+WHOLE, PART = Transient("B T D"), Transient(f"B {TOKENS_HERE} D")
+"""The residual stream: of all tokens, and of those of one rank of `sp`."""
+INPUTS = ("B T D", "B O D")
+"""Axes of what a sublayer's matmuls, or the head, read."""
+ON_STREAM = re.compile(r"(blocks\.\*\.)?(\w*norm\.\w+|\w+\.drop|\w+_add)")
+"""Operations that work on the residual stream: norms between sublayers, dropouts of results, sums."""
+NORM = re.compile(r"(blocks\.\*\.)?\w*norm\.")
+ROW_PARALLEL = ("o_proj.weight", "down_proj.weight")
+"""Matmuls whose result is a partial sum on each rank of `tp`."""
+LOSS_TENSORS = (Transient("B T", "index", 3), Transient("B T", "fp32", 2), Transient("B T", "mask"))
+"""What the loss of a sharded vocabulary needs for each token: targets of this rank, rows, sums over ranks."""
+ROUNDS = 3
+"""Rounds of micro-batches after which an interleaved schedule repeats itself."""
+
+
+# The graph of one rank.
+
+
+def shard_graph(graph: StepGraph, mesh: Mesh, axes: Axes) -> StepGraph:
+    """The graph of one rank: `graph` is that of the rank's model, `axes` are the sizes of its micro-batch."""
+    if mesh.tp > 1 and any(tp_axis(axis) == VOCABULARY for axis in letters(graph.logits.axes)):
+        graph = graph._replace(after=graph.after._replace(graph=_vocabulary_parallel(graph.after.graph)))
+
+    def change(group: LayerGroup) -> LayerGroup:
+        own, sizes = group.graph, dict(group.axes)
+        if mesh.ep > 1 and ACTIVE in sizes:
+            rows = rounded_up(axes["B"] * axes["T"], mesh.tp) * sizes[ACTIVE]
+            sizes |= {SENT_ROWS: rows, RECEIVED_ROWS: ceil(rows * mesh.imbalance)}
+            own = _expert_parallel(own)
+        if mesh.ulysses > 1 or (mesh.cp > 1 and mesh.cp_method == "ring" and sizes.get("N", 1) > 1):
+            own = own._replace(saved=tuple(each for one in own.saved for each in _copied_attention(one)))
+        if mesh.sp:
+            sizes[TOKENS_HERE] = axes["T"] // mesh.tp
+            own = _sequence_parallel(own, mesh, many=axes["B"] != 1)
+        return group._replace(graph=own, axes=sizes)
+
+    graph = graph._replace(
+        before=change(graph.before), layers=tuple(map(change, graph.layers)), after=change(graph.after)
+    )
+    if mesh.sp:  # positions of all tokens: a part of the tokens does not say where it is in the sequence
+        positions = SavedTensor("positions", "T", (), "index")
+        graph = graph._replace(buffers=(*graph.buffers, positions), residual=PART.axes)
+    return graph
+
+
+def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
+    """The loss of a sharded vocabulary (torch's loss_parallel): its gradient is a sum, next to both of its terms."""
+
+    def own(each: BackwardOp) -> BackwardOp:
+        if each.at != LOSS:
+            return each
+        terms = (
+            Transient(one.axes, "fp32", one.times + 1) if letters(one.axes)[-1] == VOCABULARY else one
+            for one in each.temporary
+        )
+        return each._replace(temporary=(*terms, *LOSS_TENSORS))
+
+    return graph._replace(backward=tuple(own(each) for each in graph.backward))
+
+
+def _expert_parallel(graph: LayerGraph) -> LayerGraph:
+    """Experts run on rows that they receive; what they return is weighted by the rank that sent it."""
+
+    def rows(axes: str, operations: Iterable[str]) -> str:
+        own = axes.split()
+        if ACTIVE not in own or not all(map(of_experts, operations)):
+            return axes
+        here = SENT_ROWS if any(name.endswith("weighting") for name in operations) else RECEIVED_ROWS
+        return " ".join([here, *(axis for axis in own if axis not in ("B", "T", ACTIVE))])
+
+    return _with_axes(graph, rows)
+
+
+def _copied_attention(one: SavedTensor) -> Iterator[SavedTensor]:
+    """A tensor of attention. Its result goes to other ranks, or is joined of halves of a sequence, so o_proj reads a
+    copy."""
+    read = tuple(name for name in one.saved_for if name.endswith("o_proj.weight"))
+    others = tuple(name for name in one.saved_for if name not in read)
+    if not (read and others):
+        yield one
+        return
+    yield one._replace(saved_for=others)
+    yield one._replace(path=f"{one.path}.copy", saved_for=read)
+
+
+def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGraph:
+    """The residual stream is sharded along its tokens: gathered for the matmuls of a sublayer, whose results are
+    scattered. `many`: several sequences, which are put together from the ranks' parts."""
+    experts = next((name.partition(".experts.")[0] for name in graph.order if ".experts." in name), None)
+    mixture = [name for name in graph.order if experts is not None and name.startswith(f"{experts}.")]
+    exchanged = mesh.ep > 1  # experts, router and shared expert run on the rank's own tokens
+
+    def part(axes: str, operations: Iterable[str]) -> str:
+        on_stream = all(ON_STREAM.fullmatch(name) or (exchanged and name in mixture) for name in operations)
+        return _part(axes) if on_stream and not any(tp_axis(axis) for axis in axes.split()) else axes
+
+    scattered = {name for name in graph.order if name.endswith(ROW_PARALLEL) and name not in mixture}
+    scattered |= set() if exchanged else {*mixture[-1:]}
+    # The last operation of each norm: its gradient comes first.
+    read = {name.rpartition(".")[0]: name for name in graph.order if NORM.match(name)}.values()
+    changed, backward = _with_axes(graph, part), list[BackwardOp]()
+    for each in changed.backward:
+        own = each.temporary
+        if each.at in read:  # the gradient of what the sublayer reads is scattered
+            backward.append(BackwardOp(each.at, (WHOLE, WHOLE, PART)))
+        if each.at in scattered:  # the gradient of its result is gathered
+            backward += [BackwardOp(each.at, (WHOLE, WHOLE, *own[1:]))] if many else []
+            own = (*own, WHOLE)
+        if mesh.plan == "megatron" and each.at.endswith(".weight") and own and own[-1].axes in INPUTS:
+            own = (*own, WHOLE)  # what the matmul reads is gathered again
+        backward.append(BackwardOp(each.at, own))
+    saved = changed.saved
+    if mesh.plan == "megatron":
+        saved = tuple(each._replace(axes=_part(each.axes)) if each.axes in INPUTS else each for each in saved)
+    return changed._replace(saved=saved, backward=tuple(backward))
+
+
+def _part(axes: str) -> str:
+    """Axes of one rank's tokens."""
+    return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
+
+
+def _with_axes(graph: LayerGraph, axes_of: Callable[[str, Iterable[str]], str]) -> LayerGraph:
+    """A graph whose tensors have other axes: those that `axes_of` gives, of their axes and the operations that need
+    them."""
+
+    def saved(found: Iterable[SavedTensor]) -> tuple[SavedTensor, ...]:
+        return tuple(each._replace(axes=axes_of(each.axes, each.saved_for)) for each in found)
+
+    def temporary(each: BackwardOp) -> BackwardOp:
+        return each._replace(temporary=tuple(one._replace(axes=axes_of(one.axes, [each.at])) for one in each.temporary))
+
+    return graph._replace(
+        saved=saved(graph.saved), recomputed=saved(graph.recomputed), backward=tuple(map(temporary, graph.backward))
+    )
+
+
+# What FSDP and ZeRO shard.
+
+
+def shards_of(
+    graph: StepGraph,
+    ledger: Ledger,
+    mesh: Mesh,
+    stored: Width,
+    *,
+    accumulates: bool,
+    adapters: Iterable[tuple[Adapter, int]] = (),
+) -> WeightShards:
+    """Elements of each layer that the rank with most stores, padding included. `ledger`: that of the whole model, or of
+    one pipeline stage. `adapters`: with the bytes of a shard of each."""
+    root: dict[str, int] = {}
+    layers, own_adapters = list[LayerShards](), list(adapters)
+    for group, lines in zip(graph.groups, _ledger_groups(graph, ledger), strict=True):
+        own = shards(lines, mesh)
+        if not group.numbers:
+            root |= {path: one.elements for path, one in own.items()}
+            layers.append(LayerShards())
+            continue
+        experts = sum(own[one.path].elements for one in lines.own.parameters if one.bank and mesh.ep > 1)
+        elements = sum(one.elements for one in own.values()) - experts
+        of_adapters = sum(size for one, size in own_adapters if group.numbers[0] in one.numbers)
+        layers.append(LayerShards(elements, experts, of_adapters))
+    gathers, replicated = mesh.zero == 0, mesh.dp > 1
+    whole = tuple(layers), sum(root.values())
+    return WeightShards(mesh.weight_shards, mesh.expert_shards, stored, *whole, gathers, accumulates, replicated)
+
+
+def adapter_shards(adapters: Iterable[Adapter], rank: int, mesh: Mesh) -> list[tuple[Adapter, int]]:
+    """Adapters of a LoRA rank, and the elements of each that one of `fsdp`'s ranks stores: FSDP shards the rows of both
+    of an adapter's matrices."""
+    found = []
+    for one in adapters:
+        rows = rank if one.path.endswith("lora_A.weight") else int(one.elements) // rank
+        found.append((one, rounded_up(rows, mesh.weight_shards) * (int(one.elements) // rows)))
+    return found
+
+
+def other_rows(step: TrainingStep, ledger: Ledger, mesh: Mesh) -> Size:
+    """Bytes of the embedding's rows on other ranks of `tp`: torch's embedding computes the gradient of all rows on
+    each. `ledger`: that of the whole model."""
+    own = sum(
+        elements
+        for group in step.ledger.groups
+        for operation, parameter, elements in trained(group)
+        if operation == EMBED and parameter == f"{EMBED}.weight"
+    )
+    rows = next((group.axes[VOCABULARY] for group in ledger.groups if VOCABULARY in group.axes), 0)
+    here = max(1, rounded_up(rows, mesh.tp))
+    return step.stored.bytes(own) * (rows - here) // here
+
+
+def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
+    """The ledger's group of each group of a graph, which can have some layers of a kind apart."""
+    groups = iter(ledger.groups)
+    lines = next(groups)
+    for group in graph.groups:
+        while group.numbers and group.numbers[-1] not in lines.numbers:
+            lines = next(groups)
+        yield lines
+        if not group.numbers or group.numbers[-1] == lines.numbers[-1]:
+            lines = next(groups, lines)
+
+
+# Pipeline stages.
+
+
+class InFlight(NamedTuple):
+    """The start of a backward pass on a rank: which of its stages runs, how many micro-batches are in flight in each of
+    these (the running one among them), of how many the gradients of weights are still to be computed, and which stages
+    have gradients."""
+
+    stage: int
+    counts: tuple[int, ...]
+    waiting: int
+    done: frozenset[int]
+
+
+def in_flight(mesh: Mesh, rank: int, times: int) -> list[InFlight]:
+    """The backward passes of one rank among which the one with the most bytes is, of `times` micro-batches.
+
+    GPipe: Huang et al. (arXiv 1811.06965). 1F1B and interleaved: Narayanan et al. (2104.04473), section 2.2. Zero
+    bubble: Qi et al. (2401.10241), ZB-H1. The orders are those of torch.distributed.pipelining.
+    """
+    if mesh.chunks > 1:
+        return list(dict.fromkeys(_interleaved(mesh, rank, times)))
+    ahead = times if mesh.schedule == "gpipe" else min(mesh.pp - rank, times)
+    found = []
+    for number in range(min(times, mesh.pp + 1)):
+        waiting = min(number, rank) if mesh.schedule == "zero-bubble" else 0
+        done = frozenset((0,)) if number else frozenset[int]()
+        found.append(InFlight(0, (min(ahead, times - number),), waiting, done))
+    return found
+
+
+def _interleaved(mesh: Mesh, rank: int, times: int) -> Iterator[InFlight]:
+    rounds = max(1, times // mesh.pp)
+    each = times // rounds
+    passes = min(rounds, ROUNDS) * each * mesh.chunks
+    ahead = min((mesh.chunks - 1) * each + 2 * (mesh.pp - 1 - rank), passes)
+    counts, done, forward = [0] * mesh.chunks, frozenset[int](), 0
+    for backward in range(passes):
+        while forward < min(passes, ahead + backward + 1):
+            counts[forward // each % mesh.chunks] += 1
+            forward += 1
+        stage = mesh.chunks - 1 - backward // each % mesh.chunks
+        yield InFlight(stage, tuple(counts), 0, done)
+        counts[stage] -= 1
+        done |= {stage}
+
+
+def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
+    """The step of one stage: its layers, with cos and sin before them; the embedding only in the first stage, head and
+    loss only in the last."""
+    graph = step.graph
+    before = graph.before if stage.first else graph.before._replace(graph=_for_layers(graph.before.graph))
+    after = graph.after if stage.last else graph.after._replace(graph=LayerGraph())
+    layers = (group._replace(numbers=own, count=len(own)) for group in graph.layers if (own := _within(group, stage)))
+    buffers = (each for each in graph.buffers if stage.first or not each.path.startswith("embed."))
+    adapters = (each._replace(numbers=_within(each, stage)) for each in step.adapters)
+    return step._replace(
+        graph=graph._replace(before=before, layers=tuple(layers), after=after, buffers=tuple(buffers)),
+        ledger=stage_ledger(step.ledger, stage),
+        adapters=tuple(each for each in adapters if each.numbers),
+        keeps_logits=stage.last,
+    )
+
+
+def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
+    """The lines of one stage; groups before and after its layers are there, but empty where other stages have them."""
+    first, *layers, last = ledger.groups
+    groups = [first if stage.first else replace(first, lines=())]
+    groups += [replace(group, numbers=own, count=len(own)) for group in layers if (own := _within(group, stage))]
+    groups += [last if stage.last else replace(last, lines=())]
+    return Ledger(tuple(groups))
+
+
+def _within(layers: Group | LayerGroup | Adapter, stage: Stage) -> tuple[int, ...]:
+    """Numbers of some layers that are in a stage."""
+    return tuple(number for number in layers.numbers if number in stage.blocks)
+
+
+def _for_layers(graph: LayerGraph) -> LayerGraph:
+    """What layers need of what runs before them, and nothing of what runs after them."""
+    saved = tuple(each for each in graph.saved if ROTARY in each.saved_for)
+    return LayerGraph((ROTARY,) if saved else (), saved)
+
+
+def stage_steps(
+    step: TrainingStep, mesh: Mesh, times: int, finish: Callable[[TrainingStep, Sequence[Stage]], TrainingStep]
+) -> Iterator[TrainingStep]:
+    """Steps of ranks among which the one with the highest peak is. `step`: that of all stages and one micro-batch.
+    `finish`: adds optimizer state and shards to the step of a rank's stages, all of whose layers are in its ledger."""
+    every = stages(blocks_in(step.ledger), mesh)
+    for alike in distinct_stages(step.ledger, every).values():
+        # Earlier ranks have more in flight, later ones more that waits.
+        for rank in {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]:
+            yield from _rank_steps(step, mesh, rank, every[rank], times, finish)
+
+
+def _rank_steps(
+    step: TrainingStep,
+    mesh: Mesh,
+    rank: int,
+    own: Sequence[Stage],
+    times: int,
+    finish: Callable[[TrainingStep, Sequence[Stage]], TrainingStep],
+) -> Iterator[TrainingStep]:
+    parts = [finish(stage_of(step, stage), own) for stage in own]
+    saved = [part.saved_bytes() + part.argument_bytes for part in parts]
+    weights = [part.stage_parameters for part in parts]
+    passed = [_passed_on(part, stage) for part, stage in zip(parts, own, strict=True)]
+    buffers = sum(_received(part, stage, times) for part, stage in zip(parts, own, strict=True))
+    pending = _waits(parts[0]) if mesh.schedule == "zero-bubble" else 0
+    found: dict[tuple[int, bool], tuple[tuple[Size, ...], TrainingStep]] = {}
+    for start in in_flight(mesh, rank, times):
+        runs, later = start.stage, step.accumulates or start.stage in start.done
+        others = [nth for nth in range(len(own)) if nth != runs]
+        flying = sum(count * size for count, size in zip(start.counts, saved, strict=True))
+        given = sum(count * size for count, size in zip(start.counts, passed, strict=True))
+        given -= parts[runs].logits_bytes if own[runs].last else 0  # those of the running one are counted with it
+        if mesh.schedule == "1f1b" and start.done and not own[0].first:
+            given += parts[runs].residual_bytes  # torch's loop names what it gave back until the next one
+        flight = PipelineStage(
+            rank=rank,
+            in_flight=sum(start.counts),
+            saved=flying - saved[runs] + start.waiting * pending,
+            weights=sum(weights[nth] for nth in others),
+            gradients=sum(weights[nth] for nth in others if step.accumulates or nth in start.done),
+            buffers=buffers,
+            passed_on=given,
+            receives=not own[runs].last,
+        )
+        one = parts[runs]._replace(stage=flight, accumulates=later)
+        size = flight.saved + flight.gradients + flight.passed_on, *start.counts
+        if (runs, later) not in found or size > found[runs, later][0]:
+            found[runs, later] = size, one
+    yield from (one for _, one in found.values())
+
+
+def _received(step: TrainingStep, stage: Stage, times: int) -> Size:
+    """Bytes that a stage has all the time: what it receives of each micro-batch, and the whole batch."""
+    ends = (not stage.first) + (not stage.last)
+    return times * (ends * step.residual_bytes + (step.batch_bytes if stage.first or stage.last else 0))
+
+
+def _passed_on(step: TrainingStep, stage: Stage) -> Size:
+    """Bytes of what a stage gave on of a micro-batch in flight, less those that it saves of what it received."""
+    made = step.logits_bytes if stage.last else step.residual_bytes
+    first = next((group for group in step.graph.layers if stage.blocks.start in group.numbers), None)
+    reads = first is not None and any(each.path == LAYER_INPUT for each in step.saved_in(first))
+    if stage.first:
+        return made - step.batch_bytes
+    return made - (step.residual_bytes if reads else 0)
+
+
+def _waits(step: TrainingStep) -> Size:
+    """Bytes that the gradients of one micro-batch's weights wait with: what their matmuls read, and the gradients of
+    what these made."""
+    found: Size = 0
+    for group in step.graph.groups:
+        weights = {each.at for each in group.graph.backward if each.at.endswith(".weight")}
+        read = (each for each in group.graph.saved if weights.intersection(each.saved_for))
+        made = (Transient(each.temporary[0].axes) for each in group.graph.backward if each.at in weights)
+        sizes = step.bytes_in(group)
+        found += group.count * (sizes.of(read) + sizes.of(made))
+    return found
 
 
 def steps_of_ranks(model: LoadedModel, work: Workload, recipe: Recipe) -> list[TrainingStep]:

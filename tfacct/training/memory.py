@@ -1,25 +1,31 @@
-"""The memory of a training step: its phases and its peak, on one device or on a rank of a parallel layout."""
+"""The memory of a training step, on one device or on a rank of a layout: its phases, its peak, and what fits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property, lru_cache, partial
+from typing import Any
 
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.accounts.step_flops import recomputed_flops
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
 from tfacct.training.bounds import Bound, bound
-from tfacct.training.model_step import graph_of, training_step
-from tfacct.training.offload import HostMemory, on_device, on_host
-from tfacct.training.parameters import stored
+from tfacct.training.model_step import graph_of, stored, training_step
 from tfacct.training.phases import Phase, peak, phases
-from tfacct.training.recipe import FP32, Recipe
-from tfacct.training.states import optimizer_memory, with_gradient_dtype
+from tfacct.training.recipe import FP32, NF4, Recipe
+from tfacct.training.recompute import ATTENTION
+from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
 from tfacct.training.traits import mode_of, traits_of
-from tfacct.training.unsupported import check_supported, of_another_size
+from tfacct.training.unsupported import check_supported, of_another_size, reads_images, refusal
 
 
 class TrainingMemory:
@@ -94,3 +100,116 @@ def unsure(model: LoadedModel, recipe: Recipe) -> bool:
     each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
     update = optimizer_memory(recipe, stored(model), each).update
     return update.most > update.least
+
+
+HEAD = "lm_head"
+LONGEST = 2**30
+"""Tokens or sequences beyond which nobody asks what fits."""
+LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
+CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
+    ({"loss": "chunked"}, ""),
+    ({"recompute": "attention"}, ""),
+    ({"recompute": "full"}, ""),
+    (LORA, FROZEN),
+    ({"optimizer": "sgd"}, "no momentum"),
+    ({"offload": "optimizer"}, "transfers"),
+    ({"lora": "16"}, FROZEN),
+    ({"recompute": "full", "loss": "chunked"}, ""),
+    ({"recompute": "full", "optimizer": "adamw-8bit"}, "8-bit optimizer"),
+    ({"recompute": "full", "optimizer": "sgd"}, "no momentum"),
+    ({"recompute": "full", **LORA}, FROZEN),
+    ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
+)
+"""Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
+dtype of the step."""
+LEAST_SHOWN = Fraction(1, 100)
+"""Share of a step's FLOPs below which a change costs `under 1%`."""
+FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
+"""Single options that cost FLOPs and change nothing that is computed."""
+
+
+def fits_in(one: TrainingMemory, limit: MemoryLimit) -> bool:
+    """True if the step can run, and its peak fits."""
+    return one.model.past_positions(one.work) is None and bool(one.peak.total <= limit.usable)
+
+
+def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
+    """The largest context and batch that fit and, if the step does not, the changes that lower its peak."""
+    budget, past, mesh = given.usable, one.model.past_positions(one.work), one.recipe.mesh
+    least = 1 if mesh is None else mesh.sequence_chunks  # tokens that ranks divide
+    each = 1 if mesh is None else mesh.microbatches or (mesh.pp if mesh.chunks > 1 else 1)  # sequences, likewise
+    limit = one.model.position_limit or LONGEST
+
+    def peak(context: int, batch: int, recipe: Recipe) -> int:
+        work = replace(one.work, context=context, tokens=context, batch=batch)
+        return int(training_memory(one.model, work, recipe).peak.total)
+
+    def most_sequences(recipe: Recipe) -> int:
+        return each * largest_that_fits(lambda n: peak(one.work.context, each * n, recipe), budget, LONGEST // each)
+
+    def longest(recipe: Recipe) -> int | None:
+        if reads_images(one.model):
+            return one.model.context if peak(one.model.context, one.work.batch, recipe) <= budget else None
+        most = largest_that_fits(lambda n: peak(least * n, one.work.batch, recipe), budget, limit // least)
+        return least * most or None
+
+    batch: int | None = 0 if past is not None else most_sequences(one.recipe)
+    if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
+        batch = None  # as many are in flight in any larger batch
+    lower = [] if one.peak.total <= budget else list(changes(one, budget))
+    for change in lower:
+        recipe = change.pop("recipe")
+        change["largest_context"] = longest(recipe)
+        if reads_images(one.model):
+            change["largest_batch"] = most_sequences(recipe) or None
+    return {
+        **given.facts,
+        "fits": fits_in(one, given),
+        "past_positions": past,
+        "context_limit": one.model.position_limit,
+        "largest_context": longest(one.recipe),
+        "largest_batch": batch or None,
+        "changes": lower,
+    }
+
+
+def changes(
+    one: TrainingMemory, budget: int | None, tried: Sequence[tuple[dict[str, Any], str]] = CHANGES
+) -> Iterator[dict[str, Any]]:
+    """Changes that lower the peak: the new peak, the bytes freed, and what they cost."""
+    ledger, at = one.model.ledger, one.work.axes()
+    step = ledger.total_flops(at) + ledger.total_flops(at, backward=True)
+
+    def recomputed(recipe: Recipe) -> int:
+        chunked = recipe.loss == "chunked"
+        head = sum(each.forward for each in ledger.products(at) if each.path == HEAD) if chunked else 0
+        attention = recipe.recompute == ATTENTION
+        return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
+
+    # Of LoRA's step these FLOPs are not the whole: it makes no gradients of frozen weights.
+    seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
+    for fields, cost in tried:
+        fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields
+        changed, adapts = replace(one.recipe, **fields), "lora" in fields
+        if changed.weights_dtype == NF4 and changed.in_fp32:
+            continue
+        if changed in seen or (adapts and one.recipe.lora is not None) or refusal(one.model, changed) is not None:
+            continue
+        seen.append(changed)
+        found = training_memory(one.model, one.work, changed)
+        peak = int(found.peak.total)
+        if peak >= one.peak.total or found.step.optimizer_state > one.step.optimizer_state:
+            continue
+        more = Fraction(recomputed(changed) - recomputed(one.recipe), step)
+        percent = units.percent(more, 0) if more >= LEAST_SHOWN else "under 1%"
+        costs = [f"{percent} more FLOPs"] if more > 0 and counted and not adapts else []
+        yield {
+            "set": fields,
+            "peak_bytes": peak,
+            "freed_bytes": int(one.peak.total) - peak,
+            "flops_ratio": 1 + more if counted and not adapts else None,
+            "costs": ", ".join([*costs, *([cost] if cost else [])]),
+            "fits": budget is not None and peak <= budget,
+            "recipe": changed,
+        }

@@ -19,15 +19,18 @@ from tfacct.ledger.einsum import Size, size
 from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Parameter, Pointwise, Table
 from tfacct.parallel.shard_shapes import is_routing_bias
-from tfacct.training.graph import (
+from tfacct.training.step import (
+    CHOOSE,
+    EMBED,
+    INPUTS_ON_DEVICE,
+    LABELS,
     LayerGraph,
     LayerGroup,
     SavedTensor,
+    TrainingStep,
     Transient,
     role_bytes,
 )
-from tfacct.training.saved_tensors import CHOOSE, EMBED, LABELS
-from tfacct.training.step import INPUTS_ON_DEVICE, TrainingStep
 
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
 """Saved tensors that are the batch itself: they stay until the step ends."""

@@ -16,8 +16,15 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, letters
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, Table, Unused
-from tfacct.training.graph import (
+from tfacct.training.step import (
+    CHOOSE,
+    EMBED,
+    LABELS,
     LAYER_INPUT,
+    LOSS,
+    MEMORY,
+    RESIDUAL,
+    ROTARY,
     AccumulatedGradient,
     BackwardOp,
     DataFlow,
@@ -40,12 +47,6 @@ QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 CROSS, ENCODER, FINAL_NORM = "blocks.*.cross", "encoder.", "final_norm"
 SLICED = ("B", "Dg", "T")
 """Axes of the result of a matmul whose slices are gated by each other."""
-EMBED, RESIDUAL, MEMORY = "embed", "residual stream", "memory"
-"""The embedding; what the first norm after the layers reads; the encoder's output, which every decoder layer reads."""
-LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
-"""Operations of the loss: log-probabilities, and the choice of those of the targets."""
-ROTARY = "blocks.*.attn.rotary"
-"""The operation of every layer that reads cos and sin."""
 DELTA_RULE = (
     ("keys", "B Nc Pc Nd Hk", 6),
     ("values", "B Nc Pc Nd Hv", 3),

@@ -5,6 +5,10 @@ in bf16 with AdamW, 16 in fp32 or under autocast. DeepSpeed and Megatron train 1
 2 + 2 + 4 + 8 = 16 bytes, or 18 where gradients are accumulated in fp32. ZeRO-1 divides master weights and state among
 n ranks (4 + 12/n), ZeRO-2 gradients too (2 + 14/n), ZeRO-3 and FSDP all (16/n); Megatron's distributed optimizer with
 fp32 gradients is 6 + 12/n.
+
+Offloaded to the host, the `optimizer` is updated there: the device sends its gradients and receives the new weights
+(copies of these on the host are not counted). Of offloaded `activations`, inputs of recomputed layers, two stay on the
+device: that of the running layer, and of the one before it, which comes back meanwhile.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from tfacct.base.units import binary
+from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, StepMemory, optimizer
 from tfacct.training.phases import Phase
 from tfacct.training.recipe import FP32, Recipe
+from tfacct.training.step import TrainingStep
 
 MASTER_WEIGHTS = {
     False: "The optimizer updates fp32 master weights, part of its state; gradients are cast to fp32 for the update.",
@@ -79,3 +86,44 @@ def precision(recipe: Recipe) -> str:
     """The precision scheme that is counted, with its bytes a parameter."""
     each = bytes_per_parameter(recipe)
     return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes a parameter)"
+
+
+class HostMemory(NamedTuple):
+    """Bytes on the host, and those that move between host and device in an optimizer step, both ways."""
+
+    optimizer_state: Size = 0
+    activations: Size = 0
+    moved: Size = 0
+
+    @property
+    def total(self) -> Size:
+        """Bytes on the host."""
+        return self.optimizer_state + self.activations
+
+
+def host_words(host: HostMemory) -> str:
+    """What is on the host, in words."""
+    parts = {"optimizer state": host.optimizer_state, "layer inputs": host.activations}
+    named = " and ".join(f"{binary(int(size))} of {name}" for name, size in parts.items() if size)
+    return f"On the host: {named or 'nothing'}. {binary(int(host.moved))} move between host and device in each step."
+
+
+def on_device(recipe: Recipe, step: TrainingStep, phases: list[Phase]) -> list[Phase]:
+    """The phases without an optimizer state that is on the host, and without the temporaries of its update."""
+    if not recipe.offloads("optimizer"):
+        return phases
+    *others, update = (each._replace(optimizer_state=0) for each in phases)
+    return [*others, update._replace(temporary=update.temporary - step.update)]
+
+
+def on_host(recipe: Recipe, step: TrainingStep, gradients: Size) -> HostMemory:
+    """What the host has of a step that makes so many bytes of gradients. ZeRO-1 updates a share of them on each rank,
+    and weights have half the bytes of fp32 gradients."""
+    state: Size = 0
+    moved: Size = 0
+    if recipe.offloads("optimizer"):
+        mesh = recipe.mesh
+        own = gradients if mesh is None or mesh.zero != 1 else -(-gradients // mesh.dp)
+        state, moved = step.optimizer_state, own + (own // 2 if recipe.fp32_gradients else own)
+    inputs = step.offloaded_inputs
+    return HostMemory(state, inputs, moved + 2 * inputs * recipe.gradient_accumulation)

@@ -30,7 +30,8 @@ from tfacct.parallel.support import (
     unsupported_part,
 )
 from tfacct.training import bounds
-from tfacct.training.adapters import (
+from tfacct.training.bounds import AttentionKind, exact_advice
+from tfacct.training.lora import (
     ATTENTION,
     adapted,
     linear_layers,
@@ -39,7 +40,6 @@ from tfacct.training.adapters import (
     routed,
     unknown_targets,
 )
-from tfacct.training.bounds import AttentionKind, exact_advice
 from tfacct.training.recipe import NF4, RECIPE_FEATURES, RECIPES, Recipe
 from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import groupby
@@ -16,11 +17,199 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
-from tfacct.verify import own_names
 from tfacct.verify.places import Places
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight
+
+WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
+"""What torch.compile and wrappers for several devices put in front of every name."""
+ATTENTION, NETWORK, CROSS, NORM = "attn", "mlp", "cross", "norm"
+
+PARTS: Sequence[tuple[str, frozenset[str]]] = (
+    (
+        CROSS,
+        frozenset(
+            """
+    cross cross_attn crossattention encdecattention encoder_attn multihead_attn cross_attention
+    """.split()
+        ),
+    ),
+    (
+        ATTENTION,
+        frozenset(
+            """
+    attn attention self_attn self_attention sa mha selfattention temporal_block
+    """.split()
+        ),
+    ),
+    (
+        NETWORK,
+        frozenset(
+            """
+    mlp ff ffn ffwd feed_forward feedforward ff_layer linear1 linear2 fc1 fc2 block_sparse_moe
+    """.split()
+        ),
+    ),
+)
+"""Words of modules, by the part of a block that they mean."""
+ROLES: Mapping[str, frozenset[str]] = {
+    role: frozenset(words.split())
+    for role, words in {
+        "q_proj": "q q_proj query wq to_q q_lin q_attn query_proj q_linear w_q linear_q",
+        "k_proj": "k k_proj key wk to_k k_lin key_proj k_linear w_k linear_k",
+        "v_proj": "v v_proj value values wv to_v v_lin value_proj v_linear w_v linear_v",
+        "qkv": "qkv qkv_proj c_attn in_proj wqkv query_key_value to_qkv attn_proj_in",
+        "kv": "kv kv_proj to_kv c_kv",
+        "o_proj": "o o_proj out_proj to_out output_proj c_o w_o out_lin",
+        "gate_proj": "gate gate_proj w_gate",
+        "up_proj": "up up_proj c_fc fc fc1 linear1 lin1 dense_h_to_4h wi w_up fc_in",
+        "gate_up": "gate_up gate_up_proj w12 wi_fused",
+        "down_proj": "down down_proj fc2 linear2 lin2 dense_4h_to_h w_down fc_out",
+        "router": "router gate_inp",
+        "q_norm": "q_norm q_layernorm norm_q",
+        "k_norm": "k_norm k_layernorm norm_k",
+    }.items()
+}
+"""Words for a product, by what it is called here."""
+OUT = frozenset("proj c_proj out dense wo output o".split())
+"""Words for the way back to the stream, out of attention or of a network."""
+LLAMA = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
+"""Names of Llama's first code; of two matrices alone the first goes up."""
+LITGPT = {"fc_1": "gate_proj", "fc_2": "up_proj"}
+TABLE = frozenset(
+    """
+    wte embed embedding embeddings tok_embeddings embed_tokens token_embedding tok_emb token_emb emb
+    """.split()
+)
+POSITIONS = frozenset(
+    """
+    wpe pos pos_emb pos_embed position_embedding position_embeddings embed_positions pos_embedding
+    """.split()
+)
+HEAD = frozenset("lm_head head output to_logits unembed embed_out out_head logits".split())
+BIASES = re.compile(r"(^|_)(bias|beta|b)$")
+SCALES = frozenset("g gamma scale".split())
+
+
+class Place(NamedTuple):
+    """Where a tensor stands: its name with `*` for the block, and behind it, for what there are several of in a block.
+
+    `block`: the block's number, None outside; `container`: the name up to it.
+    """
+
+    template: str
+    block: int | None = None
+    container: str = ""
+
+
+class Says(NamedTuple):
+    """What a name says: the part and role it has, empty where nothing is known; whether it is a bias, or a norm's; and
+    whether it is `sure` of the role, or has a word for it that means other things too."""
+
+    part: str
+    role: str
+    bias: bool
+    norm: bool
+    sure: bool = True
+
+
+def places(shapes: Mapping[str, tuple[int, ...]], blocks: int) -> dict[str, Place]:
+    """Places of tensors by name. A list is one of blocks if it has as many as the model, or several that are alike."""
+    children: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
+    for name, shape in shapes.items():
+        words = name.split(".")
+        for at, word in enumerate(words):
+            if word.isdecimal():
+                children[".".join(words[:at])][int(word)][".".join(words[at + 1 :])] = shape
+    found: dict[str, Place] = {}
+    for name in shapes:
+        words = name.split(".")
+        numbers = [at for at, word in enumerate(words) if word.isdecimal()]
+        block = next((at for at in numbers if _is_stack(children[".".join(words[:at])], blocks)), None)
+        if block is None:
+            found[name] = Place(name)
+            continue
+        template = list(words)
+        template[block] = _star(children[".".join(words[:block])], int(words[block]), blocks)
+        for at in numbers:
+            if at > block and _is_bundle(children[".".join(words[:at])]):
+                template[at] = "*"
+                break
+        found[name] = Place(".".join(template), int(words[block]), ".".join(words[: block + 1]))
+    return found
+
+
+def _is_stack(children: Mapping[int, Mapping[str, tuple[int, ...]]], blocks: int) -> bool:
+    if len(children) == blocks:
+        return True
+    alike = Counter(frozenset(tensors) for tensors in children.values())
+    return any(count > 1 and any("." in name for name in names) for names, count in alike.items())
+
+
+def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, blocks: int) -> str:
+    """What stands for the number of a block: `2*+1` where each block is two entries of the list, and this its second.
+
+    >>> _star({n: {("norm.g", "to_q.weight")[n % 2]: (8,)} for n in range(6)}, 3, blocks=3)
+    '2*+1'
+    """
+    each, rest = divmod(len(children), blocks)
+    if each < 2 or rest:
+        return "*"
+    alike = [other for other, tensors in children.items() if set(tensors) == set(children[number])]
+    return f"{each}*+{number % each}" if alike == list(range(number % each, len(children), each)) else "*"
+
+
+def _is_bundle(children: Mapping[int, Mapping[str, tuple[int, ...]]]) -> bool:
+    """True of several things of the same shapes, one behind the other: experts, or heads that are modules."""
+    first = next(iter(children.values()))
+    every = sorted(children) == list(range(len(children)))
+    return len(children) > 1 and every and all(tensors == first for tensors in children.values())
+
+
+def says(template: str, beside: Iterable[str]) -> Says:
+    """What a name says of a tensor. `beside`: the last words of the modules in the same part, for names of two uses.
+
+    >>> says("layers.*.feed_forward.w2.weight", ["w1", "w2", "w3"])
+    Says(part='mlp', role='down_proj', bias=False, norm=False, sure=True)
+    >>> says("transformer.h.*.attn.c_proj.bias", [])
+    Says(part='attn', role='o_proj', bias=True, norm=False, sure=False)
+    """
+    lowered = [word for word in template.lower().split(".") if word]
+    star = next((at for at, word in enumerate(lowered) if "*" in word), -1)
+    inside = lowered[star + 1 :]
+    leaf, modules = inside[-1], [word for word in inside[:-1] if not word.isdecimal() and word != "*"]
+    last = modules[-1] if modules else ""
+    if leaf.startswith("in_proj_"):
+        last = "in_proj"
+    bias = BIASES.search(leaf) is not None
+    part = next((part for part, words in PARTS if words.intersection(modules)), "")
+    role = next((role for role, words in ROLES.items() if last in words), "")
+    others = set(beside)
+    if role == "gate_proj" and last == "gate" and "experts" in others:
+        role = "router"
+    if not role and last in LLAMA and {"w1", "w2"} <= others:
+        role = LLAMA[last] if "w3" in others else {"w1": "up_proj", "w2": "down_proj"}.get(last, "")
+        part = part or NETWORK
+    if not role and last in LITGPT:
+        role, part = LITGPT[last] if "fc_2" in others else "up_proj", part or NETWORK
+    if role == "up_proj" and last == "fc" and "fc_2" in others:
+        role = ""
+    sure = not (last in OUT and part and not role)
+    if not sure or (role == "o_proj" and part == NETWORK):
+        role = "down_proj" if part == NETWORK else "o_proj"
+    norm = "norm" in last or last.startswith("ln") or (leaf in SCALES and not role)
+    if norm and not part and "post" not in last:
+        part = next((part for part, words in PARTS if words.intersection(last.split("_"))), "")
+    if star < 0:
+        words = set(modules) | {leaf}
+        tables = ((POSITIONS, "pos_embed"), (TABLE, "embed"), (HEAD, "lm_head"))
+        role = next((name for known, name in tables if words & known), "") if not norm else ""
+        part = ""
+    if role not in ("q_norm", "k_norm") and norm:
+        role = ""
+    return Says(part, role, bias, norm, sure)
+
 
 FUSED = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
@@ -139,7 +328,7 @@ class _Sides:
         blocks = max((len(tensors) for tensors in self.ours.values()), default=1)
         self.blocks = sum(stack.count for stack in subject.architecture.stacks) or blocks
         own = [weight for weight in weights if not weight.same_as and not weight.buffer]
-        self.places = own_names.places({weight.name: weight.shape for weight in own}, self.blocks)
+        self.places = places({weight.name: weight.shape for weight in own}, self.blocks)
         self.theirs: dict[str, list[Theirs]] = {}
         for template, placed in _grouped(own, self.places):
             self.theirs[template] = placed
@@ -148,9 +337,9 @@ class _Sides:
             words = paths.module_of(template).split(".")
             for at, word in enumerate(words):
                 beside[".".join(words[:at])].add(word.lower())
-        self.says = {name: own_names.says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
+        self.says = {name: says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
         if not named:
-            self.says = {name: own_names.Says("", "", said.bias, norm=False) for name, said in self.says.items()}
+            self.says = {name: Says("", "", said.bias, norm=False) for name, said in self.says.items()}
         self.pairs: dict[str, tuple[str, ...]] = {}
         self.free = dict.fromkeys(self.ours)
         self.left_out: list[str] = []
@@ -166,7 +355,7 @@ class _Sides:
         return [name for name in self.theirs if name not in self.pairs and name not in self.left_out]
 
 
-def _grouped(own: Sequence[Weight], places: Mapping[str, own_names.Place]) -> Iterator[tuple[str, list[Theirs]]]:
+def _grouped(own: Sequence[Weight], places: Mapping[str, Place]) -> Iterator[tuple[str, list[Theirs]]]:
     found: dict[str, dict[tuple[str, int], list[Weight]]] = defaultdict(lambda: defaultdict(list))
     for weight in own:
         place = places[weight.name]
@@ -206,7 +395,7 @@ def _match(
 ) -> Matched:
     """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. `fused`: what
     is added to the score of products that run as one."""
-    own = [weight._replace(name=own_names.WRAPPED.sub("", weight.name)) for weight in weights]
+    own = [weight._replace(name=WRAPPED.sub("", weight.name)) for weight in weights]
     sides = _Sides(subject, own, named=named, fused=fused)
     by_shape = "shape" if named else "position"
     ways: Sequence[tuple[str, Callable[[_Sides], None]]] = (
@@ -234,7 +423,7 @@ def _match(
             else:
                 over.append(one)
         missing += [tensor for tensors in every for tensor in tensors[len(theirs) :]]
-    buffers = {own_names.WRAPPED.sub("", weight.name): weight for weight in weights if weight.buffer}
+    buffers = {WRAPPED.sub("", weight.name): weight for weight in weights if weight.buffer}
     missing, kept = _in_buffers(subject, missing, list(buffers.values()))
     order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
     matches = sorted([*matches, *kept], key=lambda one: order[one.ours[0].path])
@@ -342,7 +531,7 @@ def _by_position(sides: _Sides) -> None:
                 sides.pair(name, (path,))
 
 
-def _contradicts(said: own_names.Says, path: str) -> bool:
+def _contradicts(said: Says, path: str) -> bool:
     """True if a name of the code means another thing than one of our paths."""
     part, role, _, norm = _ours((path,))
     other = (said.role and role and said.role != role) or (said.part and part and said.part != part)
@@ -413,7 +602,7 @@ def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
         return "", role, leaf == "bias", norm
     names = tuple(paths.name_of(paths.module_of(path)) for path in ours)
     role = next((fused for fused, parts in FUSED.items() if parts == names), "") if len(ours) > 1 else module
-    known = role in own_names.ROLES
+    known = role in ROLES
     part = first.part.removesuffix("_norm").removesuffix("_post")
     return part, role if known else "", leaf == "bias", norm
 

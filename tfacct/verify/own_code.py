@@ -15,10 +15,9 @@ from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.checks import Counts, class_flops
-from tfacct.verify.matching import Match, Matched, Theirs, match
-from tfacct.verify.own_names import HEAD
+from tfacct.verify.checks import kept as class_kept
+from tfacct.verify.matching import HEAD, Match, Matched, Theirs, match
 from tfacct.verify.places import TABLE
-from tfacct.verify.renamed import kept as class_kept
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight

@@ -24,8 +24,7 @@ from tfacct.parallel.rules import collectives
 from tfacct.parallel.shard_shapes import shard
 from tfacct.parallel.support import ROUTING, check_mesh, check_shardable, routing_bits
 from tfacct.parallel.verified import verified
-from tfacct.verify.checks import Check
-from tfacct.verify.renamed import renamed
+from tfacct.verify.checks import Check, renamed
 
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Layouts of which the first that works is checked, where none is given."""
