@@ -383,3 +383,26 @@ def test_solve_wants_one_unknown() -> None:
     for given in ({"until": "total_bytes=1GB"}, {"unknown": "ctx"}, {"unknown": "ctx", "for_": "ctx", "until": "x=1"}):
         with pytest.raises(UsageError, match="one unknown and an equation"):
             load("gpt2").solve(**given)
+
+
+def test_a_device_is_a_limit(run) -> None:
+    """0.9 of 85,029,027,840 bytes less 2 GB are 74,526,125,056; 8B's weights take 16,060,522,496, a token 131,072."""
+    (model,) = json.loads(run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100", "--json").out)["models"]
+    assert model["solution"] == (74_526_125_056 - 16_060_522_496) // 131_072 == 446_057
+    fits = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446057", "--on", "h100", "--json").out)["models"]
+    more = json.loads(run("memory", "llama-3.1-8b", "--ctx", "446058", "--on", "h100", "--json").out)["models"]
+    assert (fits[0]["fit"]["fits"], more[0]["fit"]["fits"]) == (True, False)
+    assert "stays within 69.4 GiB of h100-sxm" in run("solve", "llama-3.1-8b", "--for", "ctx", "--on", "h100").out
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--for ctx", "solve needs --until or --on"),
+        ("--for ctx --on h100 --until total_bytes=24GB", "--until and --on are both limits"),
+        ("--for ctx --on 2xh100", "--on takes one device here"),
+    ],
+)
+def test_a_limit_is_given_once(run, line: str, message: str) -> None:
+    ran = run("solve", "llama-3.1-8b", *line.split())
+    assert (ran.code, ran.out) == (2, "") and message in ran.err

@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from tfacct import options as opt
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
     from tfacct.reports.solve import SolveReport
 
 
-class SolveOptions(opt.Step, opt.Ranks, opt.MetricTerms, total=False):
-    """A step, the ranks that shard it, and how metrics are counted."""
+class SolveOptions(opt.Step, opt.Where, opt.Ranks, opt.MetricTerms, total=False):
+    """A step, the devices and ranks that it runs on, and how metrics are counted."""
 
 
 def solve(
@@ -28,27 +30,40 @@ def solve(
         ),
     ],
     until: Annotated[
-        str,
+        str | None,
         Option(
-            "Two metrics, or one and a number: total_bytes=24GiB.",
+            "Two metrics, or one and a number: total_bytes=24GiB. Default: what --on has.",
             "LEFT=RIGHT",
             complete="until",
         ),
-    ],
+    ] = None,
     **options: Unpack[SolveOptions],
 ) -> "Found[SolveReport]":
     """The largest context, batch or size within a limit."""
     from tfacct.reports.solve import solve
 
+    training, label = bool(options.get("train")), ""
+    if budget := opt.budget(options, training=training):
+        if until is not None:
+            raise UsageError(f"{option('until')} and {option('on')} are both limits", "give one")
+        if budget.count > 1:
+            raise UsageError(
+                f"{option('on')} takes one device here", f"memory and train take several, as {option('on', '2xh100')}"
+            )
+        until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
+        label = budget.size
+    if until is None:
+        raise UsageError(f"solve needs {option('until')} or {option('on')}", f"such as {option('on', 'h100')}")
     terms = replace(opt.counting(options), mesh=opt.mesh(options))
     request = opt.request(options, logits=options.get("logits", "all"))
-    return Found(solve(model, request, unknown=unknown, until=until, terms=terms))
+    return Found(solve(model, request, unknown=unknown, until=until, terms=terms, label=label))
 
 
 COMMAND = Command(
     solve,
     examples=(
         "tfacct solve llama-3.1-8b --for ctx --until total_bytes=24GiB",
+        "tfacct solve llama-3.1-8b --for batch --ctx 8k --on h100",
         "tfacct solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k",
     ),
 )

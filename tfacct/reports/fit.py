@@ -181,7 +181,7 @@ def _check_counted(model: LoadedModel) -> None:
         raise ConfigError(
             f"{model.name}: devices are not counted for {odd}",
             spelled(
-                f"`tfacct memory {model.name} --fit DEVICE` counts whether one holds it",
+                f"`tfacct memory {model.name} --on DEVICE` counts whether one holds it",
                 "memory(fit=...) counts whether one device holds it",
             ),
         )

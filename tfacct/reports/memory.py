@@ -261,7 +261,7 @@ def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: MemoryLimit | None
     if fit is not None and mesh is not None and mesh.fsdp > 1:
         said = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(
-            f"{option('fit')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
+            f"{option('on')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
         )
 
 

@@ -90,20 +90,24 @@ class _Question(NamedTuple):
 
 
 @answers(SolveReport)
-def solve(model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None) -> Report:
+def solve(
+    model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None, label: str = ""
+) -> Report:
     """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
 
     The unknown is ctx, batch, num_key_value_heads, any field of the config that holds a whole number, or the ranks of
     tp, fsdp, pp or ep. Exact: the answer is checked in whole numbers on both sides of the boundary. Raises UsageError
-    where there is no solution, or more than one. Needs sympy for ctx and batch.
+    where there is no solution, or more than one. Needs sympy for ctx and batch. `label`: of the right side.
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
         what = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
-        raise UsageError(what, f"{option('fit')} of train finds the largest context of a mesh")
+        raise UsageError(what, f"{option('on')} of train finds the largest context of a mesh")
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))
+    if label:
+        equation = replace(equation, right=replace(equation.right, text=label))
     budget = _is_budget(equation)
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
