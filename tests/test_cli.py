@@ -40,7 +40,7 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
 From 10,124 tokens on, past the 1,024 positions of its position embedding,
 attention scores and values cost more than everything else together.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
-conventions
+help counting
 defaulted: n_inner = 6,400, tie_word_embeddings = true
 """
 

@@ -155,6 +155,12 @@ def parsed(line: str) -> dict:
         ("serve m --prompt 9 --new 9 --on h100 --concurrency 8", "serve m --prompt 9 --new 9 --on h100 --requests 8"),
         ("serve m --on h100 --isl 1k --osl 128", "serve m --on h100 --prompt 1k --new 128"),
         ("serve m --on h100 --input-len 1k --output-len 128", "serve m --on h100 --prompt 1k --new 128"),
+        ("train m --lora --ctx 8", "train m --lora 16 --ctx 8"),
+        ("memory m --bf16", "memory m --dtype bf16"),
+        ("memory m --load-in-4bit", "memory m --dtype nf4"),
+        ("params --config c.json", "params c.json"),
+        ("flops --model m", "flops m"),
+        ("mfu m --train --on h100", "mfu m --on h100"),
         ("help memory", "memory --help-all"),
     ],
 )
@@ -175,9 +181,16 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("memory llama-3.1-8b --gpu h1000", "unknown device 'h1000'"),
         ("memory llama-3.1-8b --gpus 8", "--gpus 8 names no device"),
         ("params gpt2 --seq-len 9", "no such option: --seq-len"),
+        ("memory gpt2 --train", "`tfacct train` counts the memory of a training step"),
+        ("flops gpt2 --prompt 9", "--generate N counts a request"),
+        ("params gpt2 --requests 9", "`tfacct serve` takes --requests"),
+        ("serve gpt2 --on h100", "for example `tfacct serve "),
+        ("llama-3.1-8b", "a command comes first: `tfacct flops llama-3.1-8b`"),
+        ("gpus", "did you mean `tfacct devices`?"),
+        ("memmory gpt2", "did you mean memory"),
     ],
 )
-def test_an_error_names_an_option_as_it_was_typed(run, line: str, message: str) -> None:
+def test_an_error_says_what_to_type(run, line: str, message: str) -> None:
     ran = run(*line.split())
     assert (ran.code, ran.out) == (2, "") and message in ran.err
 

@@ -6,13 +6,17 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import typer
 
 from tfacct.base.complaints import must
 from tfacct.base.errors import TfacctError, UsageError, nearest
+from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
+from tfacct.commands import FORMER, NAMES
+from tfacct.commands.command import Command
 from tfacct.output import signs
 
 CLOSED_PIPE = 141
@@ -23,6 +27,13 @@ UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
 
 REMOVED = {"--as": "`tfacct train MODEL --exact` runs the class, or the reference model where transformers has none"}
 """Options that are gone, and what answers instead."""
+INSTEAD = {
+    ("memory", "--train"): "`tfacct train` counts the memory of a training step",
+    ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
+    ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
+    ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
+}
+"""Options that a command does not have, and what answers instead."""
 
 
 def complain(error: TfacctError) -> None:
@@ -46,10 +57,42 @@ def usage_error(error: Any) -> UsageError:
     command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
     name = getattr(error, "option_name", "")
     typed = spellings.in_typed_words(name, sys.argv[1:])
-    possible = REMOVED.get(name) or nearest(typed, getattr(error, "possibilities", None) or ())
-    message = error.message if possible else error.format_message().rstrip(".")
+    possible = _elsewhere(command, name, error) or nearest(typed, getattr(error, "possibilities", None) or ())
+    message = (error.message if possible and error.message else error.format_message()).rstrip(".")
     hint = possible or f"`{command} --help` lists what it takes"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
+
+
+def _elsewhere(command: str, option: str, error: Any) -> str | None:
+    """What to type in place of a word or an option that this command does not know; None of another error."""
+    kind, words = type(error).__name__, command.split()
+    if option in REMOVED or (words[-1], option) in INSTEAD:
+        return REMOVED.get(option) or INSTEAD[words[-1], option]
+    if kind == "NoSuchOption" and words[-1] in NAMES:
+        takers = [f"`tfacct {name}`" for name in NAMES if spellings.own(option) in _options(name)][:3]
+        return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None
+    if kind == "MissingParameter" and words[-1] in NAMES:
+        fitting = (one for one in _command(words[-1]).examples if error.param.opts[0] in one.split())
+        return next((f"for example `{one}`" for one in fitting), None)
+    if kind == "UsageError" and "no such command" in error.message.lower():
+        word = next(one for one in sys.argv[1:] if not one.startswith("-"))
+        if word in spellings.COMMANDS:
+            return f"did you mean `tfacct {spellings.COMMANDS[word]}`?"
+        is_model = any(letter.isdecimal() for letter in word) or "/" in word
+        first = f"a command comes first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
+        return nearest(word, (*NAMES, *FORMER)) or first
+    return None
+
+
+def _command(name: str) -> Command:
+    found: Command = import_module(f"tfacct.commands.{name}").COMMAND
+    return found
+
+
+def _options(name: str) -> set[str]:
+    from tfacct.cli.run import parameters_of
+
+    return {shell_option(one) for one in parameters_of(_command(name))}
 
 
 def _invalid_value(error: Any) -> str | None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tfacct.base.errors import UsageError
+from tfacct.base.units import DTYPES
 from tfacct.commands import FORMER, NAMES
 
 _DEGREE = ("parallel", "parallelism", "parallel-size", "parallel-degree", "model-parallel-size")
@@ -33,6 +34,7 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("users", "concurrency", "max-concurrency", "max-num-seqs"), "requests"),
     **dict.fromkeys(("input-len", "prompt-len", "isl"), "prompt"),
     **dict.fromkeys(("output-len", "max-new-tokens", "max-tokens", "osl"), "new"),
+    **dict.fromkeys(("tokens-per-sec", "tok-per-sec"), "tokens-per-second"),
     "bytes": "traffic",
     "bound-only": "lower-bound",
     "tokens-total": "total-tokens",
@@ -50,6 +52,20 @@ BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Option → the name that it has here, and the commands that have an option of their own of the first name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
 """Values of options that have another name now."""
+COMMANDS: Mapping[str, str] = {
+    **dict.fromkeys(("list", "ls", "presets", "model", "search"), "models"),
+    **dict.fromkeys(("gpu", "gpus", "device", "hardware"), "devices"),
+    **dict.fromkeys(("latency", "speed", "estimate", "infer"), "time"),
+    **dict.fromkeys(("cost", "throughput", "users", "inference"), "serve"),
+    **dict.fromkeys(("vram", "mem", "size", "weights"), "memory"),
+    **dict.fromkeys(("training", "finetune", "fine-tune", "lora", "qlora"), "train"),
+    **dict.fromkeys(("parallel", "layout", "layouts", "shard"), "plan"),
+    **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
+    **dict.fromkeys(("parameters", "count"), "params"),
+}
+"""What other programs call a command → the one that is suggested for it."""
+FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
+"""Flags that other programs have for a dtype."""
 PARTS = ("none", "full", "attention", "selective")
 
 
@@ -58,14 +74,18 @@ def normalized(token: str) -> str:
     return SPELLINGS.get(token, VALUES.get(token, token))
 
 
+def own(option: str) -> str:
+    """An option as it was typed by the name that it has here."""
+    word = option.removeprefix("--")
+    return f"--{BY_COMMAND[word][0] if word in BY_COMMAND else normalized(word)}"
+
+
 def in_typed_words(text: str, line: Sequence[str]) -> str:
     """A message with each option as it was typed on this command line."""
     names = [word.partition("=")[0] for word in line if word.startswith("--")]
     for name in names:
-        word = name[2:]
-        own = SPELLINGS.get(word, BY_COMMAND.get(word, (word,))[0])
-        if f"--{own}" not in names:
-            text = re.sub(rf"(?<![\w-])--{own}(?![\w-])", name, text)
+        if own(name) not in names:
+            text = re.sub(rf"(?<![\w-]){own(name)}(?![\w-])", name, text)
     return text
 
 
@@ -75,8 +95,12 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     words = [word for one in line for word in _apart(one)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
-    if words == ["help"]:
-        return ["--help"]
+    if words and words[0] not in ("check", "budget"):  # which have these options
+        words = [word for word in words if word not in ("--model", "--config")]
+    if words[:1] == ["mfu"] and "--run" not in words:  # of a training run anyway
+        words = [word for word in words if word != "--train"]
+    if words in (["help"], ["version"]):
+        return ["--help"] if words == ["help"] else ["--version"]
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
     words = _with_values([_of_command(words[0], word) for word in words])
@@ -94,8 +118,7 @@ _READ_HERE = {*SPELLINGS, *BY_COMMAND, "gpus", "on", "recompute", "dtype", "qlor
 
 def _of_command(command: str, word: str) -> str:
     """An option by the name that it has in this command."""
-    own, besides = BY_COMMAND.get(word[2:], (word[2:], ())) if word.startswith("--") else (word, ())
-    return word if not word.startswith("--") or command in besides else f"--{own}"
+    return own(word) if word[2:] in BY_COMMAND and command not in BY_COMMAND[word[2:]][1] else word
 
 
 def _moved(words: list[str], quiet: bool) -> list[str]:
@@ -151,6 +174,10 @@ def _with_values(words: list[str]) -> list[str]:
             found[-1:] = ["--style", word[2:]]
         elif word == "--qlora" and after.isdecimal():
             found[-1:] = ["--qlora", "--lora"]
+        elif word == "--lora" and (not after or after.startswith("-")):
+            found.append("16")
+        elif word[:2] == "--" and word[2:] in FLAGS:
+            found[-1:] = ["--dtype", FLAGS[word[2:]]]
         elif after == "nf4" and _is(word, "dtype") and any(_is(one, "lora") for one in words):
             found[-1:] = ["--weights"]
     return found

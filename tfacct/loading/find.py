@@ -57,7 +57,9 @@ def find(
     if ask_hub and (preset := spellings.preset(page or model)):
         return _answer(preset, page or model, sets)
     if units.is_tokens(model):
-        raise NotFoundError(f"{model} is a number, not a MODEL", "`tfacct models` lists the presets")
+        raise NotFoundError(
+            f"{model} is a number, not a MODEL", f"--ctx {model} is a context; `tfacct models` lists the presets"
+        )
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
 
