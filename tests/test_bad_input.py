@@ -67,7 +67,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("memory gpt2 --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
         ("memory gpt2 --kv-dtype 16", ["unknown dtype '16'", "did you mean fp16 or bf16?"]),
         ("memory gpt2 --kv --kv-dtype nonsense", ["unknown dtype 'nonsense'"]),
-        ("memory gpt2 --fit 24", ["--fit must be devices or a size with its unit, not '24'", "24GB, 24GiB or 24xh100?"]),
+        ("memory gpt2 --fit 24", ["--fit must be devices or a size with its unit, not '24'", "24GB, 24GiB or 24x"]),
         ("models --family lama", ["no family 'lama'", "did you mean llama"]),
         ("models --max-params tiny", ["--max-params must be a number of parameters"]),
         ("models --max-params 1", ["no preset passes"]),
