@@ -130,14 +130,14 @@ def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran
     [
         ("memory gpt2 --use 0.9", "--use needs --on"),
         ("train gpt2 --reserve 1GB", "--reserve needs --on"),
-        ("plan gpt2 --gpus 2 --fit 3xh100", "--on 2x3xh100 has two numbers of devices"),
-        ("memory gpt2 --fit t4 --use 1.5", "--use must be above 0 and at most 1"),
-        ("plan gpt2 --gpus 2 --fit t4 --use 0", "--use must be above 0 and at most 1"),
-        ("fit gpt2 --on t4 --reserve 1", "--reserve must be a size with its unit"),
-        ("memory llama-3.1-8b --fit 3xh100-sxm", "3 devices do not divide the 32 query heads hint: try 2 or 4"),
-        ("memory llama-3.1-8b --fit 3xh100-sxm --batch 1,2", "3 × h100-sxm (tp=3) does not divide K = 8"),
-        ("memory minimax-m2 --fit 16xh100-sxm", "16 × h100-sxm (tp=16) does not divide K = 8 (key/value heads)"),
-        ("train gpt2 --fit 5xh100-sxm", "gpt2: 5 × h100-sxm (fsdp=5) pads attn_norm.weight (768)"),
+        ("plan gpt2 --gpus 2 --on 3xh100", "--on 2x3xh100 has two numbers of devices"),
+        ("memory gpt2 --on t4 --use 1.5", "--use must be above 0 and at most 1"),
+        ("plan gpt2 --on 2xt4 --use 0", "--use must be above 0 and at most 1"),
+        ("memory gpt2 --reserve 1 --on t4,", "--reserve must be a size with its unit"),
+        ("memory llama-3.1-8b --on 3xh100-sxm", "3 devices do not divide the 32 query heads hint: try 2 or 4"),
+        ("memory llama-3.1-8b --on 3xh100-sxm --batch 1,2", "3 × h100-sxm (tp=3) does not divide K = 8"),
+        ("memory minimax-m2 --on 16xh100-sxm", "16 × h100-sxm (tp=16) does not divide K = 8 (key/value heads)"),
+        ("train gpt2 --on 5xh100-sxm", "gpt2: 5 × h100-sxm (fsdp=5) pads attn_norm.weight (768)"),
     ],
 )
 def test_what_the_options_refuse(asked: str, message: str, run: Callable[..., Ran]) -> None:
@@ -156,7 +156,7 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     )
     assert not found.fit["fits"] and found.fit["largest_context"] is found.fit["largest_batch"] is None
     assert found.pages is None
-    ran = run("memory", "llama-3.1-70b", "--fit", "h100-sxm", *(["--kv-block", "16"] if paged else []))
+    ran = run("memory", "llama-3.1-70b", "--on", "h100-sxm", *(["--kv-block", "16"] if paged else []))
     assert (ran.code, ran.err) == (0, "") and found.answer in " ".join(ran.out.split())
     assert load("llama-3.1-70b").memory(on="4xh100-sxm", **paged).fit["fits"]
     assert not load("llama-3.1-70b").memory(on="2xh100-sxm", **paged).fit["fits"]
@@ -214,9 +214,9 @@ def test_a_step_past_it_cannot_run(run: Callable[..., Ran]) -> None:
     with pytest.raises(TfacctError, match="source 1,025 is past the 1,024 positions"):
         load("bart-base").plan(gpus=1, on="h100-sxm", source=1025)
     assert load("xglm-564m").memory(ctx=4096, on="24GiB").fit["fits"]
-    both = run("memory", "gpt2", "llama-3.2-1b", "--ctx", "4k", "--fit", "24GiB")
+    both = run("memory", "gpt2", "llama-3.2-1b", "--ctx", "4k", "--on", "24GiB")
     assert "1 of 2 models fit in 24 GiB" in both.out
-    several = run("memory", "gpt2", "--ctx", "4k", "--fit", "24GiB", "--batch", "1,2")
+    several = run("memory", "gpt2", "--ctx", "4k", "--on", "24GiB", "--batch", "1,2")
     assert "None of these batches fits in 24 GiB." in several.out
     counted = run("flops", "gpt2-xl", "--ctx", "16384", "--json")
     assert counted.code == 0 and json.loads(counted.out)["models"][0]["total_flops"] > 10**14

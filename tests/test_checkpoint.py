@@ -197,7 +197,7 @@ def differences(ours: LoadedModel, tensors: Tensors) -> list[tuple[str, str]]:
 def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) -> None:
     ours = tiny("llama")
     right = of_class(ours)
-    assert run("checkpoint", str(folder(tmp_path / "right", ours, right))).code == 0
+    assert run("check", str(folder(tmp_path / "right", ours, right))).code == 0
     query = "model.layers.1.self_attn.q_proj.weight"
     hidden, wide = right[query][1][1], right[query][1][0]
     planted = {
@@ -215,32 +215,30 @@ def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) 
     }
     for what, (tensors, said) in planted.items():
         path = folder(tmp_path / what, ours, tensors)
-        ran = run("checkpoint", str(path))
+        ran = run("check", str(path))
         assert ran.code == 1, what
         assert said in " ".join(ran.out.split()), what
         assert not tfacct.checkpoint(path).agrees
         assert not tfacct.load(dict(ours.raw)).checkpoint(path).agrees
-    assert run("checkpoint", str(tmp_path / "over"), "--config", "gpt2").code == 1
+    assert run("check", str(tmp_path / "over"), "--config", "gpt2").code == 1
 
 
 def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: Path) -> None:
     ours = tiny("gpt2")
     path = folder(tmp_path / "gpt2", ours, of_class(ours))
-    ran = run("checkpoint", str(path), "--config", str(path), "--set", "n_inner=68")
+    ran = run("check", str(path), "--config", str(path), "--set", "n_inner=68")
     assert ran.code == 1
     assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, the ledger 42 × 68 (and 1 like it)" in " ".join(
         ran.out.split()
     )
-    (model,) = json.loads(run("checkpoint", str(path), "--config", str(path), "--set", "n_inner=68", "--json").out)[
-        "models"
-    ]
+    (model,) = json.loads(run("check", str(path), "--config", str(path), "--set", "n_inner=68", "--json").out)["models"]
     assert [one["path"] for one in model["differences"]] == [
         "blocks.0.mlp.up_proj.weight",
         "blocks.0.mlp.up_proj.bias",
         "blocks.0.mlp.down_proj.weight",
     ]
     assert {one["tensors"] for one in model["differences"]} == {2}
-    assert run("checkpoint", str(path), "--set", "n_inner=68").code == 2
+    assert run("check", str(path), "--set", "n_inner=68").code == 2
 
 
 def test_a_router_that_lies_the_other_way_goes_red() -> None:
@@ -473,7 +471,7 @@ def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, r
         lost = next(end for end in tensors if end.startswith("model.layers.0.mlp.up_proj."))
         dtype, shape = tensors[lost]
         written(path / "model.safetensors", {**tensors, lost: (dtype, (shape[0] + 1, *shape[1:]))})
-        assert run("checkpoint", str(path)).code == 1
+        assert run("check", str(path)).code == 1
 
 
 def test_fp8_and_fp4_as_deepseek_v4_is_published(tmp_path: Path) -> None:
@@ -527,7 +525,7 @@ def test_a_folder_without_a_config_is_listed(run: Callable[..., Ran], tmp_path: 
     written(tmp_path / "some" / "model.safetensors", {
         "layers.0.q.weight": ("F8_E4M3", (8, 4)), "layers.1.q.weight": ("F8_E4M3", (8, 4)), "norm": ("F32", (4,)),
     })  # fmt: skip
-    ran = run("checkpoint", str(tmp_path / "some"))
+    ran = run("check", str(tmp_path / "some"))
     assert ran.code == 0
     said = " ".join(ran.out.split())
     assert "80 B in one file: 64 B fp8, 16 B fp32; not compared: there is no config.json next to it" in said
@@ -535,14 +533,14 @@ def test_a_folder_without_a_config_is_listed(run: Callable[..., Ran], tmp_path: 
     report = tfacct.checkpoint(tmp_path / "some")
     assert report.agrees and report.models[0]["agrees"] is None and report.models[0]["family"] is None
     (tmp_path / "some" / "config.json").write_text('{"model_type": "elephant"}')
-    ran = run("checkpoint", str(tmp_path / "some"))
+    ran = run("check", str(tmp_path / "some"))
     assert ran.code == 0 and "unknown model_type 'elephant'" in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
 def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> None:
     ours = tiny("gemma2")
-    ran = run("checkpoint", str(folder(tmp_path / "gemma", ours, of_class(ours))), form)
+    ran = run("check", str(folder(tmp_path / "gemma", ours, of_class(ours))), form)
     assert (ran.code, ran.err) == (0, "")
     whole = 2 * sum(ours.ledger.parameters().values())
     if form == "--csv":
@@ -564,7 +562,7 @@ def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_pa
     path = folder(tmp_path / "llama", ours, of_class(ours))
     written(tmp_path / "alone" / "model.safetensors", {"w": ("F32", (2,))})
     for words in ([str(path)], [str(path), "--config", "gpt2"], [str(tmp_path / "alone")]):
-        assert refused(json.loads(run("checkpoint", *words, "--json").out), "checkpoint") == []
+        assert refused(json.loads(run("check", *words, "--json").out), "checkpoint") == []
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -572,7 +570,7 @@ def test_no_line_is_wider_than_the_terminal(columns: int, run: Callable[..., Ran
     ours = tiny("deepseek_v3")
     path = folder(tmp_path / "some-model", ours, quantized(of_class(ours), FORMATS["fp8"][1]))
     for words in ((), ("--digits",), ("--config", "gpt2-xl"), ("--config", "deepseek-v3")):
-        out = run("checkpoint", str(path), *words, columns=columns).out
+        out = run("check", str(path), *words, columns=columns).out
         assert len(out.splitlines()) > 10
         assert max(map(len, out.splitlines())) <= columns, words
 

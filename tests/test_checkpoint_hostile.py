@@ -100,7 +100,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
 def test_a_broken_file_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
     data, said = BROKEN[name]
     (tmp_path / "model.safetensors").write_bytes(data)
-    ran = run("checkpoint", str(tmp_path))
+    ran = run("check", str(tmp_path))
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
     assert said in ran.err and "\x1b" not in ran.err and "Traceback" not in ran.err
@@ -243,66 +243,66 @@ def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], t
     here = tmp_path / "here"
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
                  "x.safetensors\x00", "x.safetensors\n", "a\\x.safetensors", "config.json", "x.bin"):  # fmt: skip
-        ran = run("checkpoint", str(index(here, {"w": name})))
+        ran = run("check", str(index(here, {"w": name})))
         assert ran.code == 2 and "which is no safetensors file beside it" in ran.err, name
-    ran = run("checkpoint", str(index(here, {"w": "missing.safetensors"})))
+    ran = run("check", str(index(here, {"w": "missing.safetensors"})))
     assert ran.code == 2 and "No such file" in ran.err
     for broken in ({"w": 3}, ["w"], None, {"w": ["x.safetensors"]}):
-        assert "has no weight_map" in run("checkpoint", str(index(here, broken))).err
+        assert "has no weight_map" in run("check", str(index(here, broken))).err
     (here / checkpoint.INDEX).write_text("{")
-    assert "is not JSON" in run("checkpoint", str(here)).err
+    assert "is not JSON" in run("check", str(here)).err
     (here / checkpoint.INDEX).write_text('{"weight_map": {' + ",".join(f'"{n}":"a"' for n in range(500_000)) + "}}")
-    assert "names more than 300,000 tensors" in run("checkpoint", str(here)).err
+    assert "names more than 300,000 tensors" in run("check", str(here)).err
     index(here, {f"w{n}": f"{n}.safetensors" for n in range(1_001)})
-    assert "names 1,001 files" in run("checkpoint", str(here)).err
+    assert "names 1,001 files" in run("check", str(here)).err
 
 
 def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Path) -> None:
     written(tmp_path / "a.safetensors", {"w": ("F32", (2, 3))})
     written(tmp_path / "b.safetensors", {"v": ("F32", (2, 3))})
     both = {"w": "a.safetensors", "v": "b.safetensors"}
-    assert run("checkpoint", str(index(tmp_path, both, metadata={"total_size": 48}))).code == 0
-    ran = run("checkpoint", str(index(tmp_path, both, metadata={"total_size": 47})))
+    assert run("check", str(index(tmp_path, both, metadata={"total_size": 48}))).code == 0
+    ran = run("check", str(index(tmp_path, both, metadata={"total_size": 47})))
     assert "The index says 47 bytes of tensors, the files hold 48." in " ".join(ran.out.split())
-    ran = run("checkpoint", str(index(tmp_path, {**both, "u": "b.safetensors"})))
+    ran = run("check", str(index(tmp_path, {**both, "u": "b.safetensors"})))
     assert ran.code == 2 and "b.safetensors lacks 'u', which the index says it holds" in ran.err
-    ran = run("checkpoint", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))
+    ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))
     assert ran.code == 2 and "b.safetensors holds 'v', which the index does not say" in ran.err
     written(tmp_path / "b.safetensors", {"w": ("F32", (2, 3))})
-    ran = run("checkpoint", str(index(tmp_path, {"w": "a.safetensors", "v": "b.safetensors"})))
+    ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "v": "b.safetensors"})))
     assert ran.code == 2 and "'w'" in ran.err
 
 
 def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "holds no safetensors and no GGUF file" in run("checkpoint", str(empty)).err
+    assert "holds no safetensors and no GGUF file" in run("check", str(empty)).err
     (empty / "pytorch_model.bin").write_bytes(b"\x80\x02")
-    assert "pickles, which can run code and are not opened" in run("checkpoint", str(empty)).err
+    assert "pickles, which can run code and are not opened" in run("check", str(empty)).err
     (empty / "model.safetensors").symlink_to("model.safetensors")
-    ran = run("checkpoint", str(empty))
+    ran = run("check", str(empty))
     assert ran.code == 2 and "cannot read" in ran.err
     (empty / "model.safetensors").unlink()
     (empty / "loop").symlink_to("loop")
-    assert run("checkpoint", str(empty / "loop")).code == 2
+    assert run("check", str(empty / "loop")).code == 2
     os.mkfifo(empty / "model.safetensors")
-    assert "it is not a regular file" in run("checkpoint", str(empty)).err
+    assert "it is not a regular file" in run("check", str(empty)).err
     (empty / "model.safetensors").unlink()
     (empty / "model.safetensors").mkdir()
-    assert "it is not a regular file" in run("checkpoint", str(empty)).err
-    assert run("checkpoint", str(tmp_path / "nowhere")).code == run("checkpoint", "").code == 2
+    assert "it is not a regular file" in run("check", str(empty)).err
+    assert run("check", str(tmp_path / "nowhere")).code == run("check", "").code == 2
     shards = tmp_path / "shards"
     written(shards / "model-00001-of-00002.safetensors", {"a": ("F32", (2, 3))})
-    assert "lacks model-00002-of-00002.safetensors" in run("checkpoint", str(shards)).err
-    ran = run("checkpoint", str(shards / "model-00001-of-00002.safetensors"))
+    assert "lacks model-00002-of-00002.safetensors" in run("check", str(shards)).err
+    ran = run("check", str(shards / "model-00001-of-00002.safetensors"))
     assert ran.code == 0 and "it is one of 2 files" in " ".join(ran.out.split())
     written(shards / "model-00003-of-00003.safetensors", {"b": ("F32", (2, 3))})
-    assert "several models' files" in run("checkpoint", str(shards)).err
+    assert "several models' files" in run("check", str(shards)).err
     (shards / "model-00003-of-00003.safetensors").rename(shards / "model-00002-of-00002.safetensors")
-    ran = run("checkpoint", str(shards))
+    ran = run("check", str(shards))
     assert ran.code == 0 and "48 B in 2 files" in ran.out
     written(shards / "model-00002-of-00002.safetensors", {"a": ("F32", (2, 3))})
-    assert "stands in another file too" in run("checkpoint", str(shards)).err
+    assert "stands in another file too" in run("check", str(shards)).err
 
 
 # GGUF
@@ -364,7 +364,7 @@ BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
 def test_a_broken_gguf_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
     data, said = BROKEN_GGUF[name]
     (tmp_path / "a.gguf").write_bytes(data)
-    ran = run("checkpoint", str(tmp_path))
+    ran = run("check", str(tmp_path))
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err and "\x1b" not in ran.err and len(ran.err.splitlines()) == 1
 

@@ -40,7 +40,7 @@ def test_fit_says_what_it_costs() -> None:
     """The head's forward FLOPs again."""
     llama = load("llama-3.1-8b")
     (change,) = (
-        each for each in llama.train(ctx=8192, fit="80GiB").fit["changes"] if each["set"] == {"loss": "chunked"}
+        each for each in llama.train(ctx=8192, on="80GiB").fit["changes"] if each["set"] == {"loss": "chunked"}
     )
     step = llama.flops(ctx=8192, train=True)
     head = next(line["forward_flops"] for line in step.lines if line["path"] == "lm_head")

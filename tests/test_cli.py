@@ -180,7 +180,7 @@ def test_csv_is_raw_and_one_header(run) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("models", [["gpt2"], ["gpt2", "qwen2-7b"]], ids=["one", "two"])
-@pytest.mark.parametrize("extra", [[], ["--train"], ["--pointwise"], ["--fit", "24GiB"]], ids=" ".join)
+@pytest.mark.parametrize("extra", [[], ["--train"], ["--pointwise"], ["--on", "24GiB"]], ids=" ".join)
 def test_every_csv_row_has_its_headers_cells(run, command: str, models: list[str], extra: list[str]) -> None:
     ran = run(command, *models, *extra, "--csv")
     if ran.code == 2:  # an option of another command
@@ -207,8 +207,8 @@ def test_bars_are_longest_where_the_share_is(run) -> None:
 
 @pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
 def test_show_names_its_source_and_what_was_defaulted(run, form: str) -> None:
-    assert "n_inner" in run("show", "gpt2", form).out
-    table = run("show", "gpt2").out
+    assert "n_inner" in run("models", "gpt2", form).out
+    table = run("models", "gpt2").out
     assert "huggingface.co/openai-community/gpt2" in table and "transcribed" in table
     line = next(line for line in table.splitlines() if line.startswith(" n_inner"))
     assert line.split() == ["n_inner", "defaulted", "3072"]
@@ -229,7 +229,7 @@ def test_models_filters(run) -> None:
 def test_fit_for_one_and_for_all(run) -> None:
     one = [
         " ".join(line.split())
-        for line in run("memory", "llama-3.1-8b", "--fit", "24GiB", "--ctx", "8k").out.splitlines()
+        for line in run("memory", "llama-3.1-8b", "--on", "24GiB", "--ctx", "8k").out.splitlines()
     ]
     # 16,060,522,496 bytes of weights; a request takes 8,192 · 131,072 = 1 GiB; 9 leave 45,544,448 bytes of 24 GiB. With
     # one byte an element it takes half: (25,769,803,776 − 16,060,522,496) / 2²⁹ = 18.1. One may have 74,075 tokens:
@@ -242,17 +242,17 @@ def test_fit_for_one_and_for_all(run) -> None:
         "One request takes 1.00 GiB of cache in bf16, 128 KiB per token. In fp8: 18 requests."
         " One request may have 74,075 tokens."
     )
-    table = run("memory", "--fit", "24GiB", columns=120).out
+    table = run("memory", "--on", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
     assert line.split()[-2:] == ["–", "–"]
-    rows = list(csv.DictReader(io.StringIO(run("memory", "--fit", "24GiB", "--csv").out)))
+    rows = list(csv.DictReader(io.StringIO(run("memory", "--on", "24GiB", "--csv").out)))
     assert {row["largest_context"] for row in rows if row["model"] == "llama-3.1-405b"} == {""}
     assert all(row["largest_context"].isdigit() for row in rows if row["model"].startswith("gpt2"))
 
 
 @pytest.mark.parametrize("name", presets.names())
 def test_show_fits_80_columns(run, name: str) -> None:
-    table, _, _ = run("show", name).out.partition("\nsource:")
+    table, _, _ = run("models", name).out.partition("\nsource:")
     assert max(map(len, table.splitlines())) <= 80
 
 

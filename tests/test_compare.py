@@ -29,7 +29,7 @@ def test_numbers_are_those_of_the_other_commands() -> None:
     for name, found in zip(NAMES, compared(*NAMES, contexts=[CTX], fit="h100").models, strict=True):
         model = load(name)
         decodes = name != "bert-base"
-        (memory,) = model.memory(ctx=CTX, fit="1xh100-sxm").models
+        (memory,) = model.memory(ctx=CTX, on="1xh100-sxm").models
         cache = model.kv(ctx=CTX).models[0] if decodes else {"kv_bytes_per_token": None, "kv_cache_bytes": None}
         assert found["model"] == name
         assert found["total_params"] == model.params().total

@@ -53,7 +53,7 @@ def test_every_context_up_to_the_largest_fits() -> None:
     model = tiny("deepseek_v4")
     weights = load(TINY["deepseek_v4"]).memory(dtype="bf16").models[0]["weights_bytes"]
     for slack in (3_000, 20_001, 50_502):
-        facts = load(TINY["deepseek_v4"]).memory(dtype="bf16", fit=weights + slack).models[0]["fit"]
+        facts = load(TINY["deepseek_v4"]).memory(dtype="bf16", on=weights + slack).models[0]["fit"]
         sizes = [cache_bytes(model.ledger, Workload(n, 1).axes(), width("bf16")) for n in range(1, 2000)]
         within = next(n for n, size in enumerate(sizes) if size > slack)
         assert facts["largest_context"] == within
@@ -104,7 +104,7 @@ def test_flops_says_which_keys_are_counted(run) -> None:
 
 
 def test_kv_says_what_further_tokens_add_together(run) -> None:
-    said = " ".join(run("kv", "deepseek-v4-flash").out.split())
+    said = " ".join(run("memory", "--kv", "deepseek-v4-flash").out.split())
     # 32 keys of 4 tokens, of 512 + 128 numbers, in 21 blocks, and one of 128 tokens in 20: 440,320 numbers of 2 bytes
     assert "the next 128 tokens add 860 KiB together" in said and "MHA" not in said
     assert "The next token completes a compressed key" not in said
@@ -141,7 +141,7 @@ def test_what_changes_counts_and_is_not_understood_is_refused(fields: dict[str, 
 def test_what_shrinks_has_no_bar(run, tmp_path, contexts: str) -> None:
     """A token that fills a key takes more than it adds: a bar is as long as something is large."""
     page = tmp_path / "page.html"
-    options = ("--ctx", contexts, "--metric", "kv_bytes_next_token", "--html", str(page))
+    options = ("--ctx", contexts, "--metric", "kv_bytes_next_token", "--output", str(page))
     lines = run("sweep", "deepseek-v4-flash", *options).out.splitlines()
     assert [line for line in lines if "4,095   -5.22 MiB" in line] == [" 4,095   -5.22 MiB"]
     assert 'width="-' not in page.read_text() and 'width="2' not in page.read_text()

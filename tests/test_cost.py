@@ -83,24 +83,24 @@ def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) ->
 
 def test_nothing_kept_bounds_nothing(run: Callable[..., Ran]) -> None:
     """bert-base in 24 GiB: its weights, and no cache that grows with context or batch."""
-    fit = facts(run, "memory", "bert-base", "--fit", "24GiB")["fit"]
+    fit = facts(run, "memory", "bert-base", "--on", "24GiB")["fit"]
     slack = 24 * 1024**3 - 2 * 109_514_298
     assert (fit["largest_context"], fit["largest_batch"]) == (512, None)  # where its position embedding ends
     assert fit["context_slack_bytes"] == fit["batch_slack_bytes"] == slack
-    said = " ".join(run("memory", "bert-base", "--fit", "24GiB").out.split())
+    said = " ".join(run("memory", "bert-base", "--on", "24GiB").out.split())
     assert (
         "23.8 GiB stay free. No cache limits the batch; the end of its position embedding limits the context to 512."
         in said
     )
     assert "window" not in said and "1,000,000,000,000" not in said and "next token" not in said
-    rows = run("memory", "bert-base", "gpt2", "--fit", "24GiB").out.splitlines()
+    rows = run("memory", "bert-base", "gpt2", "--on", "24GiB").out.splitlines()
     assert next(row for row in rows if row.startswith(" bert-base")).split()[-2:] == ["512", "any"]
-    small = run("memory", "bert-base", "--fit", "1MiB")
+    small = run("memory", "bert-base", "--on", "1MiB")
     assert small.code == 0 and "the weights alone are 209 MiB of 1.00 MiB usable" in small.out
 
 
 def test_a_state_of_one_size_bounds_the_batch_only(run: Callable[..., Ran]) -> None:
-    fit = facts(run, "memory", "mamba-130m", "--fit", "24GiB")["fit"]
+    fit = facts(run, "memory", "mamba-130m", "--on", "24GiB")["fit"]
     state = 24 * (2 * 1536 * 4 + 4 * 1536 * 16)  # bytes of one sequence, in 24 blocks; the recurrence's in fp32
     assert fit["largest_context"] is None and fit["context_slack_bytes"] > 0
     assert fit["largest_batch"] == (24 * 1024**3 - 2 * 129_135_360) // state
@@ -124,7 +124,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
 ) -> None:
     file = tmp_path / "unknown.json"
     file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"quant_method": "vptq"}}))
-    arguments = ("diff", str(file), "--ctx", "16", "--to-ctx", "32")
+    arguments = ("compare", str(file), "--ctx", "16,32", "--by", "line")
     found = facts(run, *arguments)
     totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
     assert totals["total_flops"] == tuple(load(file).flops(ctx=ctx).total for ctx in (16, 32))
@@ -138,8 +138,10 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
 
 
 def test_a_diff_of_quantized_weights(run: Callable[..., Ran]) -> None:
-    found = facts(run, "diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16")
+    found = facts(run, "compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16")
     assert found["left_out"] == [] and found["old_side"]["workload"]["dtype"] == "mxfp4"
     totals = {line["path"]: (line["old"], line["new"]) for line in found["totals"]}
     assert totals["weights_bytes"] == (13_761_264_768, 2 * 20_914_757_184)
-    assert "weights mxfp4 → bf16" in run("diff", "gpt-oss-20b", "--ctx", "1k", "--to-dtype", "bf16").out
+    assert (
+        "weights mxfp4 → bf16" in run("compare", "--by", "line", "gpt-oss-20b", "--ctx", "1k", "--dtype", ",bf16").out
+    )

@@ -39,7 +39,7 @@ def test_the_states_are_counted_in_fp32_and_said_so(run) -> None:
         kept = load("qwen3-next-80b-a3b").memory(ctx=1000, kv_dtype=dtype).models[0]["lines"]
         (state,) = (line for line in kept if line["what"] == "delta.delta_state")
         assert (state["dtype"], state["bytes"]) == ("fp32", held)
-    ran = run("kv", "qwen3-next-80b-a3b", "-v")
+    ran = run("memory", "--kv", "qwen3-next-80b-a3b", "-v")
     assert "36 · 1 · 32 · 128 · 128 · 4" in " ".join(ran.out.split())
     assert "delta.delta_state is stored in fp32, whatever the dtype of the cache." in " ".join(ran.out.split())
 

@@ -177,9 +177,9 @@ def test_memory_is_what_torch_reports(name: str, run: Callable[..., Ran]) -> Non
 
 def test_the_least_that_torch_reports_is_said_where_it_is_noticeably_less(run: Callable[..., Ran]) -> None:
     """14,913 MiB with the drivers of 2025, for 15,095 before: 1.2 % less. Of an H100 they differ by 0.06 %."""
-    said = " ".join(run("memory", "gpt2", "--fit", "t4", "-v").out.split())
+    said = " ".join(run("memory", "gpt2", "--on", "t4", "-v").out.split())
     assert "14.7 GiB (torch's total of the card; down to 14.6 GiB by driver)" in said
-    assert "by driver" not in run("memory", "gpt2", "--fit", "h100-sxm").out
+    assert "by driver" not in run("memory", "gpt2", "--on", "h100-sxm").out
 
 
 @pytest.fixture
@@ -236,18 +236,18 @@ def test_a_budget_by_name() -> None:
 
 
 def test_the_card_is_said(board: str, run: Callable[..., Ran]) -> None:
-    said = " ".join(run("memory", "llama-3.1-8b", "--fit", "2xh100-sxm", "-v").out.split())
+    said = " ".join(run("memory", "llama-3.1-8b", "--on", "2xh100-sxm", "-v").out.split())
     assert said.startswith("Fits on 2 × H100 SXM5 80GB (tp=2): ") and "on each GPU GiB" in said
     assert "usable 69.4 0.9 of 79.2, less 2 GB for the engine" in said
     assert "Usable: 69.4 GiB of each h100-sxm: 0.9 of 79.2 GiB (torch's total of the card), less 2.00 GB for" in said
-    one = " ".join(run("memory", "llama-3.1-8b", "--fit", "h100-sxm", "-v").out.split())
+    one = " ".join(run("memory", "llama-3.1-8b", "--on", "h100-sxm", "-v").out.split())
     assert (
         one.startswith("Fits on H100 SXM5 80GB:")
         and "Usable: 69.4 GiB of h100-sxm: 0.9 of 79.2 GiB (torch's total" in one
     )
-    several = " ".join(run("memory", "gpt2", "--batch", "1,2", "--fit", "tpu-v5e").out.split())
+    several = " ".join(run("memory", "gpt2", "--batch", "1,2", "--on", "tpu-v5e").out.split())
     assert "0.9 of 14.9 GiB (as marketed, in decimal gigabytes; torch's total is not known), less" in several
-    known = " ".join(run("memory", "gpt2", "--fit", board, "-v").out.split())
+    known = " ".join(run("memory", "gpt2", "--on", board, "-v").out.split())
     assert "0.9 of 23.4 GiB (the board's memory; torch reports 0.4–3% less), less" in known
     trained = " ".join(run("train", "llama-3.2-1b", "--ctx", "1k", "--on", "h100", "-v").out.split())
     assert "Usable: 77.3 GiB of h100-sxm: all of 79.2 GiB (torch's total of the card), less 2.00 GB" in trained
@@ -271,7 +271,7 @@ def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> Non
     assert run("devices", name, "--csv").out.splitlines()[0].startswith("device,bf16,")
 
 
-@pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--digits", "--verbose", "--html=x.html"])
+@pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--digits", "--verbose", "--output=x.html"])
 def test_the_template_takes_no_other_option(other: str, run: Callable[..., Ran]) -> None:
     ran = run("devices", "--template", other)
     assert (ran.code, ran.out) == (2, "") and f"--template does not go with {other.partition('=')[0]}" in ran.err
@@ -310,23 +310,23 @@ def test_an_alias_is_one_devices_and_no_others_name() -> None:
 
 
 def test_every_command_takes_an_alias(run: Callable[..., Ran]) -> None:
-    for asked in ("memory {} --fit", "fit {} --on", "serve {} --prompt 1k --new 9 --on", "time {} --on"):
+    for asked in ("memory {} --on", "serve {} --prompt 1k --new 9 --on", "time {} --on"):
         command = asked.format("llama-3.2-1b").split()
         assert run(*command, "H100").out == run(*command, "h100-sxm").out != ""
     assert run("devices", "4090").out == run("devices", "rtx-4090").out
-    plan = ("plan", "llama-3.2-1b", "--gpus", "2", "--fit")
+    plan = ("plan", "llama-3.2-1b", "--gpus", "2", "--on")
     assert run(*plan, "h100").out == run(*plan, "h100-sxm").out
 
 
 def test_an_unknown_name_gets_those_that_begin_alike(run: Callable[..., Ran]) -> None:
     """First the device of the plain name, then by year."""
-    ran = run("memory", "gpt2", "--fit", "h1000")
+    ran = run("memory", "gpt2", "--on", "h1000")
     assert ran.err == "error: unknown device 'h1000'. Did you mean h100-sxm, h100-pcie or h100-nvl?\n"
     assert "Did you mean rtx-4090?" in run("devices", "rtx-4o90").err
     assert "Did you mean h200-sxm?" in run("devices", "nh200").err
     assert "`tfacct devices` lists all" in run("devices", "zzz").err
     for wrong in ("0xh100-sxm", "-2xh100-sxm", "2x", "2 h100-sxm", "h100-sxm;rm", "x" * 300, "24", "2x3xh100"):
-        ran = run("memory", "gpt2", "--fit", wrong)
+        ran = run("memory", "gpt2", "--on", wrong)
         assert ran.code == 2 and ran.err.startswith("error: ") and "Traceback" not in ran.err
 
 

@@ -175,7 +175,7 @@ def test_time_serve_and_memory_use_one_memory_rule() -> None:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""
     llama, on = tfacct.load("llama-3.1-70b"), "2xh100-sxm"
     assert llama.serve(on=on, prompt=2048, new=256).largest_users == 10
-    assert llama.memory(fit=on, ctx=2304).fit["largest_batch"] == 10
+    assert llama.memory(on=on, ctx=2304).fit["largest_batch"] == 10
     assert llama.time(on=on, ctx=2304, batch=10).value_seconds
     with pytest.raises(TfacctError, match="GiB of cache do not fit into the usable 69"):
         llama.time(on=on, ctx=2304, batch=11)
@@ -346,7 +346,7 @@ def test_a_bandwidth_that_is_not_known_is_named(
 
 
 def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
-    asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--fit", "l40s", "--by", "time", "--ctx", "4k"]
+    asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k"]
     assert "4 devices are linked by PCIe (32.0 GB/s one way)." in " ".join(run(*asked, "-v").out.split())
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
     timed = [row for row in facts["divisions"] if row["seconds"] is not None]

@@ -129,7 +129,7 @@ def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
 
 
 def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
-    ran = run("train", "gpt2", "--exact", "--ctx", "64", "--fit", "2GiB", "--json")
+    ran = run("train", "gpt2", "--exact", "--ctx", "64", "--on", "2GiB", "--json")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
     (facts,) = document["models"]
@@ -150,10 +150,10 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
     ("arguments", "says"),
     [
         ("llama-3.2-1b --tp 2", "nothing divides a class on the meta device"),
-        ("llama-3.2-1b --fit 8xh100-sxm", "nothing divides a class on the meta device"),
+        ("llama-3.2-1b --on 8xh100-sxm", "nothing divides a class on the meta device"),
         ("llama-3.2-1b gpt2", "--exact runs the class of one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
-        ("llama-3.2-1b --plot step.svg", "--output step.svg: there is no picture of this"),
+        ("llama-3.2-1b --output step.svg", "--output step.svg: there is no picture of this"),
         ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),
         ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
         ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),

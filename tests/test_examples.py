@@ -164,6 +164,6 @@ def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> 
     )
     assert ran.returncode == 1 and ran.stdout == ""
     assert ran.stderr.splitlines() == [
-        "error: --plot needs matplotlib",
+        "error: pictures need matplotlib",
         "hint: pip install '.[plot]' in a checkout of tfacct",
     ]

@@ -288,7 +288,7 @@ def test_a_training_step_names_its_gradients(run) -> None:
 
 
 def test_a_budget_is_answered_first(run) -> None:
-    asked = ("memory", "llama-3.1-8b", "--ctx", "8k", "--fit", "24GiB")
+    asked = ("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "24GiB")
     plain, derived = (json.loads(run(*asked, *more, "--json").out)["answer"] for more in ((), ("--explain",)))
     assert derived == f"{plain} {load('llama-3.1-8b').explain('memory', ctx=8192).answer}"
 
@@ -311,8 +311,8 @@ REFUSED = {
     "flops gpt2 --explain --generate 9": "--explain does not go with --generate",
     "flops gpt2 --explain --bytes": "--explain does not go with --bytes",
     "flops gpt2 --explain --by part": "--explain does not go with --by part",
-    "kv gpt2 --explain --latex --json": "--latex does not go with --json",
-    "kv bert-base --explain": "there is no KV cache",
+    "memory --kv gpt2 --explain --latex --json": "--latex does not go with --json",
+    "memory --kv bert-base --explain": "there is no KV cache",
 }
 
 

@@ -137,7 +137,7 @@ def test_a_hostile_toml_is_refused_in_two_short_lines(run, tmp_path: Path, name:
 @pytest.mark.parametrize("text", [PRESET, OWN], ids=["preset", "own"])
 def test_what_the_hostile_ones_are_made_of_is_counted(run, tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
-    assert run("show", str(tmp_path / "mine.toml")).code == 0
+    assert run("models", str(tmp_path / "mine.toml")).code == 0
 
 
 HOSTILE_JSON = {

@@ -100,7 +100,7 @@ def test_names_of_files_stay_names(tmp_path: Path, run: Callable[..., Ran]) -> N
         (tmp_path / f"{start}1<b>[x](y)|*.json").write_text(config)
     files = [str(file.relative_to(tmp_path)) for file in tmp_path.iterdir()]
     paths = [str(tmp_path / file) for file in files]
-    rows = list(csv.reader(io.StringIO(run("kv", *paths, "--ctx", "7", "--csv").out)))
+    rows = list(csv.reader(io.StringIO(run("memory", "--kv", *paths, "--ctx", "7", "--csv").out)))
     assert {row[0] for row in rows[1:]} == {f"'{file}" for file in files}
     for command in (["kv", *paths], ["params", paths[0]], ["kv", paths[0], "--explain"]):
         told = run(*command, "--markdown").out
@@ -130,10 +130,10 @@ def test_a_total_that_is_no_sum_stands_apart() -> None:
 
 def test_the_command_writes_a_page_beside_the_table(tmp_path: Path, run: Callable[..., Ran]) -> None:
     file = tmp_path / "flops.html"
-    ran = run("flops", "gpt2", "--digits", "--html", str(file))
+    ran = run("flops", "gpt2", "--digits", "--output", str(file))
     assert ran.out == run("flops", "gpt2", "--digits").out and ran.err.endswith(f"wrote {file}\n")
     assert file.read_text(encoding="utf-8") == load("gpt2").flops().to_html(digits=True)
-    assert run("flops", "gpt2", "--html", str(file), "--force").code == 0
+    assert run("flops", "gpt2", "--output", str(file), "--force").code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["flops.html"]
 
 
@@ -142,12 +142,13 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(
 ) -> None:
     (there := tmp_path / "there.html").write_text("mine")
     for asked, said in {
-        str(there): f"error: --html {there} is there already\nhint: --force overwrites it\n",
-        "x.pdf": "error: --html x.pdf: no page ends in '.pdf'\nhint: use .html\n",
-        str(tmp_path / "no" / "x.html"): f"error: --html {tmp_path}/no/x.html: no folder {tmp_path}/no\n",
+        str(there): f"error: --output {there} is there already\nhint: --force overwrites it\n",
+        "x.page": "error: --output x.page: no output of this command ends in '.page'\n",
+        str(tmp_path / "no" / "x.html"): f"error: --output {tmp_path}/no/x.html: no folder {tmp_path}/no\n",
     }.items():
         for command in (("flops", "gpt2"), ("verify", "gpt2"), ("models",)):
-            assert run(*command, "--html", asked) == Ran(2, "", said)
+            ran = run(*command, "--output", asked)
+            assert (ran.code, ran.out) == (2, "") and ran.err.startswith(said)
     assert there.read_text() == "mine"
-    assert run("flops", "gpt2", "--force").err == "error: --force needs --html or --plot\n"
-    assert run("models", "--force").err == "error: --force needs --html\n"
+    assert run("flops", "gpt2", "--force").err == "error: --force needs --output FILE\n"
+    assert run("models", "--force").err == "error: --force needs --output FILE\n"

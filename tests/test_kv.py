@@ -27,25 +27,25 @@ from tfacct.base.errors import UsageError
     ],
 )  # fmt: skip
 def test_the_answer_first(arguments: str, answer: str, run) -> None:
-    assert run("kv", *arguments.split(), columns=120).out.splitlines()[1] == answer
+    assert run("memory", "--kv", *arguments.split(), columns=120).out.splitlines()[1] == answer
 
 
 def test_a_range_of_contexts_is_the_rows(run) -> None:
     """131,072 bytes a token; digits grouped are one number, as everywhere."""
-    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "1k..8k", "--json").out)["models"]
+    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "1k..8k", "--json").out)["models"]
     assert [(line["keys"], line["as_built"]) for line in facts["lines"]] == [
         (1024 * 2**power, 131_072 * 1024 * 2**power) for power in range(4)
     ]
     assert (facts["workload"]["keys"], facts["kv_cache_bytes"]) == (8192, 2**30)
     assert load("llama-3.1-8b").kv(ctx="1k..8k").models == (facts,)
-    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "8k,2k,3", "--json").out)["models"]
+    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "8k,2k,3", "--json").out)["models"]
     assert [line["keys"] for line in facts["lines"]] == [3, 2048, 8192]
-    (facts,) = json.loads(run("kv", "llama-3.1-8b", "--ctx", "4,096", "--json").out)["models"]
+    (facts,) = json.loads(run("memory", "--kv", "llama-3.1-8b", "--ctx", "4,096", "--json").out)["models"]
     assert [line["keys"] for line in facts["lines"]] == [1024, 4096]
 
 
 def test_a_range_of_contexts_of_several_models(run) -> None:
-    rows = run("kv", "gpt2", "llama-3.2-1b", "--ctx", "1k,2k", "--csv").out.splitlines()
+    rows = run("memory", "--kv", "gpt2", "llama-3.2-1b", "--ctx", "1k,2k", "--csv").out.splitlines()
     head = rows[0].split(",")
     found = [dict(zip(head, row.split(","), strict=True)) for row in rows[1:]]
     assert [(row["model"], row["keys"], row["as_built"]) for row in found] == [
@@ -64,19 +64,18 @@ def test_several_batches_are_a_row_each(run) -> None:
     ]  # fmt: skip
     assert (facts["workload"]["batch"], facts["total_bytes"]) == (64, 16_060_522_496 + 64 * 2**30)
     assert run(*asked).out.splitlines()[1] == "From 16.0 GiB at batch 1 to 79.0 GiB at batch 64."
-    ran = run(*asked, "--fit", "24GiB")
+    ran = run(*asked, "--on", "24GiB")
     assert ran.out.splitlines()[1] == "Fits in 24 GiB up to batch 8 of these."
     rows = [line.split() for line in ran.out.splitlines() if "GiB" in line][-3:]
     assert [row[-1] for row in rows] == [f"{74_075 // 1:,}", f"{74_075 // 8:,}", f"{74_075 // 64:,}"]
-    report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", fit="24GiB")
+    report = load("llama-3.1-8b").memory(batch="1,8,64", ctx="8k", on="24GiB")
     assert [row["largest_context"] for row in report.batches] == [74_075, 9_259, 1_157]
     assert load("gpt2").memory(batch=8).total == load("gpt2").memory(batch="8").total
     assert load("gpt2").memory(batch="8").batches is None
     assert (
-        run("memory", "mamba-130m", "--batch", "1,2", "--fit", "1GiB").out.split("\n")[1]
-        == "Both batches fit in 1 GiB."
+        run("memory", "mamba-130m", "--batch", "1,2", "--on", "1GiB").out.split("\n")[1] == "Both batches fit in 1 GiB."
     )
-    small = run("memory", *"llama-3.1-8b --batch 1,2 --fit 1GiB".split())
+    small = run("memory", *"llama-3.1-8b --batch 1,2 --on 1GiB".split())
     said = "None of these batches fits in 1 GiB: the weights alone are 15.0 GiB of 1.00 GiB usable."
     assert small.code == 0 and said in " ".join(small.out.split())
     assert run("memory", "bert-base", "--batch", "1..4").out.splitlines()[1] == "209 MiB at every batch."
@@ -85,7 +84,7 @@ def test_several_batches_are_a_row_each(run) -> None:
 def test_batches_that_make_no_sense(run) -> None:
     for arguments, words in {
         "gpt2 gpt2-xl --batch 1,2": "are of one MODEL",
-        "gpt2 --batch 1,2 --explain": "--explain does not go with",
+        "gpt2 --batch 1,2 --explain": "the derivation is of the memory of one device and one batch",
         "gpt2 --batch 0..2": "at least 1",
     }.items():
         ran = run("memory", *arguments.split())
@@ -115,7 +114,7 @@ def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
 
 def test_blocks_that_keep_alike_are_one_term_and_borrowers_keep_none(run) -> None:
     """Gemma 3n: 16 windowed blocks and 4 full ones keep keys, 15 read those of others."""
-    said = " ".join(run("kv", "gemma-3n-e4b-text").out.split())
+    said = " ".join(run("memory", "--kv", "gemma-3n-e4b-text").out.split())
     assert "2 · (Lws + Lw) · B · min(S, W) · K · H · bytes + 2 · (Ls + L) · B · S · K · H · bytes = 32 · 1 ·" in said
     assert "15 of 35 layers reuse the keys and values of other layers." in said
-    assert "keep none" not in run("kv", "gemma-3-1b").out
+    assert "keep none" not in run("memory", "--kv", "gemma-3-1b").out

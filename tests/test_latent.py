@@ -290,7 +290,7 @@ def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:
     file.write_text(
         json.dumps({**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1] * 8, "kv_source_layers": [0] * 8})
     )
-    assert "7 of 8 layers reuse the latents of other layers." in " ".join(run("kv", str(file)).out.split())
+    assert "7 of 8 layers reuse the latents of other layers." in " ".join(run("memory", "--kv", str(file)).out.split())
     refused = run("params", str(file), "--pp", "2")
     assert refused.code == 2 and "--pp does not support latents of an earlier layer" in refused.err
 

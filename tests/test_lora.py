@@ -232,7 +232,7 @@ def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
 
 
 def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
-    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", "--json")
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", "--json")
     changes = {" ".join(each["set"].values()): each for each in json.loads(ran.out)["models"][0]["fit"]["changes"]}
     peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
     own = load("llama-3.1-8b").train(ctx="8k", qlora=True, recompute="full")
@@ -320,7 +320,7 @@ def test_ranks_and_products_as_they_are_written() -> None:
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
-    for more in ((), ("--fit", "40GiB"), ("--by", "tensor"), ("--by", "part")):
+    for more in ((), ("--on", "40GiB"), ("--by", "tensor"), ("--by", "part")):
         ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--lora", "16", *more, columns=columns)
         assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
 

@@ -26,18 +26,18 @@ COMMANDS = [
     "flops mamba-130m mamba-2.8b --bytes",
     "params mamba-130m",
     "memory mamba-130m",
-    "memory mamba-130m --fit 24GiB",
-    "memory mamba-130m mamba-2.8b --fit 24GiB",
-    "kv mamba-130m",
-    "kv mamba-130m --ctx 128k --batch 3",
+    "memory mamba-130m --on 24GiB",
+    "memory mamba-130m mamba-2.8b --on 24GiB",
+    "memory --kv mamba-130m",
+    "memory --kv mamba-130m --ctx 128k --batch 3",
     "sweep mamba-130m --ctx 1k..8k",
-    "diff mamba-130m mamba-2.8b",
+    "compare --by line mamba-130m mamba-2.8b",
     "formula mamba",
     "formula mamba --of train",
     "formula mamba --of kv",
     "formula mamba-130m --of params",
     "solve mamba-130m --for batch --until total_bytes=24GiB",
-    "show mamba-130m",
+    "models mamba-130m",
 ]
 OF_ATTENTION = ("T × S", "softmax", "rotary", "scores", "KV cache", "MHA", "MQA", "query", "keys at the end", "window")
 """Words that a report about Mamba blocks alone has no use for; a convolution's window is named where bytes are."""
@@ -54,10 +54,10 @@ def test_no_report_speaks_of_attention_where_there_is_none(run, command: str, co
 
 def test_the_json_says_the_same(run) -> None:
     """Keys as in every JSON; what there is none of is null or 0."""
-    for command in ("flops mamba-130m", "formula mamba", "kv mamba-130m"):
+    for command in ("flops mamba-130m", "formula mamba", "memory --kv mamba-130m"):
         document = json.loads(run(*command.split(), "--json").out)
         assert not any(word in document["convention"] for word in ("attention", "T x S", "token of the context"))
-    (facts,) = json.loads(run("kv", "mamba-130m", "--json").out)["models"]
+    (facts,) = json.loads(run("memory", "--kv", "mamba-130m", "--json").out)["models"]
     assert facts["query_heads"] is facts["kv_heads"] is None and facts["kv_bytes_per_token"] == 0
     assert {(line["as_built"], line["mha"], line["mqa"]) for line in facts["lines"]} == {(2_654_208, None, None)}
 
@@ -69,11 +69,15 @@ def test_beside_a_model_with_attention_each_says_its_own(run) -> None:
         and "full T × S attention" in ran.out
         and "the recurrence of Mamba" in run("flops", "mamba-130m", "gpt2", "-v").out
     )
-    for command in ("kv mamba-130m gpt2", "memory mamba-130m gpt2", "diff gpt2 mamba-130m --ctx 1k --to-ctx 1k"):
+    for command in (
+        "memory --kv mamba-130m gpt2",
+        "memory mamba-130m gpt2",
+        "compare --by line gpt2 mamba-130m --ctx 1k,1k",
+    ):
         assert "mamba-130m keeps no keys and values, but a state of fixed size" in " ".join(
             run(*command.split()).out.split()
         )
-    assert " any " in run("memory", "mamba-130m", "gpt2", "--fit", "24GiB").out
+    assert " any " in run("memory", "mamba-130m", "gpt2", "--on", "24GiB").out
 
 
 def test_masked_pairs_are_all_there_are() -> None:
@@ -84,7 +88,9 @@ def test_masked_pairs_are_all_there_are() -> None:
 @pytest.mark.parametrize("chunk", [False, True])
 def test_no_crossover_is_made_up(chunk: bool, run) -> None:
     assert attention_overtakes(Point(tiny("mamba").ledger, Workload(5, 5, 7)), chunk=chunk) is None
-    assert " tokens on" not in run("flops", "mamba-130m").out + run("kv", "mamba-130m", "--batch", "1000").out
+    assert (
+        " tokens on" not in run("flops", "mamba-130m").out + run("memory", "--kv", "mamba-130m", "--batch", "1000").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,8 +110,8 @@ def test_what_needs_attention_is_refused_by_name(run, command: str, says: str) -
 
 def test_a_state_that_does_not_fit_is_a_verdict(run) -> None:
     for command, says in (
-        ("memory mamba-2.8b --fit 5GiB", "Does not fit in 5 GiB: the weights alone are"),
-        ("memory mamba-130m --fit 247MiB --batch 99", "less than the state of 99 sequences"),
+        ("memory mamba-2.8b --on 5GiB", "Does not fit in 5 GiB: the weights alone are"),
+        ("memory mamba-130m --on 247MiB --batch 99", "less than the state of 99 sequences"),
     ):
         ran = run(*command.split())
         assert ran.code == 0 and says in " ".join(ran.out.split())

@@ -95,9 +95,9 @@ def test_flops_and_kv_say_so(run) -> None:
     said = "From 10,124 tokens on, past the 1,024 positions of its position embedding, attention scores and values"
     assert said in " ".join(run("flops", "gpt2-xl", "--ctx", "16384").out.split())
     assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
-    said = " ".join(run("kv", "llama-3.1-8b").out.split())
+    said = " ".join(run("memory", "--kv", "llama-3.1-8b").out.split())
     assert "From 122,533 tokens on at batch 1, the cache takes more than the weights in bf16" in said
-    assert " tokens on" not in run("flops", "gpt2", "gpt2-xl").out + run("kv", "gpt2", "gpt2-xl").out
+    assert " tokens on" not in run("flops", "gpt2", "gpt2-xl").out + run("memory", "--kv", "gpt2", "gpt2-xl").out
 
 
 @pytest.mark.parametrize("family", by_kind(headed()))
@@ -226,7 +226,7 @@ def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
-    document = json.loads(run("metrics", "--json").out)
+    document = json.loads(run("help", "metrics", "--json").out)
     assert (document["command"], document["models"]) == ("metrics", [])
     assert [row["metric"] for row in document["rows"]] == [*METRICS, *STEP_METRICS, "flops.NAME", "share.NAME"]
     for row in document["rows"]:
@@ -236,16 +236,16 @@ def test_every_metric_is_listed_with_its_unit_and_one_sentence(run) -> None:
     units = {row["metric"]: row["unit"] for row in document["rows"]}
     assert (units["total_flops"], units["active_params"], units["share.NAME"]) == ("FLOPs", "parameters", "share of 1")
     assert tfacct.metrics().rows == document["rows"] == tfacct.metrics().document()["rows"]
-    assert run("metrics", "--csv").out.splitlines()[0] == "metric,unit,about"
-    assert "| total_flops | FLOPs | FLOPs of one forward pass" in run("metrics", "--markdown").out
+    assert run("help", "metrics", "--csv").out.splitlines()[0] == "metric,unit,about"
+    assert "| total_flops | FLOPs | FLOPs of one forward pass" in run("help", "metrics", "--markdown").out
     for columns in (60, 80, 120):
-        out = run("metrics", columns=columns).out
+        out = run("help", "metrics", columns=columns).out
         assert (
             all(f" {name} " in out for name in (*METRICS, *STEP_METRICS)) and max(map(len, out.splitlines())) <= columns
         )
 
 
 def test_a_page_about_no_model_has_its_rows_in_the_json(run) -> None:
-    rows = json.loads(run("conventions", "--json").out)["rows"]
+    rows = json.loads(run("help", "counting", "--json").out)["rows"]
     assert {"topic", "meaning"} == set(rows[0]) and "FLOPs" in [row["topic"] for row in rows]
     assert "rows" not in json.loads(run("flops", "gpt2", "--json").out)

@@ -95,7 +95,7 @@ params llama-3.1-8b --tp 2 --pp 2
 params llama-3.1-8b --fsdp 2 --cp 2
 memory llama-3.3-70b --dtype fp8 --on 2xh100 --ctx 8k
 memory gpt2 llama-3.1-8b --on 80GB
-memory gemma-3-1b --pp 4 --ctx 1k --fit 2GiB
+memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB
 memory {index}
 memory {quantized}
 memory {devstral} --part both

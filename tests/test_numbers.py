@@ -37,7 +37,7 @@ def test_the_command_line_meets_the_table(run, name, params, ctx, flops, cache) 
     assert sum(line["flops"] for line in counted["lines"]) == flops
     held = json.loads(run("memory", name, "--ctx", str(ctx), "--json").out)["models"][0]
     assert (held["kv_cache_bytes"], held["weights_bytes"]) == (cache, 2 * params)
-    kept = json.loads(run("kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
+    kept = json.loads(run("memory", "--kv", name, "--ctx", str(ctx), "--json").out)["models"][0]
     assert kept["kv_cache_bytes"] == cache
     assert json.loads(run("params", name, "--json").out)["models"][0]["total_params"] == params
 
@@ -175,7 +175,7 @@ def test_bytes_round_up_per_tensor() -> None:
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp8", "int4"])
 def test_fit_is_exact_at_the_boundary(dtype: str) -> None:
     model, budget = load("llama-3.1-8b"), 24 * 1024**3
-    found = model.memory(dtype=dtype, ctx=4096, fit=budget + (20 * 1024**3 if dtype == "fp32" else 0)).models[0]["fit"]
+    found = model.memory(dtype=dtype, ctx=4096, on=budget + (20 * 1024**3 if dtype == "fp32" else 0)).models[0]["fit"]
     budget = found["budget_bytes"]
 
     def held(ctx: int, batch: int) -> int:
@@ -266,7 +266,7 @@ def test_kv_variants_by_hand() -> None:
 
 def test_a_context_that_fits_past_the_trained_one_says_so(run) -> None:
     # (24 · 2^30 − 13,476,831,232 bytes of weights) / (2 · 32 · 4,096 · 2 bytes a token)
-    ran = run("memory", "llama-2-7b", "--fit", "24GiB")
+    ran = run("memory", "llama-2-7b", "--on", "24GiB")
     assert "at 23,446 tokens, past the 4,096 it was trained with;" in " ".join(ran.out.split())
     assert ran.err == ""  # a context that nobody asked for is no cause for a hint
 

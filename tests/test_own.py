@@ -526,7 +526,7 @@ def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, say
         f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\nsource = {{about = "a test"}}\n'
     )
     (tmp_path / "mine.toml").write_text(fine + as_toml(DECODER))
-    assert "a test, described" in run("show", str(tmp_path / "mine.toml")).out
+    assert "a test, described" in run("models", str(tmp_path / "mine.toml")).out
     assert f"{total:,} (equal)" in run("params", str(tmp_path / "mine.toml")).out
 
 
@@ -621,10 +621,10 @@ def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_lecture_among_the_presets(run) -> None:
     assert TINY["own"]["encoder"]["feed_forward"] == {"called": False}
     assert LECTURE in run("models", "--family", "own").out
-    ran = run("show", LECTURE)
+    ran = run("models", LECTURE)
     assert "encoder.feed_forward.called  given      false" in ran.out and "described" in ran.out
     assert run("formula", "own").code == 0
-    assert run("diff", LECTURE, "transformer-base").code == 0
+    assert run("compare", "--by", "line", LECTURE, "transformer-base").code == 0
 
 
 @pytest.mark.parametrize(

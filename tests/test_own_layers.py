@@ -253,8 +253,11 @@ REFUSED = [
     ),
     (over(LOCAL, decoder__local=5), "[decoder.local] must be a table, not 5"),
     (over(LOCAL, decoder__local__attention__window=0), "decoder.local.attention.window must be at least 1, not 0"),
-    (over(LOCAL, decoder__local__attention__heads=7), "[decoder.local]: model.hidden by attention.heads: 48 is not"),
-    (over(LOCAL, decoder__local__attention__kv_heads=4), "[decoder.local]: attention.heads by attention.kv_heads: 6"),
+    (over(LOCAL, decoder__local__attention__heads=7), "[decoder.local]: attention.heads=7 must divide model.hidden=48"),
+    (
+        over(LOCAL, decoder__local__attention__kv_heads=4),
+        "[decoder.local]: attention.kv_heads=4 must divide attention.heads=6",
+    ),
     (over(LOCAL, decoder__every={"six": {}}), "[decoder.every.six]: 'six' is no number of layers", "[decoder.every.6"),
     (over(LOCAL, decoder__every={"attention": {"window": 4}}), "'attention' is no number of layers"),
     (over(LOCAL, decoder__every={"0": {"attention": {"window": 4}}}), "'0' is no number of layers"),
@@ -317,7 +320,7 @@ def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Pat
     file = str(tmp_path / "mine.toml")
     Path(file).write_text(as_toml(LOCAL), encoding="utf-8")
     ran = run(
-        "show", file, "--set", "decoder.local.attention.kv_heads=2", "--set", "decoder.first.1.feed_forward.width=5"
+        "models", file, "--set", "decoder.local.attention.kv_heads=2", "--set", "decoder.first.1.feed_forward.width=5"
     )
     words = " ".join(ran.out.split())
     assert "decoder.local.attention.window given 4" in words, ran.out
@@ -371,7 +374,7 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     ran = run("formula", file, columns=200)
     assert "Natt = 6 query heads in " in ran.out and "Nlat = 5 query heads in " in ran.out, ran.out
     assert "--set model.latent_attention=FORM" in " ".join(ran.out.split())
-    assert "as built (2 KV heads or latent)" in run("kv", file, columns=120).out
+    assert "as built (2 KV heads or latent)" in run("memory", "--kv", file, columns=120).out
     assert "--set model.latent_attention=absorbed" in " ".join(run("flops", file, "-v").out.split())
     two = over(
         LOCAL, decoder__every={"2": {"experts": EXPERTS}}, decoder__first={"4": {"experts": {**EXPERTS, "active": 3}}}

@@ -129,8 +129,14 @@ def test_two_lists_share_the_layers() -> None:
 
 
 REFUSED = [
-    (hybrid(delta_net={"heads": 6, "key_heads": 4, "key_dim": 8}), "delta_net.heads by delta_net.key_heads: 6 is not"),
-    (hybrid(mamba2={"heads": 6, "groups": 4, "head_dim": 8}), "[decoder.kind0]: mamba2.heads by mamba2.groups: 6"),
+    (
+        hybrid(delta_net={"heads": 6, "key_heads": 4, "key_dim": 8}),
+        "delta_net.key_heads=4 must divide delta_net.heads=6",
+    ),
+    (
+        hybrid(mamba2={"heads": 6, "groups": 4, "head_dim": 8}),
+        "[decoder.kind0]: mamba2.groups=4 must divide mamba2.heads=6",
+    ),
     (hybrid(delta_net={"heads": 6}), "required field 'decoder.kind0.delta_net.key_dim' is missing"),
     (hybrid(mamba2={"heads": 6}), "required field 'decoder.kind0.mamba2.head_dim' is missing"),
     (hybrid(short_convolution={"kernel": 0}), "decoder.kind0.short_convolution.kernel must be at least 1, not 0"),

@@ -41,7 +41,7 @@ except SystemExit as stop: assert not stop.code, stop.code
         ["flops", "gpt2-xl", "--ctx", "16384"],
         ["flops"],
         ["params"],
-        ["memory", "--dtype", "bf16", "--fit", "24GiB"],
+        ["memory", "--dtype", "bf16", "--on", "24GiB"],
         ["kv", "llama-3.1-8b"],
         ["models"],
         ["show", "gpt2"],

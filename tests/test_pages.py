@@ -35,7 +35,7 @@ def test_caches_with_scales() -> None:
 
 
 def test_a_share_of_a_card_and_what_vllm_says() -> None:
-    found = LLAMA.memory(ctx=8190, fit="80GB", use=0.9, kv_block=16)
+    found = LLAMA.memory(ctx=8190, on="80GB", use=0.9, kv_block=16)
     room = 72 * 10**9 - 2 * 8_030_261_248
     page = 16 * 2 * TOKEN
     assert found.pages == {
@@ -51,23 +51,23 @@ def test_a_share_of_a_card_and_what_vllm_says() -> None:
 
 
 def test_models_that_keep_windows_have_no_pages_in_common(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "gemma-3-27b-text", "--fit", "80GB", "--kv-block", "16", "-v")
+    ran = run("memory", "gemma-3-27b-text", "--on", "80GB", "--kv-block", "16", "-v")
     assert ran.code == 0 and "pages of 16" in ran.out and "vLLM" not in ran.out
 
 
 def test_vllm_is_not_said_to_start_where_it_raises() -> None:
     """16,060,522,496 bytes of weights leave room for 3,785 pages of 2 MiB, 60,560 tokens: fewer than 131,072."""
-    found = LLAMA.memory(fit="24GB", kv_block=16)
+    found = LLAMA.memory(on="24GB", kv_block=16)
     assert (found.pages["starts"], found.pages["largest_max_model_len"]) == (False, 60_560)
     said = " ".join(found.notes)
     assert "would raise a ValueError at --max-model-len 131072" in said and "--max-model-len 60560" in said
     assert "would start" not in said
-    assert "would start" in " ".join(LLAMA.memory(fit="24GB", kv_block=16, ctx=60_560).notes)
-    assert LLAMA.memory(fit="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
+    assert "would start" in " ".join(LLAMA.memory(on="24GB", kv_block=16, ctx=60_560).notes)
+    assert LLAMA.memory(on="24GB", kv_block=16, ctx=60_561).pages["starts"] is False
 
 
 def test_a_model_whose_weights_do_not_fit_has_no_pages(run: Callable[..., Ran]) -> None:
-    asked = ("memory", "llama-3.1-70b", "gpt2", "--fit", "t4", "--kv-block", "16")
+    asked = ("memory", "llama-3.1-70b", "gpt2", "--on", "t4", "--kv-block", "16")
     out = run(*asked, "--json").out
     large, small = json.loads(out)["models"]
     assert (large["fit"]["fits"], small["fit"]["fits"]) == (False, True)
@@ -90,7 +90,7 @@ def test_pages_of_a_model_with_a_state_are_refused(name: str, run: Callable[...,
 
 
 def test_in_every_form(run: Callable[..., Ran]) -> None:
-    ran = run("memory", "llama-3.1-8b", "--fit", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
+    ran = run("memory", "llama-3.1-8b", "--on", "80GB", "--use", "0.9", "--kv-block", "16", "--ctx", "8k", "-v")
     said = " ".join(ran.out.split())
     assert 'start with "GPU KV cache size: 426,784 tokens"' in said and "Usable: 72 GB: 0.9 of 80 GB." in said
     rows = json.loads(
@@ -103,7 +103,7 @@ def test_in_every_form(run: Callable[..., Ran]) -> None:
             "17",
             "--kv-block",
             "16",
-            "--fit",
+            "--on",
             "2GB",
             "--use",
             "0.5",
@@ -111,7 +111,7 @@ def test_in_every_form(run: Callable[..., Ran]) -> None:
         ).out
     )["models"][0]
     assert [row["kv_cache_bytes"] for row in rows["batches"]] == [batch * 32 * 2 * 2 * 12 * 768 for batch in (1, 3)]
-    for options in (("--use", "0.9"), ("--kv-block", "0"), ("--fit", "1GB", "--use", "1.5"), ("--kv-block", "-3")):
+    for options in (("--use", "0.9"), ("--kv-block", "0"), ("--on", "1GB", "--use", "1.5"), ("--kv-block", "-3")):
         refused = run("memory", "gpt2", *options)
         assert refused.code == 2 and "Traceback" not in refused.err
 

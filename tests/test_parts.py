@@ -422,7 +422,7 @@ def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) ->
 
 def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> None:
     """Each part would be given all of it."""
-    ran = run("memory", llava, "--part", "both", "--fit", "24GiB")
+    ran = run("memory", llava, "--part", "both", "--on", "24GiB")
     assert (ran.code, ran.out) == (2, "") and "--part both does not go with --on" in ran.err
 
 

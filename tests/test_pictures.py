@@ -74,10 +74,10 @@ CHARTS = {
     "kv several": lambda: of_kv("gpt2", *MIXED, ctx=8192),
     **{f"params {name}": lambda name=name: of_params(name) for name in MIXED},
     "params several": lambda: of_params(*MIXED),
-    "diff models": lambda: of_diff("gpt2", "gpt2-xl"),
-    "diff field": lambda: of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1),
-    "diff ctx": lambda: of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024),
-    "diff far": lambda: of_diff("bert-base", "deepseek-v3", ctx=512),
+    "compare models": lambda: of_diff("gpt2", "gpt2-xl"),
+    "compare field": lambda: of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1),
+    "compare ctx": lambda: of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024),
+    "compare far": lambda: of_diff("bert-base", "deepseek-v3", ctx=512),
     "sweep kv": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
     "sweep share": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
     "sweep per token": lambda: of_sweep("gpt2-xl", ctx="1k..16k", metrics=("flops_per_token",)),
@@ -226,7 +226,7 @@ def test_a_window_bends_the_line_where_it_is_full() -> None:
 
 
 def test_more_lines_than_can_be_told_apart(tmp_path: Path, run) -> None:
-    ran = run("kv", "--plot", str(tmp_path / "x.png"))
+    ran = run("memory", "--kv", "--output", str(tmp_path / "x.png"))
     assert ran.code == 2 and "cannot be told apart" in ran.err and ran.out == "" and not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="cannot be told apart"):
         of_kv(*["gpt2"] * 21)
@@ -310,7 +310,7 @@ def test_axes_are_handed_out_without_a_file(monkeypatch: pytest.MonkeyPatch) -> 
     try:
         axes = plot.axes(chart)
         assert isinstance(axes, Axes) and axes.get_xlabel() == chart.x_label and axes.figure.get_suptitle()
-        assert plot.axes(CHARTS["diff models"]()).get_xlabel() == "FLOPs"
+        assert plot.axes(CHARTS["compare models"]()).get_xlabel() == "FLOPs"
         _, (mine, other) = pyplot.subplots(1, 2, figsize=(12, 4))
         assert plot.axes(chart, mine) is mine and mine.get_title(loc="left") and not other.has_data()
         dark = plot.axes(chart, look=Look(dark=True))
@@ -324,7 +324,7 @@ def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path, run) -> None:
     file = tmp_path / "a$b_{c$.json"
     file.write_text(json.dumps(config))
     for command in ("flops", "memory", "kv", "params"):
-        ran = run(command, str(file), "gpt2", "--plot", str(tmp_path / f"{command}.png"))
+        ran = run(command, str(file), "gpt2", "--output", str(tmp_path / f"{command}.png"))
         assert ran.code == 0, ran.err
 
 

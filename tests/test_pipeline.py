@@ -192,7 +192,7 @@ def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..
     assert "No attention in this stage, so no keys and values: every layer has a state" in out
     assert "The whole model at batch 1: 96.1 GiB, 96.1 GiB of weights and 79.8 MiB of cache and state." in out
     assert "1 of the 2 layers of this stage keeps a state" in _said(
-        run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k", "-v")
+        run("memory", "--kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k", "-v")
     )
     assert "weights and 2.53 MiB of state." in _said(run("memory", "mamba-130m", "--pp", "7"))
     bert = _said(run("memory", "bert-base", "--pp", "3"))
@@ -201,10 +201,10 @@ def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..
 
 
 def test_a_state_stands_beside_that_of_the_whole_model(run: Callable[..., Ran]) -> None:
-    out = _said(run("kv", "mamba-130m", "--pp", "2", "--ctx", "2k"))
+    out = _said(run("memory", "--kv", "mamba-130m", "--pp", "2", "--ctx", "2k"))
     assert "context state whole model" in out and "1,024 1.27 MiB 2.53 MiB" in out
     # At 64 tokens two blocks of Mamba hold more than one of them and one of attention; at 4,096 they hold less.
-    assert "1.12 MiB at context 64." in _said(run("kv", "jamba-v0.1", "--pp", "16", "--ctx", "64"))
+    assert "1.12 MiB at context 64." in _said(run("memory", "--kv", "jamba-v0.1", "--pp", "16", "--ctx", "64"))
 
 
 def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -> None:
@@ -259,7 +259,7 @@ def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], argument
 def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     model = tfacct.load("llama-3.1-8b")
     block, table = 218_112_000, 128_256 * 4096
-    found = model.memory(ctx="8k", pp=3, fit="24GiB")
+    found = model.memory(ctx="8k", pp=3, on="24GiB")
     # Eleven blocks and the table; of each block 8,192 keys and values of 8 heads of 128.
     assert found.weights_bytes == 2 * (11 * block + table) and found.kv_cache_bytes == 11 * 2 * 8192 * 8 * 128 * 2
     assert (found.stage, found.pp, found.whole["total_bytes"]) == (1, 3, model.memory(ctx="8k").total_bytes)
@@ -276,10 +276,10 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
 
 
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
-    assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--fit", "2xh100-sxm").code == 0
+    assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--on", "2xh100-sxm").code == 0
     assert (
         "names 2 devices, but there are 4 ranks"
-        in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--fit", "2xh100-sxm").err
+        in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--on", "2xh100-sxm").err
     )
 
 

@@ -221,7 +221,7 @@ def test_stages_that_serve_by_hand() -> None:
 
 
 def test_where_nothing_fits_the_smallest_is_named(run: Callable[..., Ran]) -> None:
-    asked = ("plan", "llama-3.1-405b", "--fit", "80GB", "--ctx", "8k", "--batch", "8")
+    asked = ("plan", "llama-3.1-405b", "--on", "80GB", "--ctx", "8k", "--batch", "8")
     words = " ".join(run(*asked, "--gpus", "8").out.split())
     assert "None of 10 layouts of 8 devices fits in 80 GB: the smallest, tp=4 pp=2, needs" in words
     one = " ".join(run(*asked, "--gpus", "1").out.split())

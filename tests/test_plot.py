@@ -108,14 +108,14 @@ def test_commands_draw(ending: str, tmp_path: Path, run) -> None:
             ("flops", "gpt2-xl", "--ctx", "16384"),
             ("flops", *GPT2, "--ctx", "1k"),
             ("sweep", "gpt2", "--ctx", "1k..8k", "--batch", "1,8", "--metric", "kv_cache_bytes"),
-            ("memory", "gpt2", "--fit", "24GiB"),
+            ("memory", "gpt2", "--on", "24GiB"),
             ("kv", "gpt2", "t5-small"),
             ("params", "gpt2"),
             ("diff", "gpt2", "gpt2-medium"),
         )
     ):
         file = tmp_path / f"{number}.{ending}"
-        ran = run(*arguments, "--plot", str(file))
+        ran = run(*arguments, "--output", str(file))
         assert ran.code == 0 and f"drew {file}" in ran.err and len(ran.out.splitlines()) > 5
         assert file.read_bytes().startswith(starts[ending])
         assert [p.name for p in tmp_path.glob(".*")] == []
@@ -131,10 +131,10 @@ def test_the_same_chart_is_the_same_file(tmp_path: Path) -> None:
 def test_a_picture_is_not_overwritten_unless_told(tmp_path: Path, run) -> None:
     file = tmp_path / "x.png"
     file.write_text("mine")
-    ran = run("flops", "gpt2", "--plot", str(file))
+    ran = run("flops", "gpt2", "--output", str(file))
     assert ran.code == 2 and "is there already" in ran.err and "--force" in ran.err and ran.out == ""
     assert file.read_text() == "mine"
-    assert run("flops", "gpt2", "--plot", str(file), "--force").code == 0
+    assert run("flops", "gpt2", "--output", str(file), "--force").code == 0
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
@@ -155,29 +155,32 @@ def test_a_failed_drawing_leaves_what_was_there(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    [("x.jpg", "no picture ends in '.jpg'"), ("x", "ends in 'nothing'"), ("nowhere/x.png", "no folder nowhere")],
+    [
+        ("x.jpg", "no output of this command ends in '.jpg'"),
+        ("x", "ends in 'nothing'"),
+        ("nowhere/x.png", "no folder nowhere"),
+    ],
 )
 def test_files_that_cannot_be(file: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:
     monkeypatch.chdir(tmp_path)
     for command in (("flops", "gpt2"), ("sweep", "gpt2", "--ctx", "1,2")):
-        ran = run(*command, "--plot", file)
+        ran = run(*command, "--output", file)
         assert ran.code == 2 and words in ran.err and ran.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_force_alone_and_axes_that_are_no_numbers(tmp_path: Path, run) -> None:
-    for flag in ("--force", "--dark", "--print"):
-        assert "needs --" in (err := run("flops", "gpt2", flag).err) and "--plot" in err
-    assert "does not go with --dark" in run("kv", "gpt2", "--plot", "x.png", "--print", "--dark").err
+    for flag in ("--force", "--style dark", "--style print"):
+        assert f"{flag} needs --output FILE" in run("flops", "gpt2", *flag.split()).err
     file = str(tmp_path / "x.png")
     for arguments in (("--set", "tie_word_embeddings=true,false"), ("--ctx", "1k")):
-        ran = run("sweep", "gpt2", *arguments, "--plot", file)
+        ran = run("sweep", "gpt2", *arguments, "--output", file)
         assert ran.code == 2 and "to draw against" in ran.err and not Path(file).exists() and ran.out == ""
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    ran = run("flops", "gpt2", "--plot", str(tmp_path / "x.png"))
+    ran = run("flops", "gpt2", "--output", str(tmp_path / "x.png"))
     assert ran.code == 2 and "pip install '.[plot]' in a checkout of tfacct" in ran.err
 
 
@@ -210,7 +213,7 @@ def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
         (axes,) = plot.draw(chart, look).axes
         looks = {(line.get_linestyle(), line.get_marker(), line.get_color()) for line in axes.lines}
         assert len(looks) == 6
-    ran = run("sweep", "gpt2", "--ctx", "1k,2k", "--batch", "1..30:1", "--plot", str(tmp_path / "x.png"))
+    ran = run("sweep", "gpt2", "--ctx", "1k,2k", "--batch", "1..30:1", "--output", str(tmp_path / "x.png"))
     assert (ran.code, ran.out) == (2, "") and "30 lines cannot be told apart" in ran.err
 
 
@@ -222,7 +225,7 @@ def test_nothing_is_printed_where_the_picture_fails(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", broken)
-    ran = run("flops", "gpt2", "--plot", str(tmp_path / "x.png"), "--html", str(tmp_path / "x.html"), *form)
+    ran = run("flops", "gpt2", "--output", str(tmp_path / "x.png"), "--output", str(tmp_path / "x.html"), *form)
     assert (ran.code, ran.out) == (2, "") and "No space left" in ran.err and [*tmp_path.iterdir()] == []
 
 
@@ -239,7 +242,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tm
     with replacing(tmp_path / "z.html") as written:
         assert not left.exists()
         written.write_text("whole")
-        assert run("params", "gpt2", "--html", str(tmp_path / "x.html")).code == 0
+        assert run("params", "gpt2", "--output", str(tmp_path / "x.html")).code == 0
         assert written.read_text() == "whole"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["x.html", "z.html"]
 
@@ -251,13 +254,13 @@ def test_traffic_says_its_convention() -> None:
 def test_links_are_not_replaced(tmp_path: Path, run) -> None:
     target, link = tmp_path / "real.png", tmp_path / "link.png"
     link.symlink_to(target)
-    assert "is there already" in run("flops", "gpt2", "--plot", str(link)).err
-    assert run("flops", "gpt2", "--plot", str(link), "--force").code == 0
+    assert "is there already" in run("flops", "gpt2", "--output", str(link)).err
+    assert run("flops", "gpt2", "--output", str(link), "--force").code == 0
     assert link.is_symlink() and target.read_bytes().startswith(b"\x89PNG")
 
 
 def test_odd_places(tmp_path: Path, run) -> None:
     for file in ("/proc/x.png", str(tmp_path / ("a" * 300 + ".png"))):
-        ran = run("flops", "gpt2", "--plot", file)
-        assert ran.code == 2 and "error: --plot" in ran.err and "Traceback" not in ran.err
-    assert run("flops", "gpt2", "--plot", str(tmp_path / ("a" * 248 + ".png"))).code == 0
+        ran = run("flops", "gpt2", "--output", file)
+        assert ran.code == 2 and "error: --output" in ran.err and "Traceback" not in ran.err
+    assert run("flops", "gpt2", "--output", str(tmp_path / ("a" * 248 + ".png"))).code == 0

@@ -414,7 +414,7 @@ def test_a_tied_head_that_some_files_hold_twice() -> None:
 def test_verdicts_take_the_upper_end(run: Callable[..., Ran]) -> None:
     facts = load("phi-4").memory(dtype="q4_k_m", ctx=1).models[0]
     room = facts["weights_high_bytes"] + 1000 * facts["kv_bytes_per_token"]
-    assert load("phi-4").memory(dtype="q4_k_m", ctx=1, fit=room).models[0]["fit"]["largest_context"] == 1000
+    assert load("phi-4").memory(dtype="q4_k_m", ctx=1, on=room).models[0]["fit"]["largest_context"] == 1000
     fitting = load("phi-4").fit(on="t4", dtype="q4_k_m", ctx=1).models[0]
     assert (fitting["weights_bytes"], fitting["weights_low_bytes"]) == (
         facts["weights_high_bytes"],
@@ -422,10 +422,10 @@ def test_verdicts_take_the_upper_end(run: Callable[..., Ran]) -> None:
     )
     for command in (
         "memory phi-4 --dtype q4_k_m",
-        "fit phi-4 --on t4 --dtype q4_k_m --ctx 1",
+        "memory phi-4 --dtype q4_k_m --ctx 1 --on t4,",
         "solve phi-4 --for ctx --until total_bytes=24GiB --dtype q4_k_m",
         "serve phi-4 --on h100-sxm --dtype q4_k_m --prompt 100 --new 10",
-        "plan phi-4 --gpus 1 --fit 24GiB --dtype q4_k_m",
+        "plan phi-4 --gpus 1 --on 24GiB --dtype q4_k_m",
     ):
         said = " ".join(run(*command.split()).out.split())
         assert "versions of llama.cpp differ in the type of a fused q, k and v" in said and "upper end" in said, command
@@ -622,7 +622,7 @@ def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     swept = json.loads(run("sweep", str(file), "--ctx", "64", "--metric", "weights_bytes", "--json").out)["models"][0]
     assert swept["lines"][0]["weights_bytes"] == memory["weights_bytes"]
     assert "in some layers: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
-    assert run("memory", str(file), "--fit", "1MiB").code == 0
+    assert run("memory", str(file), "--on", "1MiB").code == 0
     assert "no one formula" in " ".join(run("memory", str(file), "--explain").err.split())
 
 

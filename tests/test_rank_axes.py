@@ -121,8 +121,8 @@ def test_a_latent_is_kept_by_the_rank_of_its_token() -> None:
 
 def test_what_fits_the_ranks_of_a_sequence() -> None:
     model = tfacct.load("llama-3.1-8b")
-    found = model.memory(ctx="8k", cp=4, fit="24GiB").fit
-    one, longest = model.memory(ctx="8k", fit="24GiB").fit, found["largest_context"]
+    found = model.memory(ctx="8k", cp=4, on="24GiB").fit
+    one, longest = model.memory(ctx="8k", on="24GiB").fit, found["largest_context"]
     assert longest % 8 == 0 and longest // 4 in (one["largest_context"], one["largest_context"] - 1)
     budget = 24 * 2**30
     assert model.memory(ctx=longest, cp=4).total_bytes + found["context_slack_bytes"] == budget
@@ -130,18 +130,18 @@ def test_what_fits_the_ranks_of_a_sequence() -> None:
 
 
 def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
-    found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, fit="80GiB").fit
+    found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
-    words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--fit", "80GiB").out.split())
+    words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--on", "80GiB").out.split())
     assert "One request may have 339,922 tokens, past the 131,072 it was trained with; stage 1 is full first." in words
     # Windows and blocks without one: the stage that holds most is not the one that holds no more.
-    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--fit", "2GiB", "-v").out.split())
-    found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, fit="2GiB").models[0]
+    words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out.split())
+    found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]
     assert f"Stage {found['fit']['batch_stage']} limits the number of requests." in words
 
 
 def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
-    words = " ".join(run("kv", "gemma-3-1b", "--pp", "4", "-v").out.split())
+    words = " ".join(run("memory", "--kv", "gemma-3-1b", "--pp", "4", "-v").out.split())
     assert "In 22 of 26 layers a token sees at most 512 keys" in words and "6 of 7" not in words
 
 
@@ -169,12 +169,12 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (blocks)"),
         ("flops mamba-130m --cp 2 --ctx 1k", "a parallel layout does not support Mamba"),
         ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support states that are no keys of a token"),
-        ("kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
-        ("memory llama-3.1-8b --fsdp 8 --fit 24GiB", "--fit does not go with --fsdp"),
+        ("memory --kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
+        ("memory llama-3.1-8b --fsdp 8 --on 24GiB", "--on does not go with --fsdp"),
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
-        ("kv llama-3.1-8b --cp 2 --plot x.svg --ctx 1k", "a chart of the cache does not support --cp"),
+        ("memory --kv llama-3.1-8b --cp 2 --output x.svg --ctx 1k", "a chart of the cache does not support --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 is not timed: no run whose ranks shard a sequence"),
         ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct comms` count what a rank computes"),
         ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no run that serves in stages"),

@@ -52,7 +52,7 @@ def test_what_is_refused_and_what_cannot_be_asked(run) -> None:
     [
         "flops rwkv-4-169m-pile",
         "flops rwkv-4-169m-pile --bytes",
-        "kv rwkv-4-169m-pile",
+        "memory --kv rwkv-4-169m-pile",
         "formula rwkv",
         "memory rwkv-4-169m-pile",
     ],

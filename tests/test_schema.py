@@ -46,10 +46,10 @@ ASKED: dict[str, list[list[str]]] = {
         ["params", "llama-3.1-8b", "--tp", "2", "--fsdp", "3"],
     ],
     "memory": [
-        ["memory", *STEPPING, "--dtype", "bf16", "--fit", "80GB"],
+        ["memory", *STEPPING, "--dtype", "bf16", "--on", "80GB"],
         ["memory", "llama-3.1-8b"],
         ["memory", "gpt2", "--explain"],
-        ["memory", "bert-base", "--fit", "24GiB"],
+        ["memory", "bert-base", "--on", "24GiB"],
         ["memory", "llama-3.1-8b", "--tp", "2"],
     ],
     "kv": [["kv"], ["kv", *STEPPING], ["kv", "deepseek-v3"], ["kv", "gpt2", "--explain"], ["kv", "t5-small"]],
@@ -108,14 +108,14 @@ ASKED: dict[str, list[list[str]]] = {
     ],
     "train": [
         ["train"],
-        ["train", "llama-3.1-8b", "--ctx", "4k", "--fit", "80GiB"],
+        ["train", "llama-3.1-8b", "--ctx", "4k", "--on", "80GiB"],
         ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
     ],
-    "train-exact": [["train", "gpt2", "--exact", "--ctx", "16"], ["train", "gpt2", "--exact", "--fit", "1GiB"]],
+    "train-exact": [["train", "gpt2", "--exact", "--ctx", "16"], ["train", "gpt2", "--exact", "--on", "1GiB"]],
     "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
     "plan": [
-        ["plan", "llama-3.1-8b", "--gpus", "8", "--fit", "h100-sxm", "--batch", "16", "--ctx", "8k"],
-        ["plan", "llama-3.1-8b", "--gpus", "8", "--fit", "24GB", "--batch", "16", "--ctx", "8k", "--train"],
+        ["plan", "llama-3.1-8b", "--gpus", "8", "--on", "h100-sxm", "--batch", "16", "--ctx", "8k"],
+        ["plan", "llama-3.1-8b", "--gpus", "8", "--on", "24GB", "--batch", "16", "--ctx", "8k", "--train"],
     ],
     "time": [
         ["time", "llama-3.1-8b", "--on", "h100-sxm"],
@@ -273,7 +273,7 @@ def test_no_key_hides_behind_what_every_report_has() -> None:
 
 
 def test_the_check_above_can_fail(run: Callable[..., Ran]) -> None:
-    document = json.loads(run("kv", "gpt2", "--json").out)
+    document = json.loads(run("memory", "--kv", "gpt2", "--json").out)
     document["models"][0]["surprise"] = 1
     del document["models"][0]["query_heads"]
     document["models"][0]["lines"][0]["mha"] = "many"

@@ -151,9 +151,9 @@ def test_what_is_not_measured_is_refused(run: Callable[..., Ran]) -> None:
 def test_fit_names_it_where_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three percent more FLOPs: q, k, v, scores and values again, of all that a step of three passes does."""
     llama = load("llama-3.1-8b")
-    changes = {json.dumps(each["set"]): each for each in llama.train(ctx=8192, fit="80GiB").fit["changes"]}
+    changes = {json.dumps(each["set"]): each for each in llama.train(ctx=8192, on="80GiB").fit["changes"]}
     attention = changes['{"recompute": "attention"}']
     again = llama.flops(ctx=8192, train=True, recompute="attention")
     assert attention["flops_ratio"] == 1 + again.recomputed_flops / (again.total - again.recomputed_flops)
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
-    assert '{"recompute": "attention"}' not in json.dumps(load("gpt2").train(batch=64, fit="8GiB").fit["changes"])
+    assert '{"recompute": "attention"}' not in json.dumps(load("gpt2").train(batch=64, on="8GiB").fit["changes"])

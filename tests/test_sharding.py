@@ -308,9 +308,9 @@ def test_memory_of_one_rank() -> None:
 
 def test_a_budget_is_of_one_rank(run) -> None:
     asked = ("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "2")
-    two, one = (" ".join(run(*asked, "--fit", fit).out.split()) for fit in ("2xh100-sxm", "h100-sxm"))
+    two, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("2xh100-sxm", "h100-sxm"))
     assert two.replace("on 2 × h100-sxm (tp=2)", "on h100-sxm").replace("of each h100", "of h100") == one
-    assert "--fit 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked, "--fit", "3xh100-sxm").err
+    assert "--on 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked, "--on", "3xh100-sxm").err
     ran = run(*asked, "--explain")
     assert ran.code == 2 and "--explain does not go with --tp" in ran.err
     refused = run("memory", "mamba-130m", "--tp", "2")

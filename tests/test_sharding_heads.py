@@ -74,6 +74,6 @@ def test_what_is_whole_is_said(run: Any) -> None:
     for command in ("memory", "kv", "comms", "flops"):
         words = " ".join(run(command, "olmo-2-1b", "--tp", "2", "-v").out.split())
         assert "attention and the KV cache are whole on each rank" in words
-    words = " ".join(run("kv", "olmo-2-1b", "llama-3.2-1b", "--tp", "2", "-v").out.split())
+    words = " ".join(run("memory", "--kv", "olmo-2-1b", "llama-3.2-1b", "--tp", "2", "-v").out.split())
     assert "A rank keeps keys and values of its heads. Those of olmo-2-1b are whole on every rank" in words
     assert "K N are sharded" in run("comms", "olmo-2-1b", "--tp", "2", "--ctx", "64").out

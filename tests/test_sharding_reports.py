@@ -55,12 +55,12 @@ def test_a_rank_keeps_its_heads() -> None:
 
 
 def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
-    out = run("kv", LARGE, "--tp", "16", "--ctx", "8k", "-v").out
+    out = run("memory", "--kv", LARGE, "--tp", "16", "--ctx", "8k", "-v").out
     words = " ".join(out.split())
     assert "KV cache in bf16 on one of 16 ranks" in words and "whole" in words
     assert "2 · L · B · S · ⌈K / 16⌉ · H · bytes" in words
     assert "Of 8 key/value heads each is on 2 ranks" in words
-    assert "A latent is whole on every rank" in run("kv", "deepseek-v3", "--tp", "8", "-v").out
+    assert "A latent is whole on every rank" in run("memory", "--kv", "deepseek-v3", "--tp", "8", "-v").out
 
 
 def work_adds_up(name: str) -> int:
@@ -214,5 +214,5 @@ def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
     assert "shares experts among whole groups of --tp 3" in run("memory", "deepseek-v3", "--tp", "3", "--ep", "8").err
     assert "has no experts for --ep 2 to divide" in run("memory", "llama-3.1-8b", "--ep", "2").err
     asked = ("memory", "mixtral-8x7b", "--ep", "4", "--ctx", "1k")
-    four, one = (" ".join(run(*asked, "--fit", fit).out.split()) for fit in ("4xh100-sxm", "h100-sxm"))
+    four, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("4xh100-sxm", "h100-sxm"))
     assert four.replace("on 4 × H100 SXM5 80GB (ep=4)", "on H100 SXM5 80GB").replace("on each GPU", "memory") == one

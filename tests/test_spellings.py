@@ -137,7 +137,7 @@ def test_a_file_of_that_name_wins(run, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "gpt2-small").mkdir()
     config = {"model_type": "gpt2", "vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 1}
     (tmp_path / "gpt2-small" / "config.json").write_text(json.dumps(config))
-    assert json.loads(run("show", "gpt2-small", "--json").out)["models"][0]["config"]["vocab_size"] == 7
+    assert json.loads(run("models", "gpt2-small", "--json").out)["models"][0]["config"]["vocab_size"] == 7
 
 
 def test_no_name_means_two_presets() -> None:

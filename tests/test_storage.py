@@ -205,12 +205,12 @@ def test_a_symbol_is_not_rounded(name: str) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     weights = load("gpt-oss-20b").memory(dtype=name).models[0]["weights_bytes"]
-    memory = run("memory", "gpt-oss-20b", "--dtype", name, "--fit", "24GiB")
+    memory = run("memory", "gpt-oss-20b", "--dtype", name, "--on", "24GiB")
     assert memory.code == 0 and "of cache in bf16" in memory.out and f"{name}: the matrices of the" in memory.out
     for command in (
         f"flops gpt-oss-20b --bytes --decode --dtype {name}",
         f"sweep gpt-oss-20b --ctx 1k,2k --metric weights_bytes --dtype {name}",
-        f"diff gpt-oss-20b --ctx 1k --to-ctx 2k --dtype {name}",
+        f"compare --by line gpt-oss-20b --ctx 1k,2k --dtype {name}",
         f"solve gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name}",
     ):
         ran = run(*command.split())
@@ -220,17 +220,17 @@ def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     facts = json.loads(
         run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).out
     )
-    fitted = load("gpt-oss-20b").memory(dtype=name, ctx=1, fit="24GiB").models[0]["fit"]["largest_context"]
+    fitted = load("gpt-oss-20b").memory(dtype=name, ctx=1, on="24GiB").models[0]["fit"]["largest_context"]
     assert facts["models"][0]["solution"] == fitted
     assert load("gpt-oss-20b").sweep("weights_bytes", dtype=name).models[0]["lines"][0]["weights_bytes"] == weights
 
 
 def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None:
     """12.8 GiB of weights do not fit 12 GiB, as published."""
-    named, published = (load("gpt-oss-20b").memory(dtype=dtype, fit="12GiB") for dtype in ("mxfp4", None))
+    named, published = (load("gpt-oss-20b").memory(dtype=dtype, on="12GiB") for dtype in ("mxfp4", None))
     assert named.weights_bytes == 13_761_264_768 and not named.fit["fits"]
     assert named.answer == "Does not fit in 12 GiB: the weights alone are 12.8 GiB of 12.0 GiB usable."
-    assert published.answer == named.answer and run("memory", "gpt-oss-20b", "--fit", "12GiB").code == 0
+    assert published.answer == named.answer and run("memory", "gpt-oss-20b", "--on", "12GiB").code == 0
 
 
 @pytest.mark.parametrize("name", (*FORMATS, "q4_k_m", "q6_k"))
@@ -258,7 +258,7 @@ def test_a_cache_in_blocks_by_hand(run: Callable[..., Ran], name: str, size: int
     assert json.loads(solved.out)["models"][0]["solution"] == 10**9 // token
     swept = llama.sweep("kv_cache_bytes", kv_dtype=name, ctx=[7, 19])
     assert [line["kv_cache_bytes"] for line in swept.models[0]["lines"]] == [7 * token, 19 * token]
-    explained = run("kv", "llama-3.1-8b", "--ctx", "1000", "--dtype", name, "--explain")
+    explained = run("memory", "--kv", "llama-3.1-8b", "--ctx", "1000", "--kv-dtype", name, "--explain")
     assert f"Each token of context adds {token:,} bytes for each sequence." in explained.out
 
 
@@ -274,7 +274,7 @@ def test_latents_are_stored_in_blocks() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["memory phi-2 --kv-dtype q8_0", "kv phi-2 --dtype q5_1", "explore phi-2 --kv-dtype q8_0"]
+    "command", ["memory phi-2 --kv-dtype q8_0", "memory --kv phi-2 --kv-dtype q5_1", "explore phi-2 --kv-dtype q8_0"]
 )
 def test_heads_that_no_block_divides_are_refused(run: Callable[..., Ran], command: str) -> None:
     """phi-2 has heads of 80 numbers, and llama.cpp refuses them too."""

@@ -167,7 +167,7 @@ def test_the_least_memory_of_a_step_by_hand() -> None:
 )
 def test_the_least_is_no_more_than_train_counts(model: str, asked: dict[str, Any], layout: dict[str, Any]) -> None:
     step, loaded = tfacct.load(model).train_time(**asked), tfacct.load(model)
-    counted = loaded.train(ctx=asked["ctx"], fit=asked["on"], **layout)
+    counted = loaded.train(ctx=asked["ctx"], on=asked["on"], **layout)
     assert step.needed_bytes == counted.peak_bytes and step.least_bytes <= step.needed_bytes
     assert step.fits is counted.fit["fits"] is True
 
@@ -175,7 +175,7 @@ def test_the_least_is_no_more_than_train_counts(model: str, asked: dict[str, Any
 def test_a_step_that_train_refuses_says_so_first() -> None:
     llama = tfacct.load("llama-3.1-8b")
     step = llama.train_time(on="8xh100-sxm", ctx="4k", batch=4)
-    counted = llama.train(ctx="4k", batch=4, fsdp=8, fit="h100-sxm")
+    counted = llama.train(ctx="4k", batch=4, fsdp=8, on="h100-sxm")
     assert counted.fit["fits"] is False and step.fits is None and step.needed_bytes == counted.peak_bytes
     assert step.answer.startswith("Does not fit as transformers runs it, which needs 130 GiB of 77.3 GiB. With kernels")
 

@@ -335,7 +335,7 @@ def test_images_of_any_sides_are_swept_by_their_patches(run) -> None:
     ],
 )
 def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model: str, field: str, value: str) -> None:
-    rows = [line.split() for line in run("show", model).out.splitlines() if line.startswith(f" {field} ")]
+    rows = [line.split() for line in run("models", model).out.splitlines() if line.startswith(f" {field} ")]
     assert rows == [[field, "given", value]]
 
 

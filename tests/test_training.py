@@ -242,7 +242,7 @@ def test_the_command(run: Callable[..., Ran]) -> None:
 
 def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     """A context of 4,715 fits 80 GiB, one of 4,716 does not; blocks that are run again leave room for 20,560."""
-    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", "80GiB", columns=120)
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", columns=120)
     assert "Does not fit in 80 GiB: the peak is 106 GiB." in ran.out.replace("≈ ", "")
     assert "\n4,715 tokens fit at batch 1." in ran.out and "\nTry --loss chunked --recompute full" not in ran.out
     assert "\nTry --recompute full (60.7 GiB)." in ran.out
@@ -250,7 +250,7 @@ def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
     assert row.split()[-2:] == ["20,560", "fits"] and "more FLOPs" in row
     model, budget = load("llama-3.1-8b"), 80 * 1024**3
     assert model.train(ctx=4715).peak_bytes <= budget < model.train(ctx=4716).peak_bytes
-    fits = run("train", "llama-3.2-1b", "--ctx", "4k", "--fit", "80GiB").out
+    fits = run("train", "llama-3.2-1b", "--ctx", "4k", "--on", "80GiB").out
     assert "Fits in 80 GiB: peak" in fits and "phase" in fits
 
 
@@ -306,7 +306,7 @@ def test_in_python_too() -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("more", [(), ("--fit", "80GiB"), ("qwen3-8b",)], ids=["one", "fit", "two"])
+@pytest.mark.parametrize("more", [(), ("--on", "80GiB"), ("qwen3-8b",)], ids=["one", "fit", "two"])
 def test_tables_fit(run: Callable[..., Ran], more: tuple[str, ...], columns: int) -> None:
     ran = run("train", "llama-3.1-8b", *more, "--ctx", "8k", columns=columns)
     assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
@@ -341,7 +341,7 @@ def test_the_picture_is_the_table() -> None:
     from tfacct.reports.charts import train_chart
 
     llama, qwen = load("llama-3.1-8b"), load("qwen3-8b")
-    one = llama.train(ctx=4096, fit="80GiB")
+    one = llama.train(ctx=4096, on="80GiB")
     chart = train_chart([llama.loaded], one)
     assert chart.x == [each["phase"] for each in one.phases]
     heights = [sum(values) for values in zip(*chart.series.values(), strict=True)]
@@ -368,7 +368,7 @@ def counted_presets() -> list[str]:
     return [name for name, ours in every if refusal(ours, Recipe()) is None and not reads_images(ours)]
 
 
-@pytest.mark.parametrize(("more", "columns"), [((), 60), (("--fit", "80GiB"), 80)], ids=["plain", "fit"])
+@pytest.mark.parametrize(("more", "columns"), [((), 60), (("--on", "80GiB"), 80)], ids=["plain", "fit"])
 def test_without_a_model_every_admitted_preset_has_a_row(
     run: Callable[..., Ran], more: tuple[str, ...], columns: int
 ) -> None:

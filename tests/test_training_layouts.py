@@ -603,10 +603,10 @@ def test_what_a_layout_does_not_divide_is_refused_by_name(run: Any, arguments: s
 
 def test_what_fits_is_what_ranks_divide() -> None:
     model = tfacct.load("llama-3.2-1b")
-    fit = model.train(ctx="8k", cp=2, tp=2, sp=True, fit="20GiB").fit
+    fit = model.train(ctx="8k", cp=2, tp=2, sp=True, on="20GiB").fit
     assert fit["largest_context"] % 8 == 0 and fit["largest_context"] > 8192
-    assert model.train(ctx="8k", pp=2, batch=8, microbatches=4, fit="60GiB").fit["largest_batch"] % 4 == 0
-    many = model.train(ctx="8k", pp=2, batch=8, fit="60GiB").fit["largest_batch"]
+    assert model.train(ctx="8k", pp=2, batch=8, microbatches=4, on="60GiB").fit["largest_batch"] % 4 == 0
+    many = model.train(ctx="8k", pp=2, batch=8, on="60GiB").fit["largest_batch"]
     peaks = [model.train(ctx="8k", pp=2, batch=batch).peak_bytes for batch in (many, many + 1)]
     assert peaks[0] <= 60 * 2**30 < peaks[1]
 

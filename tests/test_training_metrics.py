@@ -32,7 +32,7 @@ def test_fields_of_a_sweep_are_trained_too() -> None:
 
 
 def test_a_peak_is_solved_by_search_and_what_is_kept_in_closed_form(run: Callable[..., Ran]) -> None:
-    """4,715 tokens as `train --fit 80GiB` finds; a token keeps 6,973,204 bytes, and 780 are there anyway."""
+    """4,715 tokens as `train --on 80GiB` finds; a token keeps 6,973,204 bytes, and 780 are there anyway."""
     peak = LLAMA.solve("ctx", "peak_bytes=80GiB")
     assert (peak.total, peak.models[0]["beyond"], peak.models[0]["closed_form"]) == (4715, 4716, None)
     out = " ".join(run("solve", "llama-3.1-8b", "--for", "ctx", "--until", "peak_bytes=80GiB").out.split())
@@ -81,10 +81,10 @@ def test_a_diff_of_recipes() -> None:
 
 
 def test_a_diff_names_whose_step_is_not_counted(run: Callable[..., Ran]) -> None:
-    ran = run("diff", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
+    ran = run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512", "--json")
     (facts,) = json.loads(ran.out)["models"]
     assert facts["left_out"] == NAMES and NAMES[0] not in {line["path"] for line in facts["totals"]}
-    said = " ".join(run("diff", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
+    said = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
     assert (
         "Bytes of a training step are not included: t5gemma-2b-2b: the training step of t5gemma has not been measured."
         in said
@@ -127,9 +127,12 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("sweep gpt2 --metric peak_bytes --dtype int4", "bf16, fp16 or fp32, not in int4"),
         ("sweep gpt2 --metric peak_bytes --logits last", "computes all logits: leave --logits out"),
         ("sweep gpt2 --metric peak_byte", "did you mean peak_bytes"),
-        ("diff gpt2 gpt2-xl --to-optimizer sgd", "it needs --train"),
-        ("diff gpt2 t5gemma-2b-2b --train --optimizer sgd", "the training step of t5gemma has not been measured"),
-        ("diff gpt2 --train --ctx 64 --to-optimizer adamv", "unknown optimizer 'adamv'"),
+        ("compare --by line gpt2 gpt2-xl --optimizer ,sgd", "it needs --train"),
+        (
+            "compare --by line gpt2 t5gemma-2b-2b --train --optimizer sgd",
+            "the training step of t5gemma has not been measured",
+        ),
+        ("compare --by line gpt2 --train --ctx 64 --optimizer ,adamv", "unknown optimizer 'adamv'"),
         ("solve gpt2 --for ctx --until kv_cache_bytes=1GiB --attention eager", "it needs a metric such as peak_bytes"),
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the formula for mamba is up to"),
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
@@ -150,7 +153,7 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
     [
         "sweep llama-3.1-8b --ctx 1k..8k --metric saved_bytes,gradients_bytes,optimizer_bytes,peak_bytes",
         "solve llama-3.1-8b --for ctx --until peak_bytes=80GiB",
-        "diff llama-3.1-8b --ctx 4k --train --to-checkpoint full --all",
+        "compare --by line llama-3.1-8b --ctx 4k --train --all --recompute ,full",
     ],
 )
 def test_tables_fit(run: Callable[..., Ran], arguments: Any, columns: int) -> None:

@@ -114,12 +114,12 @@ def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
 @pytest.mark.parametrize("name", ["bart-large", "gpt2"])
 def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
     """Both tables hold 1,024 positions; bytes alone would let far more in."""
-    said = " ".join(run("train", name, "--fit", "80GiB", "-v").out.split())
+    said = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
     assert "1,024 tokens, the end of its position embedding, fit at batch 1, or " in said
-    assert load(name).train(fit="80GiB").fit["largest_context"] == 1024
-    few = load(name).train(fit=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
+    assert load(name).train(on="80GiB").fit["largest_context"] == 1024
+    few = load(name).train(on=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
     assert few is not None and 100 <= few < 1024
-    assert "position embedding" not in run("train", "llama-3.2-1b", "--fit", "80GiB", "-v").out
+    assert "position embedding" not in run("train", "llama-3.2-1b", "--on", "80GiB", "-v").out
 
 
 def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> None:

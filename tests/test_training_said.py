@@ -62,7 +62,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[...,
 
 def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
     """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
-    small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--fit", fit) for fit in ("1GiB", "3GiB"))
+    small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
     assert "the peak is ≈ 10.2 GiB; the weights alone are 2.30 GiB." in " ".join(small.out.split())
     assert "Try --lora 16 --adapters bf16 (2.55 GiB)." in larger.out and "weights alone" not in larger.out
 
@@ -98,8 +98,8 @@ def test_a_mesh_that_refuses_a_recipe_says_what_would_do(run, asked: str, instea
 def test_what_is_said_of_images() -> None:
     """How many fit, once; and images that patches do not cover, all of whose pixels the class keeps, are refused."""
     vit = load("vit-base-patch16-224")
-    assert "26 images fit at a time." in vit.train(batch=64, fit="2GiB").notes
-    small = vit.train(fit="100MB")
+    assert "26 images fit at a time." in vit.train(batch=64, on="2GiB").notes
+    small = vit.train(on="100MB")
     assert "Not even one image fits." in small.notes and "; the weights alone are" in small.answer
     with pytest.raises(UsageError, match="images of 225 pixels are no whole patches of 16"):
         load("vit-base-patch16-224", image_size=225).train()
@@ -139,7 +139,7 @@ def test_every_note_is_printed_in_some_case() -> None:
 
 def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     """69.0 of 77.3 GiB; what lowers the peak most; the time that `tfacct time` estimates; all weights at 80 columns."""
-    lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--fit", H100, columns=80).out.splitlines()
+    lines = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", H100, columns=80).out.splitlines()
     assert "Fits on 8 × H100 SXM5 80GB (fsdp=8): peak 69.0 of 77.3 GiB, in the loss." in lines
     head = next(line for line in lines if line.startswith(" GiB on each GPU"))
     assert head.split()[4:] == ["weights", "optimizer", "gradients", "activations", "temp.", "total"]
@@ -150,15 +150,15 @@ def test_the_answer_on_devices(run: Callable[..., Ran]) -> None:
     seconds, rate = step["value_seconds"], step["tokens_per_second_each"]
     assert f"≈ {seconds:.2f} s a step: {rate:,.0f} tokens/s per GPU, {step['mfu']:.1%} MFU." in lines
     assert not any(
-        "a step:" in line for line in run("train", "llama-3.1-8b", "--fit", H100, "--lora", "8").out.splitlines()
+        "a step:" in line for line in run("train", "llama-3.1-8b", "--on", H100, "--lora", "8").out.splitlines()
     )
 
 
 def test_the_answer_where_a_step_does_not_fit(run: Callable[..., Ran]) -> None:
-    said = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", CARD, columns=80).out
+    said = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, columns=80).out
     assert "Does not fit on GeForce RTX 4090: the peak is 75.4 of 21.8 GiB." in said
     assert "Try --qlora --recompute full (12.7 GiB)." in said
-    fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", CARD, "--qlora", "--recompute", "full").out
+    fits = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", CARD, "--qlora", "--recompute", "full").out
     assert "Fits on GeForce RTX 4090: peak 12.7 of 21.8 GiB, in the loss." in fits
-    small = run("train", "llama-3.1-8b", "--ctx", "4k", "--fit", "1GiB").out
+    small = run("train", "llama-3.1-8b", "--ctx", "4k", "--on", "1GiB").out
     assert "No change listed fits; --qlora --recompute full has the lowest peak, 12.7 GiB." in " ".join(small.split())

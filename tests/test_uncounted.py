@@ -22,14 +22,14 @@ COMMANDS = (
     "flops FILE --generate 3 --ctx 8",
     "params FILE",
     "memory FILE",
-    "kv FILE",
+    "memory --kv FILE",
     "formula FILE",
-    "diff FILE --ctx 8 --to-ctx 9",
+    "compare --by line FILE --ctx 8,9",
     "sweep FILE --ctx 8,9",
     "solve FILE --for batch --until kv_cache_bytes=1MB",
     "verify FILE --ctx 8",
-    "measure FILE --ctx 8 --steps 1",
-    "show FILE",
+    "mfu --run FILE --ctx 8 --steps 1",
+    "models FILE",
 )
 
 
@@ -82,7 +82,7 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
 
 
 def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) -> None:
-    document = json.loads(run("kv", "gpt2", "bert-base", "--json").out)
+    document = json.loads(run("memory", "--kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
     assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is kept between steps"}]
     file = tmp_path / "odd.json"
@@ -143,7 +143,10 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
         ("formula gpt2", "gpt2: one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
         ("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
         ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 (assumed) by 1 new token at context 1,024, batch 1"),
-        ("diff gpt2 gpt2-medium --to-ctx 512", "gpt2, 1 new token at context 1,024, batch 1 → gpt2-medium, 1 new"),
+        (
+            "compare --by line gpt2 gpt2-medium --ctx ,512",
+            "gpt2, 1 new token at context 1,024, batch 1 → gpt2-medium, 1 new",
+        ),
     ],
 )
 def test_a_title_of_a_step_is_english(run, command: str, title: str) -> None:

@@ -148,9 +148,9 @@ def test_the_largest_that_is_read() -> None:
     for text in ("9" * 19, "1e18", "1e99"):
         with pytest.raises(TfacctError, match="far too large"):
             units.read_tokens("--ctx", text)
-    assert units.read_bytes("--fit", "10PB") == 10**16
+    assert units.read_bytes("--on", "10PB") == 10**16
     with pytest.raises(TfacctError, match="far too large"):
-        units.read_bytes("--fit", "10000000000000001B")
+        units.read_bytes("--on", "10000000000000001B")
 
 
 @pytest.mark.parametrize(
@@ -196,13 +196,13 @@ def test_no_tokens(text: str) -> None:
     ],
 )
 def test_bytes(text: str, size: int) -> None:
-    assert units.read_bytes("--fit", text) == size
+    assert units.read_bytes("--on", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "24", "24i", "G", "GiB", "24iB", "24GBB", "1e3", "-1GB", "1,5GB", "24GiBs"])
 def test_no_bytes(text: str) -> None:
     with pytest.raises(TfacctError, match="must be a size with its unit"):
-        units.read_bytes("--fit", text)
+        units.read_bytes("--on", text)
 
 
 ALIKE = [("6e9", 6 * 10**9), ("6G", 6 * 10**9), ("6,000M", 6 * 10**9), ("1e21", 10**21), ("16k", 16_000), ("2.5e1", 25)]

@@ -72,7 +72,7 @@ def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 DRAWN = {
     "flops": lambda model: model.flops(ctx="1k"),
     "params": lambda model: model.params(),
-    "memory": lambda model: model.memory(ctx="1k", fit="24GiB"),
+    "memory": lambda model: model.memory(ctx="1k", on="24GiB"),
     "kv": lambda model: model.kv(ctx="8k"),
     "diff": lambda model: model.diff(n_layer=8),
     "sweep": lambda model: model.sweep("kv_cache_bytes", ctx="1k..8k"),

@@ -308,7 +308,7 @@ def test_the_first_line_says_which_format_is_assumed(run, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "command", ["time --on h100-sxm", "serve --on h100-sxm --prompt 64 --new 4", "fit --on h100-sxm"]
+    "command", ["time --on h100-sxm", "serve --on h100-sxm --prompt 64 --new 4", "memory --on h100-sxm,"]
 )
 def test_estimates_say_it_too(run, command: str) -> None:
     name, *options = command.split()
@@ -320,7 +320,7 @@ def test_estimates_say_it_too(run, command: str) -> None:
 
 
 def test_plans_say_it_too(run) -> None:
-    plan = ("plan", "gpt2", "--gpus", "2", "--fit", "80GB")
+    plan = ("plan", "gpt2", "--gpus", "2", "--on", "80GB")
     assert "serving in bf16 (assumed)" in " ".join(run(*plan).out.split())
     (model,) = json.loads(run(*plan, "--json").out)["models"]
     assert (model["dtype_from"], model["published_dtype"]) == ("assumed", None)
@@ -347,8 +347,8 @@ def test_mxfp8_by_hand() -> None:
 
 
 def test_comparisons_say_it_too_and_a_format_that_is_assumed_is_no_other(run) -> None:
-    assert "weights bf16" not in run("diff", "gpt2", "qwen3-8b").out.split("\n\n")[0]
-    (found,) = json.loads(run("diff", "gpt2", "qwen3-8b", "--json").out)["models"]
+    assert "weights bf16" not in run("compare", "--by", "line", "gpt2", "qwen3-8b").out.split("\n\n")[0]
+    (found,) = json.loads(run("compare", "--by", "line", "gpt2", "qwen3-8b", "--json").out)["models"]
     assert (found["old_side"]["dtype_from"], found["new_side"]["dtype_from"]) == ("assumed", "published")
     for command in (
         "sweep gpt2 --ctx 8,16 --metric weights_bytes",
@@ -361,7 +361,7 @@ def test_comparisons_say_it_too_and_a_format_that_is_assumed_is_no_other(run) ->
 def test_the_files_of_a_folder_are_compared_with_its_format(run, tmp_path: Path) -> None:
     at = folder(tmp_path, TINY_LLAMA, hf_quant_config={"quantization": {"quant_algo": "FP8"}})
     safetensors(at / "model.safetensors", **{"model.norm.weight": ("BF16", (TINY_LLAMA["hidden_size"],))})
-    (found,) = json.loads(run("checkpoint", str(at), "--json").out)["models"]
+    (found,) = json.loads(run("check", str(at), "--json").out)["models"]
     assert found["config_bytes"] == load(str(at)).memory().models[0]["weights_bytes"]
 
 
@@ -411,7 +411,7 @@ SHARD = "model-00001-of-00002.safetensors"
 
 @pytest.mark.parametrize(
     "command",
-    ["memory", "flops --bytes", "fit --on h100-sxm", "time --on h100-sxm", "plan --gpus 2 --fit 80GB"],
+    ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --gpus 2 --on 80GB"],
 )
 def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str) -> None:
     """8,019,132,416 parameters hold 14.9 GiB in bf16, and the index names half of that."""
@@ -494,10 +494,10 @@ def test_a_cache_that_model_optimizer_quantizes(run, tmp_path: Path, said: dict[
 
 COMMANDS = (
     "kv",
-    "fit --on h200-sxm",
+    "memory --on h200-sxm,",
     "time --on h200-sxm",
     "serve --on h200-sxm --prompt 64 --new 4",
-    "plan --gpus 2 --fit 80GB",
+    "plan --gpus 2 --on 80GB",
 )
 
 

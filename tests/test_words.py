@@ -62,10 +62,10 @@ def test_p_is_said_to_be_active_where_it_is(run) -> None:
 
 
 def test_no_heads_are_said_to_share_a_latent(run) -> None:
-    ran = run("kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--csv")
+    ran = run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--csv")
     rows = {row["model"]: row for row in csv.DictReader(io.StringIO(ran.out))}
     assert (rows["deepseek-v3"]["kv_heads"], rows["gpt2"]["kv_heads"]) == ("latent", "12")
-    facts = json.loads(run("kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--json").out)["models"]
+    facts = json.loads(run("memory", "--kv", "deepseek-v3", "gpt2", "--ctx", "1k", "--json").out)["models"]
     assert [fact["kv_heads"] for fact in facts] == [None, 12]
 
 

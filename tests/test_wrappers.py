@@ -446,7 +446,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     fields = ("num_hidden_layers=2", "hidden_size=64", "n_routed_experts=8", "vocab_size=61", "num_attention_heads=4")
     sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
-    assert "transformers has no class for kimi_k2: that of deepseek_v3 is asked." in " ".join(out.split())
+    assert "transformers has no class for kimi_k2: that of deepseek_v3 is used." in " ".join(out.split())
     assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers
 
 

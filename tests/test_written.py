@@ -53,14 +53,14 @@ def test_an_encoder_of_its_own_sizes_has_its_own_letters() -> None:
 
 
 def test_block_numbers_are_spans(run: Callable[..., Ran]) -> None:
-    (model,) = json.loads(run("show", "gemma-3-27b-text", "--ledger", "--json").out)["models"]
+    (model,) = json.loads(run("models", "gemma-3-27b-text", "--ledger", "--json").out)["models"]
     spans = [group["blocks"] for group in model["ways"][0]["groups"] if group["blocks"]]
     assert spans[0].startswith("0-4,6-10,") and spans[1].startswith("5,11,17")
 
 
 def test_the_table_is_as_wide_as_the_terminal(run: Callable[..., Ran]) -> None:
     for columns in (60, 80, 120):
-        assert max(map(len, run("show", "deepseek-v3", "--ledger", columns=columns).out.splitlines())) <= columns
+        assert max(map(len, run("models", "deepseek-v3", "--ledger", columns=columns).out.splitlines())) <= columns
 
 
 def test_the_file_of_points_is_what_the_ledgers_come_to() -> None:

@@ -70,7 +70,8 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
     if _is_picture(file) and command.drawn:
         return plot.check(file, force=show.force)
     endings = (".json", ".csv", ".md", ".html", *((".tex",) if command.latex else ()))
-    return files.check("output", file, endings, "report of this command", force=show.force)
+    endings += PICTURES if command.drawn else ()
+    return files.check("output", file, endings, "output of this command", force=show.force)
 
 
 def _declared(group: type, *names: str) -> Iterator[Parameter]:

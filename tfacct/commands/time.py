@@ -45,7 +45,7 @@ def time(
     """Time of one step, kernel by kernel.
 
     >>> from tfacct import load
-    >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=64)
+    >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=32)
     >>> step.estimate, step.seconds > step.bound_seconds
     (True, True)
 

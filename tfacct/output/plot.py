@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfacct.base.errors import MissingExtraError
-from tfacct.base.spelling import option
 from tfacct.output import drawing, files
 from tfacct.output.beside import LINE, POINTS
 from tfacct.output.chart import Chart
@@ -31,7 +30,7 @@ HEADING: dict[str, Any] = {"fontsize": POINTS + 2, "fontweight": "bold"}
 
 def check(file: str, *, force: bool) -> Path:
     """The file that a picture may be written to, links followed. Raises UsageError before anything is drawn."""
-    path = files.check("plot", file, ENDINGS, "picture", force=force)
+    path = files.check("output", file, ENDINGS, "picture", force=force)
     check_matplotlib()
     return path
 
@@ -41,7 +40,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise MissingExtraError(f"{option('plot')} needs matplotlib", "plot") from None
+        raise MissingExtraError("pictures need matplotlib", "plot") from None
 
 
 def save(chart: Chart, path: Path, look: Look | None = None) -> None:
@@ -51,7 +50,7 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     figure = draw(chart, look)
     with _letters(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
         kind, undated = path.suffix[1:].lower(), _undated(path)
-        files.write("plot", path, lambda beside: figure.savefig(beside, format=kind, dpi=150, metadata=undated))
+        files.write("output", path, lambda beside: figure.savefig(beside, format=kind, dpi=150, metadata=undated))
 
 
 def _undated(path: Path) -> dict[str, Any]:
