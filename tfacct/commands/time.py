@@ -46,7 +46,7 @@ def time(
 
     >>> from tfacct import load
     >>> step = load("llama-3.1-8b").time(on="h100", ctx="8k", batch=32)
-    >>> step.estimate, step.seconds > step.bound_seconds
+    >>> step.estimate, step.value_seconds > step.bound_seconds
     (True, True)
 
     An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: parts
