@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from tfacct import families
-from tfacct.architecture.parts import MlaMode, NamedTensors, Projector
+from tfacct.architecture.parts import LatentAttention, MlaMode, NamedTensors, Projector
 from tfacct.architecture.transformer import Transformer
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError
@@ -90,6 +90,12 @@ class LoadedModel(DescribedModel):
         """Return the model with `count` blocks in each stack."""
         fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.every_stack))
         return replace(self, architecture=fewer, ledger=fewer.ledger())
+
+    @property
+    def mla_mode(self) -> MlaMode | None:
+        """The mode that its latent attention is asked to run in, which may be `auto`; None where it has none."""
+        parts = self.architecture.parts()
+        return next((part.mla_mode for part in parts if isinstance(part, LatentAttention)), None)
 
     def running(self, form: MlaMode) -> LoadedModel:
         """Return the model with its latent attention run in this form, where the form is `auto`."""

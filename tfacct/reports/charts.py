@@ -24,7 +24,7 @@ from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
-from tfacct.reports import build, conventions, model_notes, selection, tables
+from tfacct.reports import build, model_notes, selection, tables
 from tfacct.reports.kv import heads_words, is_latent, variants
 from tfacct.reports.selection import Counting
 from tfacct.reports.sweep import label
@@ -94,7 +94,7 @@ def flops_chart(
     return _bars(
         models,
         title=f"Where the {'training-step ' if train else ''}FLOPs of {len(models)} models go",
-        caption=f"{step}. {conventions.products_note(request, masked, models)}",
+        caption=f"{step}. {model_notes.products_note(request, masked, models)}",
         unit="share",
         series={
             _label_of(part): [facts["components"].get(part, 0) / facts["total_flops"] for facts in report.models]
@@ -117,7 +117,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
     shares = {name: metric(f"share.{name}", [model.ledger]) for name in components}
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     source = f", source {work.source:,}" if work.source else ""
-    text = conventions.products_note(request, masked, [model])
+    text = model_notes.products_note(request, masked, [model])
     name = build.name_of(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]
@@ -192,7 +192,7 @@ def diff_chart(
     sides = ((old, before), (new, after))
     points = [terms.point(model, selection.workload(model, request)) for model, request in sides]
     totals = {line["path"]: line for line in report.models[0]["totals"]}
-    kept = model_notes.kept([old, new])
+    kept = model_notes.cache_name([old, new])
     held = {"weights_bytes": "weights", **({"kv_cache_bytes": kept} if kept else {})}
     names, (step, words) = _names(old, new, before, after)
     found = [
@@ -282,7 +282,7 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
     stored, cached = facts[0]["workload"]["dtype"], facts[0]["kv_dtype"]
     models = _in_report(models, report)
     caching = [model for model in models if model.keeps]
-    cache = model_notes.kept(caching) if caching else ""
+    cache = model_notes.cache_name(caching) if caching else ""
     words = f"Weights in {stored}{f', {cache} in {cached}' if cache else ''};"
     caption = f"{words} no activations, engine buffers or fragmentation."
     if len(facts) == 1:
@@ -376,7 +376,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
             lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
             reach[name] = model.context
             hues.append(hue)
-    kept = model_notes.kept(models)
+    kept = model_notes.cache_name(models)
     sources = {work.source for work in works if work.source}
     source = f", source {max(sources):,}" if len(sources) == 1 else ""
     caption = f"{_upper(kept)} in {cached.name}, batch {request.batch:,}{source}."

@@ -24,8 +24,7 @@ from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import build, conventions, model_notes, selection
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, model_notes, selection
 from tfacct.reports.keys import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
 from tfacct.reports.selection import ASSUMED, WEIGHED, Counting
@@ -415,7 +414,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
         metrics += STEP_METRICS.values()
     to.check_recipe(metrics, option("train"))
     points = [side.terms.point(side.model, work, metrics) for side, work in zip((old, new), works, strict=True)]
-    stored = conventions.dtypes(models, terms, to)
+    stored = model_notes.counted_dtypes(models, terms, to)
     same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
     if same and max(map(len, stored)) == 1:
         raise UsageError(
@@ -423,7 +422,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
             f"{spelled('change a field with --set', 'set a field by its name')}, list two values, such as"
             f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
         )
-    cache = model_notes.kept(models)
+    cache = model_notes.cache_name(models)
     names = {name: label.replace("KV cache", cache) for name, label in TOTALS.items()} | OF_STEP
     flops = _pairs(_flops(points[0]), _flops(points[1]), kind="flops")
     params = _pairs(points[0].ledger.parameters(), points[1].ledger.parameters(), kind="params")
@@ -435,12 +434,12 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     other_flops = any(len({one.get(name) or usual for one in recipes}) > 1 for name, usual in CHANGE_FLOPS)
     about = {
         "other_flops": terms.train and other_flops,
-        "models": conventions.of_models(models, metrics, terms, to),
+        "models": model_notes.metric_notes(models, metrics, terms, to),
         "unknown": [f"{name}: {why}" for name, why in unknown.items()],
         "untrained": untrained,
         "windows": old.model.family == new.model.family
-        and conventions.of_windows([new.model], metrics, masked=terms.masked),
-        "latent": latent.notes(list(zip(models, works, strict=True)), metrics, masked=terms.masked),
+        and model_notes.metric_window_notes([new.model], metrics, masked=terms.masked),
+        "latent": model_notes.latent_notes(list(zip(models, works, strict=True)), metrics, masked=terms.masked),
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
@@ -459,12 +458,12 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
             }
         ],
         title=_title(old, new) + _stored(stored, cache) + _recipe(old, new, metrics),
-        convention=conventions.convention(metrics),
+        convention=model_notes.convention(metrics),
         answer=_change_words(totals, names, with_flops=not about["other_flops"]),
         notes=lambda _: notes(LINE_NOTES, about),
         of_table=[f"({hidden:,} {rows}: {option('all', True)} shows {them})"] * (hidden > 0),
-        counted=conventions.counted(models, metrics, terms, old.request, to),
-        details=lambda _: conventions.counted_at_length(models, metrics, terms, old.request, to),
+        counted=model_notes.counted(models, metrics, terms, old.request, to),
+        details=lambda _: model_notes.counted_at_length(models, metrics, terms, old.request, to),
         requests=[old.request, new.request],
         defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
     )
@@ -494,7 +493,7 @@ def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool)
     """A side in the JSON."""
     weights = point.weights.name if weighed else None
     facts = {**build.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
-    return facts | side.terms.recipe_facts(metrics, side.model) | latent.facts(side.model, point)
+    return facts | side.terms.recipe_facts(metrics, side.model) | model_notes.latent_facts(side.model, point)
 
 
 def _line_table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:

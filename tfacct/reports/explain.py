@@ -124,7 +124,7 @@ def explained(
         derivation = _params(subject)
     elif report.command == "kv":
         derivation = _kv(subject, request, dtypes(None, dtype)[1])
-        kept = f"{model_notes.kept(subjects)} in {dtypes(None, dtype)[1]}"
+        kept = f"{model_notes.cache_name(subjects)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
             title=f"{build.name_of(subject)}: {kept}, {build.workload_words(subjects, request)}",

@@ -34,8 +34,7 @@ from tfacct.output import page as html
 from tfacct.output.answer import nullable
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, conventions, flops, model_notes, selection, tables
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, flops, model_notes, selection, tables
 from tfacct.reports.selection import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
@@ -86,7 +85,7 @@ def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = Non
         "lines": [json.loads(line) for line in pools.lines.values],
         "shapes": [json.loads(shape) for shape in pools.shapes.values],
         "models": data,
-        "forms": latent.HOW if any(latent.form(model) for model in models) else {},
+        "forms": model_notes.MLA_MODES if any(model.mla_mode for model in models) else {},
         "devices": [_device(devices.load(name)) for name in devices.paths()],
         "schema": SCHEMA,
         "null_keys": nullable(flops.FlopsReport),
@@ -181,7 +180,7 @@ class _Pools:
 
 def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
     in_letters = written(model.architecture)
-    form = latent.form(model)
+    form = model.mla_mode
     shape = {
         "letters": list(in_letters.sizes),
         "ways": [_way(way, pools) for way in [*in_letters.ways, *_unpacked(model)]],
@@ -220,7 +219,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "warnings": [pools.texts(text) for text in _warnings(model)],
         "notes": [pools.texts(text) for text in _notes(model)],
         "counted": [pools.texts(text) for text in _counted(model)],
-        "uncounted": pools.texts(conventions.left_out([model])),
+        "uncounted": pools.texts(model_notes.left_out([model])),
         "longer": _longer(model),
         "answers": bool(model.answers),
         "conventions": pools.texts("\n".join(_conventions(model))),
@@ -282,7 +281,7 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
 
 def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
     """The third form of latent attention, which no step chooses by itself."""
-    if latent.form(model) != "auto":
+    if model.mla_mode != "auto":
         return []
     (way,) = written(model.architecture.running(UNPACKED)).ways
     return [{**way, "form": UNPACKED}]
@@ -294,7 +293,7 @@ def _formulas(model: LoadedModel) -> list[dict[str, Any]] | None:
     if len({group.axes[HALF] for group in model.ledger.groups if HALF in group.axes}) > 1:
         return None
     try:
-        third = [model.architecture.running(UNPACKED)] if latent.form(model) == "auto" else []
+        third = [model.architecture.running(UNPACKED)] if model.mla_mode == "auto" else []
         ways = [in_symbols(way) for way in (*model.architecture.ways(), *third)]
     except TfacctError:
         return None
@@ -346,7 +345,7 @@ def _notes(model: LoadedModel) -> list[str]:
 def _counted(model: LoadedModel) -> list[str]:
     """What was counted: of all pairs, then masked, and of each with all logits, then with those of one position."""
     requests = Request(), Request(logits="last")
-    return [conventions.products_note(one, masked, [model]) for masked in (False, True) for one in requests]
+    return [model_notes.products_note(one, masked, [model]) for masked in (False, True) for one in requests]
 
 
 def _longer(model: LoadedModel) -> list[int]:
@@ -358,7 +357,7 @@ def _longer(model: LoadedModel) -> list[int]:
 
 def _conventions(model: LoadedModel) -> list[str]:
     """What was counted as FLOPs, of all pairs and masked; which positions get logits is a knob."""
-    texts = (conventions.products_convention(Request(), masked, [model]) for masked in (False, True))
+    texts = (model_notes.products_convention(Request(), masked, [model]) for masked in (False, True))
     return [text.removesuffix(" all logits") for text in texts]
 
 

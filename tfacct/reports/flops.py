@@ -24,8 +24,7 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, conventions, keys, model_notes, ranks, selection, tables
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, keys, model_notes, ranks, selection, tables
 from tfacct.reports.tables import Shown, shown
 
 if TYPE_CHECKING:
@@ -296,7 +295,7 @@ def flops(
     models = [one.model for one in counted]
     who = f"{build.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
     again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
-    convention = conventions.products_convention(request, masked, models)
+    convention = model_notes.products_convention(request, masked, models)
     about = [About([one], request, pointwise, alone=len(counted) == 1) for one in counted]
     return build.report(
         "flops",
@@ -307,8 +306,8 @@ def flops(
         convention=f"{convention}; backward 2 x forward{again}" if train else convention,
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, _together(about[at])),
-        counted=conventions.products_counted(request, masked, models),
-        details=lambda at: conventions.details(
+        counted=model_notes.products_counted(request, masked, models),
+        details=lambda at: model_notes.details(
             request, masked, [one.model for one in counted[at]], pointwise=pointwise
         ),
         requests=[request],
@@ -355,11 +354,11 @@ def traffic(
         + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, _together(about[at])),
-        counted=f"{conventions.products_counted(request, False, models)}; unfused kernels",
+        counted=f"{model_notes.products_counted(request, False, models)}; unfused kernels",
         details=lambda at: _traffic_details([one.model for one in counted[at]], request),
         requests=[request],
         left_out=[*left_out, *stepless, *unfit],
-        convention=f"{UNFUSED}; {conventions.products_convention(request, False, models)}",
+        convention=f"{UNFUSED}; {model_notes.products_convention(request, False, models)}",
         headline="total_moved_bytes",
     )
 
@@ -450,7 +449,7 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
         "total_params": int(params_of(one.point)),
         "active_params": one.active_params,
         "rule_of_thumb_flops": one.rule_of_thumb,
-        **latent.facts(one.model, one.point),
+        **model_notes.latent_facts(one.model, one.point),
         "components": one.by_component,
         "lines": [_line_facts(one, line) for line in shown(one.products)],
         "never_called": tables.never_called(one.model),
@@ -489,7 +488,7 @@ def _traffic_facts(one: Counted) -> dict[str, Any]:
         "total_moved_bytes": total.moved,
         **_of_whole(one, whole is not None and {"total_flops": whole.flops, "total_moved_bytes": whole.moved}),
         "flops_per_byte": _cost_cells(total)["flops_per_byte"],
-        **latent.facts(one.model, Point(one.model.ledger, one.work)),
+        **model_notes.latent_facts(one.model, Point(one.model.ledger, one.work)),
         "lines": [
             {
                 "path": line.product.path,
@@ -717,7 +716,7 @@ def _traffic_answer(counted: Sequence[Counted]) -> str:
 
 
 def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[str]:
-    product, left_out = conventions.details(request, False, models, "biases")
+    product, left_out = model_notes.details(request, False, models, "biases")
     said = "The traffic of unfused kernels: every operand is read once and every result written once"
     if model_notes.attends(models):
         said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
@@ -750,6 +749,11 @@ class About(NamedTuple):
     def undivided(self) -> list[LoadedModel]:
         """The whole models."""
         return [one.undivided for one in self.counted]
+
+    @property
+    def points(self) -> list[tuple[LoadedModel, Point]]:
+        """The models with their steps as metrics see them."""
+        return [(one.model, one.point) for one in self.counted]
 
     @property
     def masked(self) -> bool:
@@ -841,7 +845,9 @@ NOTES = (
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
-    NoteRow("latent", 2, lambda about: latent.step_notes([(one.model, one.point) for one in about.counted])),
+    NoteRow(
+        "latent", 2, lambda about: model_notes.latent_step_notes([(one.model, one.point) for one in about.counted])
+    ),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
     NoteRow("ranks", 1, _of_ranks),
@@ -856,7 +862,9 @@ TRAFFIC_NOTES = (
     NoteRow(
         "latent",
         2,
-        lambda about: latent.step_notes([(one.model, Point(one.model.ledger, one.work)) for one in about.counted]),
+        lambda about: model_notes.latent_step_notes(
+            [(one.model, Point(one.model.ledger, one.work)) for one in about.counted]
+        ),
     ),
     NoteRow("ranks", 1, _of_ranks),
 )

@@ -48,8 +48,7 @@ from tfacct.parallel.rank_flops import cached_tokens
 from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
-from tfacct.reports import build, conventions, model_notes, params, selection
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, model_notes, params, selection
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.keys import Letter, ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
@@ -137,8 +136,8 @@ _FLOPS = _Words(
     label="FLOPs",
     kind="flops",
     total="total_flops",
-    convention=conventions.products_convention(Request(), masked=False),
-    notes=(f"{conventions.products_note(Request(), masked=False)} O is T, and written T.", conventions.left_out(())),
+    convention=model_notes.products_convention(Request(), masked=False),
+    notes=(f"{model_notes.products_note(Request(), masked=False)} O is T, and written T.", model_notes.left_out(())),
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -249,7 +248,7 @@ def formula(
         "biases_and_ties_of": model.name,
         "workload": None if work is None else selection.workload_facts(work, dtype=found.dtype),
         "of": of,
-        "latent_attention": None if of == "saved" else latent.form(model.settled(selection.workload(model, request))),
+        "latent_attention": None if of == "saved" else model.settled(selection.workload(model, request)).mla_mode,
         "total_formula": total.code,
         "total_text": total.text,
         "total_latex": total.latex,
@@ -414,7 +413,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
             *([one_rank.IDLE["sp"]] if sp else []),
             *words.notes,
             *_special_notes(model, symbolic, words, family),
-            *(latent.written_notes(given, model) if operations else ()),
+            *(model_notes.latent_formula_notes(given, model) if operations else ()),
         ],
         layout={axis: text for axis, text in layout.items() if (axis, of) != ("ep", "kv")},
         dtype=CACHED if of == "kv" else None,
@@ -429,14 +428,14 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "kv":
         state = "elements an engine must keep between steps, the same at every context; weights left out"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    products = conventions.products_note(Request(), False, [model]) + (
+    products = model_notes.products_note(Request(), False, [model]) + (
         " O is T, and written T." if model.logits else ""
     )
-    convention = conventions.products_convention(Request(), False, [model])
+    convention = model_notes.products_convention(Request(), False, [model])
     return replace(
         words,
         convention=convention + words.convention.removeprefix(_FLOPS.convention),
-        notes=(*words.notes[:-2], products, conventions.left_out([model])),
+        notes=(*words.notes[:-2], products, model_notes.left_out([model])),
     )
 
 
@@ -544,7 +543,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
         replace(
             WORDS["saved"],
             title=f"bytes saved in a training step in {recipe.dtype}",
-            convention=f"as transformers runs it with {recipe.runs_with}: {conventions.TRAINING}",
+            convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
         ),
         symbolic,
         sections=[*_saved_tensors(found, None if family else step)],

@@ -19,8 +19,7 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, conventions, keys, model_notes, selection, tables
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, keys, model_notes, selection, tables
 
 
 class PhaseLine(TypedDict):
@@ -131,11 +130,11 @@ def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int,
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, About(counted[at], masked)),
-        counted=conventions.products_counted(request, masked, subjects),
-        details=lambda at: conventions.details(request, masked, [c.subject for c in counted[at]]),
+        counted=model_notes.products_counted(request, masked, subjects),
+        details=lambda at: model_notes.details(request, masked, [c.subject for c in counted[at]]),
         requests=[replace(request, ctx=prompt + steps)],
         left_out=[*headless, *stepless],
-        convention=f"{conventions.products_convention(request, masked, subjects)};"
+        convention=f"{model_notes.products_convention(request, masked, subjects)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
     )
@@ -206,7 +205,7 @@ def _facts(counted: _Counted, masked: bool) -> dict[str, Any]:
         "prompt_tokens": work.tokens,
         "new_tokens": counted.steps + 1,
         "decode_steps": counted.steps,
-        **latent.request_facts(counted.subject, work, counted.steps, masked=masked),
+        **model_notes.latent_request_facts(counted.subject, work, counted.steps, masked=masked),
         "total_flops": counted.total,
         "prefill_flops": counted.prefill_total,
         "decode_flops": counted.decode_total,
@@ -337,6 +336,8 @@ NOTES = (
     NoteRow(
         "latent",
         2,
-        lambda about: latent.request_notes([(c.subject, c.work, c.steps) for c in about.counted], masked=about.masked),
+        lambda about: model_notes.latent_request_notes(
+            [(c.subject, c.work, c.steps) for c in about.counted], masked=about.masked
+        ),
     ),
 )

@@ -21,7 +21,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
 from tfacct.reports import build, keys, model_notes, ranks, selection, tables
-from tfacct.reports import latent_attention as latent
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -107,11 +106,11 @@ def kv(
         subjects,
         table,
         facts,
-        title=f"{who}{model_notes.kept_in(subjects, cached)}{on}, {where}",
+        title=f"{who}{model_notes.cache_words(subjects, cached)}{on}, {where}",
         convention=CONVENTION if model_notes.attends(subjects) else STATE,
         answer=_answer(subjects, facts, cached),
         notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, cached, mesh)),
-        counted=f"the {model_notes.kept(subjects)} only; no weights, activations or engine buffers",
+        counted=f"the {model_notes.cache_name(subjects)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=[*left_out, *unfit],
         headline="kv_cache_bytes",
@@ -382,7 +381,7 @@ def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | N
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
         names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
         numbers.append(f"{alike * sum(found.values())} · {values}")
-    what = model_notes.kept([subject])
+    what = model_notes.cache_name([subject])
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
 
 
@@ -467,6 +466,6 @@ NOTES = (
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.undivided, kept=True)),
     NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts)),
     NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts)),
-    NoteRow("latent", 2, lambda about: latent.kept_notes(about.models)),
+    NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )

@@ -26,7 +26,6 @@ from tfacct.output import files
 from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Tick, notes, unwatched
 from tfacct.reports import build, keys, model_notes, selection
-from tfacct.reports import latent_attention as latent
 from tfacct.timing.calibrated import DOUBT, Sweep, sweep
 from tfacct.timing.utilization import above_peak
 from tfacct.verify.checks import reference_modules
@@ -136,7 +135,7 @@ def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick 
         "workload": selection.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
         "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
-        "latent_attention": latent.form(model),
+        "latent_attention": model.mla_mode,
         "train": plan.train,
         "interrupted": timed.interrupted,
         "runs": len(timed.seconds),
@@ -267,7 +266,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
         speed = [row for row in speed if "masked" not in str(row["what"])]
     checks = (
         ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        (f"{model_notes.kept([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        (f"{model_notes.cache_name([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
         ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
     )
     held: list[Row] = [

@@ -184,8 +184,8 @@ def memory(
     else:
         table = _several(subjects, facts, fit)
         title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    alike = model_notes.kept_dtypes(subjects, cached.name) == [selection.stored_name(subjects, dtype)]
-    kv = "" if alike else f", {model_notes.kept_in(subjects, cached.name)}"
+    alike = model_notes.cache_dtypes(subjects, cached.name) == [selection.stored_name(subjects, dtype)]
+    kv = "" if alike else f", {model_notes.cache_words(subjects, cached.name)}"
     report = build.report(
         "memory",
         subjects,
@@ -573,7 +573,7 @@ def _instead(
 
 def _and_kept(subjects: Sequence[LoadedModel]) -> str:
     """What is counted beside weights, where anything is kept."""
-    return f" and {model_notes.kept(subjects)}" if any(subject.keeps for subject in subjects) else ""
+    return f" and {model_notes.cache_name(subjects)}" if any(subject.keeps for subject in subjects) else ""
 
 
 def _row(subject: LoadedModel) -> str | None:
@@ -671,7 +671,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], f
         Column("largest_batch", "max batch", "count", empty="–"),
     )
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
-    kept = Column("kv_cache_bytes", model_notes.kept(subjects), "bytes", drop=2 if fit is not None else 0)
+    kept = Column("kv_cache_bytes", model_notes.cache_name(subjects), "bytes", drop=2 if fit is not None else 0)
     keeps = any(subject.keeps for subject in subjects)
     columns = (
         Column("model", "model"),
@@ -704,7 +704,7 @@ def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: Me
     columns = (
         Column("batch", "batch", "count"),
         Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("kv_cache_bytes", model_notes.kept([subject]) or "cache", "bytes"),
+        Column("kv_cache_bytes", model_notes.cache_name([subject]) or "cache", "bytes"),
         Column("total_bytes", "total", "bytes"),
         *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
     )

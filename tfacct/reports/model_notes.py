@@ -1,20 +1,31 @@
-"""Sentences about what a model has: attention, experts, an encoder, states, narrow storage, no head."""
+"""What is said of models: their attention, experts, encoders, states and storage; and what was counted of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.architecture.parts import Attention, Experts, LatentAttention, Mixer, Projector, SelfAttention, Stem
+from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point, flops_of
+from tfacct.architecture.parts import (
+    Attention,
+    Experts,
+    LatentAttention,
+    Mixer,
+    MlaMode,
+    Projector,
+    SelfAttention,
+    Stem,
+)
 from tfacct.base import units
 from tfacct.base.errors import listed
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import width_of
-from tfacct.ledger.lines import Pointwise, State
-from tfacct.ledger.storage import Storage, width
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
+from tfacct.ledger.storage import Storage, dtypes, width
+from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
@@ -32,12 +43,12 @@ def mixers(subjects: Sequence[LoadedModel]) -> list[Mixer]:
     return list({part.name: part for part in found}.values())
 
 
-def kept(subjects: Sequence[LoadedModel]) -> str:
+def cache_name(subjects: Sequence[LoadedModel]) -> str:
     """Name of what is kept between steps; of several models, the name that fits most of what they keep."""
     return max((subject.kept for subject in subjects), key=len, default="KV cache")
 
 
-def logits(subjects: Sequence[LoadedModel]) -> bool:
+def has_logits(subjects: Sequence[LoadedModel]) -> bool:
     """True if positions of one of the models get logits, or if no model is named."""
     return not subjects or any(subject.logits for subject in subjects)
 
@@ -266,12 +277,12 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
     ]
 
 
-def kept_in(subjects: Sequence[LoadedModel], cached: str) -> str:
+def cache_words(subjects: Sequence[LoadedModel], cached: str) -> str:
     """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
-    return f"{kept(subjects)} in {_and(kept_dtypes(subjects, cached))}"
+    return f"{cache_name(subjects)} in {_and(cache_dtypes(subjects, cached))}"
 
 
-def kept_dtypes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
+def cache_dtypes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
     """The dtype of the cache, and those of states that have their own."""
     return [cached, *sorted({*_own_dtypes(subjects, cached).values()} - {cached})]
 
@@ -587,3 +598,388 @@ def _windows(subject: LoadedModel) -> tuple[tuple[int, int, int], ...]:
         if stack.block.window is not None:
             found[stack.block.window] = found.get(stack.block.window, 0) + stack.count
     return tuple((count, sum(stack.count for stack in stacks), window) for window, count in found.items())
+
+
+MLA_MODES: dict[MlaMode, str] = {
+    "expanded": "the latent is cached, and the keys and values of the whole context are rebuilt from it in every step,"
+    " as transformers does",
+    "absorbed": "the latent is cached, and attention is computed in its space, as engines do in decode steps",
+    "unpacked": "the keys and values of all heads are cached; engines cache the latent",
+}
+
+
+def _mode_words(subject: LoadedModel, runs: MlaMode) -> str:
+    """What a form does, in words: where some blocks have a window, these rebuild what is in it."""
+    windowed = any(part.window is not None for _, part in subject.architecture.having(LatentAttention))
+    return MLA_MODES[runs].replace("of the whole context", "of all tokens in sight") if windowed else MLA_MODES[runs]
+
+
+def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
+    """How each model runs a step, and what its FLOPs would be in the other form."""
+    runs = [(subject, point) for subject, point in points if subject.mla_mode is not None]
+    if len(points) == 1:
+        return [_mode_of_one(subject, point) for subject, point in runs]
+    said = [f"{subject.name} {_mode_of_several(subject, point)}" for subject, point in runs]
+    return [f"Latent attention: {'; '.join(said)}."] if said else []
+
+
+def _mode_of_one(subject: LoadedModel, point: Point) -> str:
+    runs, other = subject.settled(point.work, masked=point.masked).mla_mode, _other_mode(subject, point)
+    assert runs is not None
+    if other is None:
+        return f"Latent attention runs {runs}, as set: {_mode_words(subject, runs)}."
+    return (
+        f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(subject, runs)}."
+        f" {_capital(other[0])}, it would take {units.si(other[1])}FLOPs"
+        f" (--set {subject.config.mla_mode_field}={other[0]})."
+    )
+
+
+def _mode_of_several(subject: LoadedModel, point: Point) -> str:
+    runs, other = subject.settled(point.work, masked=point.masked).mla_mode, _other_mode(subject, point)
+    return f"{runs} as set" if other is None else f"{runs} ({other[0]}, it would take {units.si(other[1])}FLOPs)"
+
+
+def latent_facts(subject: LoadedModel, point: Point) -> dict[str, Any]:
+    """The form of a step, and what its FLOPs would be in the form that it chose against; null where there is none."""
+    other = _other_mode(subject, point)
+    return {
+        "latent_attention": subject.settled(point.work, masked=point.masked).mla_mode,
+        "total_flops_otherwise": None if other is None else {"latent_attention": other[0], "total_flops": other[1]},
+    }
+
+
+def _other_mode(subject: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
+    """The form that a step chose against, and its FLOPs."""
+    if subject.mla_mode != "auto":
+        return None
+    runs = subject.settled(point.work, masked=point.masked).mla_mode
+    other: MlaMode = "absorbed" if runs == "expanded" else "expanded"
+    ledger = subject.running(other).ledger
+    return other, int(flops_of(replace(point, ledger=ledger)))
+
+
+def latent_notes(
+    steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
+) -> list[Note]:
+    """Forms that several steps run, where a metric depends on it."""
+    if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
+        return []
+    steps = list(steps)
+    said = dict.fromkeys(one for subject, work in steps if (one := subject.settled(work, masked=masked).mla_mode))
+    free = any(subject.mla_mode == "auto" for subject, _ in steps)
+    fewer = ", which" if len(said) == 1 else ", whichever"
+    why = f"{fewer} takes fewer FLOPs" if free else " as set"
+    return [Note("latent", 2, f"Latent attention runs {' or '.join(said)}{why}.")] if said else []
+
+
+def latent_request_facts(subject: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
+    """The forms of a request's prefill and of its last decode step; null where there is none."""
+    last = replace(work, context=work.context + steps, tokens=1, new_source=0)
+    return {
+        "prefill_latent_attention": subject.settled(work, masked=masked).mla_mode,
+        "decode_latent_attention": subject.settled(last).mla_mode if steps else None,
+    }
+
+
+def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
+    """How each model runs the prefill and the decode steps of a request."""
+    said = []
+    for subject, work, steps in requests:
+        prefill, decode = latent_request_facts(subject, work, steps, masked=masked).values()
+        if prefill is not None:
+            one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
+            said.append(one if len(requests) == 1 else f"{subject.name} {one}")
+    free = any(subject.mla_mode == "auto" for subject, _, _ in requests)
+    why = " Each step runs the form that takes fewer FLOPs." if free else ""
+    return [f"Latent attention: {'; '.join(said)}.{why}"] if said else []
+
+
+def latent_formula_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
+    """Mode that the lines of a formula describe."""
+    runs = subject.mla_mode
+    if runs is None:
+        return []
+    why = ", which takes fewer FLOPs in this step" if given.mla_mode == "auto" else ", as set"
+    other = f"--set {given.config.mla_mode_field}=FORM writes another form."
+    return [f"Latent attention runs {runs}{why}: {_mode_words(subject, runs)}. {other}"]
+
+
+def latent_cache_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+    """Note on what one model's latent attention keeps."""
+    runs = subjects[0].mla_mode if len(subjects) == 1 else None
+    if runs is None:
+        return []
+    if runs == "unpacked":
+        return [
+            "Latent attention runs unpacked: the keys and values of all heads are cached; engines cache the latent."
+        ]
+    return ["Latent attention caches a latent for each token, not the keys and values computed from it."]
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:]
+
+
+CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
+TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
+
+
+def products_convention(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, for the JSON: of these models, or of any."""
+    pairs = pairs_convention(subjects, masked)
+    logits = " all logits" if request.logits == "all" else " logits of the last position"
+    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if has_logits(subjects) else ''}"
+    return said.removesuffix(";")
+
+
+def products_counted(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, in one line."""
+    attention = attention_words(subjects, masked).strip(" ;")
+    which = "all logits" if request.logits == "all" else "logits of the last position"
+    logits = which if has_logits(subjects) else ""
+    return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
+
+
+def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, for a reader: of these models, or of any."""
+    attention = attention_words(subjects, masked)
+    said = f"Matrix products only, 2·m·k·n each;{attention}{logits_words(subjects, request.logits)}"
+    return f"{said.removesuffix(';')}."
+
+
+def details(
+    request: Request, masked: bool, subjects: Sequence[LoadedModel], *more: str, pointwise: bool = False
+) -> list[str]:
+    """What was counted as FLOPs and what was not, at length."""
+    products = products_note(request, masked, subjects)
+    return [products] if pointwise else [products, left_out(subjects, *more)]
+
+
+def counted(
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: selection.Counting,
+    request: Request,
+    to: selection.Counting | None = None,
+) -> str:
+    """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
+    the new side of a comparison is counted."""
+    said = []
+    if _of_products(metrics):
+        step = ", forward and backward" if terms.train else ""
+        said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
+    stored, cached = map(" → ".join, counted_dtypes(subjects, terms, to, selection.formats))
+    if _moved(metrics):
+        said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
+    if _kept(metrics):
+        cache = f"{cache_name(subjects)} in {cached}"
+        weights = "weights and " if stored == cached else f"weights in {stored} and "
+        said.append(f"{weights if _weighed(metrics) else ''}{cache}")
+    if stepped(metrics):
+        said.append(f"a training step in {_recipes(terms, to, at_length=False)}")
+    return "; ".join(said)
+
+
+def counted_at_length(
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: selection.Counting,
+    request: Request,
+    to: selection.Counting | None = None,
+) -> list[str]:
+    """What was counted as these metrics, a sentence for each kind that there is."""
+    said = []
+    if _of_products(metrics):
+        attention = attention_words(subjects, terms.masked)
+        step = "forward and backward" if terms.train else "one forward pass"
+        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
+        said.append(f"{words.removesuffix(';')}.")
+    stored, cached = map(" → ".join, counted_dtypes(subjects, terms, to, selection.formats))
+    if _moved(metrics):
+        said.append(
+            "Bytes moved by unfused kernels: each operand read once, each result written once;"
+            f" weights in {stored}, activations in {cached}."
+        )
+    if _kept(metrics):
+        cache = f"{cache_name(subjects)} in {cached}"
+        said.append(f"Bytes: weights in {stored}, {cache}, nothing else." if _weighed(metrics) else f"Bytes: {cache}.")
+    if stepped(metrics):
+        said.append(f"A training step in {_recipes(terms, to, at_length=True)}.")
+    return said
+
+
+def _recipes(terms: selection.Counting, to: selection.Counting | None, *, at_length: bool) -> str:
+    """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
+    sides = (terms, to or terms)
+    words = dict.fromkeys(f"{side.recipe.precision} with {side.recipe.description}" for side in sides)
+    run = " → ".join(dict.fromkeys(side.recipe.counted for side in sides)) if at_length else "as run by transformers"
+    return f"{' → '.join(words)}, {run}"
+
+
+def stepped(metrics: Sequence[Metric]) -> bool:
+    """True if one is of a training step's bytes."""
+    return any(metric.of_step for metric in metrics)
+
+
+def convention(metrics: Sequence[Metric]) -> str:
+    """What is counted as metrics of any kind, for the JSON."""
+    return f"{CONVENTION}; of a training step {TRAINING}" if stepped(metrics) else CONVENTION
+
+
+def counted_dtypes(
+    subjects: Sequence[LoadedModel],
+    terms: selection.Counting,
+    to: selection.Counting | None = None,
+    weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
+) -> list[list[str]]:
+    """The dtypes of the weights and those of the cache: one of each, or two where the new
+    side, the last of two models, has another. `weights` names those of some models."""
+    sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
+    named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
+    return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
+
+
+def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: selection.Counting) -> str:
+    """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
+    if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
+        return ""
+    names = {selection.format_name(subject, None) for subject in subjects}
+    plain = not any(map(selection.format_assumed, subjects)) and names <= {one.storage().name for one in subjects}
+    return "" if plain else f", weights in {selection.formats(subjects, None)}"
+
+
+def metric_notes(
+    subjects: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: selection.Counting,
+    to: selection.Counting | None = None,
+) -> list[Note]:
+    """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
+    side of a comparison is counted."""
+    ratios = ("rule_of_thumb_flops", "ratio_to_rule_of_thumb")
+    sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
+    found: dict[str, Iterable[str]] = {}
+    if any(metric.name in ratios for metric in metrics):
+        found["active"] = active_notes(subjects)
+    if _kept(metrics):
+        found["state"] = state_notes(subjects, dtypes(terms.dtype, terms.kv_dtype)[1])
+    if _weighed(metrics) or _moved(metrics):
+        each = (note for own, dtype in sides for note in storage_notes(own, dtype))
+        found["storage"] = dict.fromkeys(each)
+    if any(metric.name == "peak_bytes" for metric in metrics):
+        found["optimizer_order"] = _unsure(subjects, terms, to)
+    return [Note(key, 2, text) for key, texts in found.items() for text in texts]
+
+
+def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[Note]:
+    """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
+    products = _of_products(metrics) or _moved(metrics)
+    cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
+    found = window_notes(settings, masked=masked, kept=not products) if products or cache else []
+    return [Note("windows", 2, text) for text in found]
+
+
+def _unsure(subjects: Sequence[LoadedModel], terms: selection.Counting, to: selection.Counting | None) -> list[str]:
+    """Says of which optimizers a peak is the most that it can be."""
+    from tfacct.training.memory import unsure
+
+    recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
+    names = [name for name, recipe in recipes.items() if any(unsure(subject, recipe) for subject in subjects)]
+    order = "the order of the parameters decides what it holds while it updates"
+    return [f"The peak with {name} is the most that it can be: {order}." for name in names]
+
+
+def _of_products(metrics: Sequence[Metric]) -> bool:
+    return any(metric.unit in ("flops", "share", "ratio") for metric in metrics)
+
+
+def _moved(metrics: Sequence[Metric]) -> bool:
+    return any(metric.name in MEMORY_TRAFFIC for metric in metrics)
+
+
+def _kept(metrics: Sequence[Metric]) -> bool:
+    others = (metric for metric in metrics if metric.unit == "bytes" and not metric.of_step)
+    return any(metric.name not in MEMORY_TRAFFIC for metric in others)
+
+
+def _weighed(metrics: Sequence[Metric]) -> bool:
+    return any(metric.name in selection.WEIGHED for metric in metrics)
+
+
+def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
+    """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
+    if not attends(subjects):
+        return " no attention, so --masked leaves nothing out;" if masked else ""
+    pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+    if len(pairs) > 1:
+        whole |= {"tiles": "in windows of patches only their own", "windows": "in windows that overlap only their own"}
+    if masked and "near" in pairs:
+        whole["I J"] += " where it has no window"
+    whole |= {"overlap": "in an encoder those in windows that overlap"}
+    others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
+    if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
+        return " of attention only the pairs that the windows keep, which see both ways;"
+    if pairs and pairs <= {"tiles", "windows"}:
+        return f" of attention all pairs in {'each window' if 'tiles' in pairs else 'windows that overlap'};"
+    if not pairs & {"causal", "window", "chunks", "chosen"}:
+        if pairs & {"tiles", "windows"}:
+            return f" of attention {whole['both']}, in windows only their own;"
+        return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
+    if masked:
+        named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer's choice"}
+        kept = [words for pair, words in named.items() if pair in pairs]
+        mask = f"the causal mask{''.join(f' and {words}' for words in kept)} {'keep' if kept else 'keeps'}"
+        rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
+        rest += ["those in the window where it sees both ways"] if "near" in pairs else []
+        return f" of attention only the pairs that {mask}{''.join(f', {words}' for words in rest)};"
+    window = [WINDOWED] if pairs & {"window", "chunks"} else []
+    return f" full T × S attention{''.join(f', {words}' for words in (*window, *others))};"
+
+
+WINDOWED = "S in a window T + min(S − T, W − 1)"
+"""The keys that the new tokens meet in a windowed block."""
+
+
+def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
+    """Which letters meet in the products of two activations: causal, in a window, both ways; in an encoder behind
+    which a decoder stands, and across. Of any model where none is named: causal."""
+    found = set() if subjects else {"causal"}
+    for group in (group for subject in subjects for group in subject.ledger.groups):
+        for line in group.lines:
+            if not isinstance(line, Matmul) or line.weight_axes() is not None:
+                continue
+            axes = set(line.einsum.every)
+            if TILES in axes:
+                found.add("tiles")
+            elif OVERLAPPING in axes:
+                found.add("overlap" if group.reads else "windows")
+            elif {"T", "S"} <= axes:
+                bounded = line.mask == "causal" and WINDOW in group.axes
+                found.add("window" if bounded else {"full": "both"}.get(line.mask, line.mask))
+            elif {"I", "J"} <= axes or {"T", "J"} <= axes:
+                found.add("I J" if "I" in axes else "T J")
+                found |= {"near"} if line.mask == "near" else set()
+    return found
+
+
+def pairs_convention(subjects: Sequence[LoadedModel], masked: bool) -> str:
+    """The same for the JSON, in ASCII."""
+    if not attends(subjects):
+        return ""
+    return attention_words(subjects, masked).replace("×", "x").replace("−", "-")
+
+
+def logits_words(subjects: Sequence[LoadedModel], which: Logits) -> str:
+    """Which positions got logits, as a clause of a sentence; nothing where none did."""
+    if not has_logits(subjects):
+        return ""
+    return f" logits for {'every position' if which == 'all' else 'the last position'};"
+
+
+def left_out(subjects: Sequence[LoadedModel], *more: str) -> str:
+    """The work that is no product."""
+    words = ["norms", *(["softmax"] if attends(subjects) else []), "activations"]
+    words += ["rotary"] if attends(subjects) else []
+    words += dict.fromkeys(mixer.recurrence for mixer in mixers(subjects) if mixer.recurrence)
+    return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

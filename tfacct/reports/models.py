@@ -12,7 +12,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import build, keys, tables
-from tfacct.reports import latent_attention as latent
 
 ALL = slice(None)
 HEADS = ("heads", "kv_heads")
@@ -149,8 +148,8 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
         "heads": tables.of_attention(subject, "heads"),
-        "kv_heads": tables.of_attention(subject, "kv_heads") if latent.form(subject) is None else None,
-        "latent": latent.form(subject) is not None,
+        "kv_heads": tables.of_attention(subject, "kv_heads") if subject.mla_mode is None else None,
+        "latent": subject.mla_mode is not None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,

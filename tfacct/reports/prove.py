@@ -13,8 +13,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Tick, unwatched
 from tfacct.reports import build
-from tfacct.reports.conventions import TRAINING
 from tfacct.reports.keys import Letter, ModelReport
+from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.selection import Counting
 from tfacct.training.bounds import answered_groups
 from tfacct.training.memory import training_memory

@@ -26,8 +26,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified
-from tfacct.reports import build, conventions, selection
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, model_notes, selection
 from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
 from tfacct.reports.selection import Counting
@@ -117,7 +116,7 @@ def solve(
     asked = _Question(unknown, equation, metrics, model, request, work, plain, plain.point(model, work, metrics))
     if unknown in RANKS:
         answer = _fewest_ranks(asked, terms)
-    elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and conventions.stepped(metrics)):
+    elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and model_notes.stepped(metrics)):
         answer = _by_field(asked)
     else:
         answer = _by_algebra(asked)
@@ -226,7 +225,7 @@ def _by_field(asked: _Question) -> _Solved:
         try:
             return terms.point(other, selection.workload(other, request), metrics)
         except UsageError as error:
-            if not conventions.stepped(metrics):
+            if not model_notes.stepped(metrics):
                 raise
             # Its training step is not counted, so it cannot be the answer.
             raise ConfigError(error.message, error.hint) from None
@@ -356,9 +355,11 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
         return [
             *answer.notes,
             *_letters(answer.form, model.settled(solution.work, masked=terms.masked)),
-            *conventions.of_models(settings, metrics, terms),
-            *latent.notes([(settings[0], point.work) for point in points.values()], metrics, masked=terms.masked),
-            *conventions.of_windows(settings, metrics, masked=terms.masked),
+            *model_notes.metric_notes(settings, metrics, terms),
+            *model_notes.latent_notes(
+                [(settings[0], point.work) for point in points.values()], metrics, masked=terms.masked
+            ),
+            *model_notes.metric_window_notes(settings, metrics, masked=terms.masked),
         ]
 
     if unknown in RANKS:
@@ -394,12 +395,12 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
             }
         ],
         title=f"{build.name_of(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
-        f"{conventions.assumed([model], metrics, terms)}",
-        convention=conventions.convention(metrics),
+        f"{model_notes.assumed([model], metrics, terms)}",
+        convention=model_notes.convention(metrics),
         answer=words,
         notes=notes,
-        counted=conventions.counted([model], metrics, terms, request),
-        details=lambda _: conventions.counted_at_length([model], metrics, terms, request),
+        counted=model_notes.counted([model], metrics, terms, request),
+        details=lambda _: model_notes.counted_at_length([model], metrics, terms, request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )

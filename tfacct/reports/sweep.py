@@ -26,8 +26,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, conventions, model_notes, selection, tables
-from tfacct.reports import latent_attention as latent
+from tfacct.reports import build, model_notes, selection, tables
 from tfacct.reports.keys import MetricsReport
 from tfacct.reports.ranks import on_the_way
 from tfacct.reports.selection import Counting
@@ -352,9 +351,9 @@ def _report(
             if grid.sp:
                 yield "With more than one rank of tp the tokens of the residual stream are sharded too (sp)."
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
-        yield from conventions.of_models(settings, asked, terms)
+        yield from model_notes.metric_notes(settings, asked, terms)
         if len(every[some]) == 1:
-            yield from conventions.of_windows(settings, asked, masked=terms.masked)
+            yield from model_notes.metric_window_notes(settings, asked, masked=terms.masked)
         yield from _mla_modes(settings, grid, asked, request, terms)
 
     return build.report(
@@ -377,12 +376,12 @@ def _report(
             }
             for swept in every
         ],
-        title=_title(every, knobs, request) + conventions.assumed([swept.settings[0] for swept in every], asked, terms),
-        convention=conventions.convention(asked),
+        title=_title(every, knobs, request) + model_notes.assumed([swept.settings[0] for swept in every], asked, terms),
+        convention=model_notes.convention(asked),
         answer=_crossing(models, grid, asked, request, terms) or _range(every, asked[0], knobs),
         notes=notes,
-        counted=conventions.counted(models, asked, terms, request),
-        details=lambda some: conventions.counted_at_length(_settings(every[some]), asked, terms, request),
+        counted=model_notes.counted(models, asked, terms, request),
+        details=lambda some: model_notes.counted_at_length(_settings(every[some]), asked, terms, request),
         requests=[at(request, max(grid.contexts) if grid.contexts else None, 1)],
         settings=[swept.settings for swept in every],
         left_out=left_out,
@@ -503,6 +502,6 @@ def _mla_modes(
     """Which modes latent attention runs in: a longer context moves a step from one to the other once."""
     contexts = [context for context in grid.contexts or () if context >= (request.tokens or 1)]
     ends = [min(contexts), max(contexts)] if contexts else [None]
-    latents = [model for model in models if latent.form(model) is not None]
+    latents = [model for model in models if model.mla_mode is not None]
     steps = [(model, selection.workload(model, at(request, end, 1))) for model in latents for end in ends]
-    return latent.notes(steps, asked, masked=terms.masked)
+    return model_notes.latent_notes(steps, asked, masked=terms.masked)

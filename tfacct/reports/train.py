@@ -25,7 +25,7 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build, keys, selection, tables
-from tfacct.reports.conventions import TRAINING
+from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides

@@ -19,7 +19,7 @@ from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
-from tfacct.reports import build, conventions, selection
+from tfacct.reports import build, model_notes, selection
 from tfacct.reports.keys import MeshFacts, ModelReport
 from tfacct.reports.keys import Workload as WorkloadFacts
 from tfacct.reports.selection import Counting
@@ -155,7 +155,7 @@ def verify(
         _counts_table(one) if one else _counts_tables(found),
         [_counts_facts(each) for each in found],
         title=f"{what} {where}, cross-checked",
-        convention=conventions.products_convention(request, False, models),
+        convention=model_notes.products_convention(request, False, models),
         answer=_verdict(found, "path by path"),
         notes=lambda at: [
             _traced(found[at], all_layers),
@@ -401,7 +401,7 @@ def verify_train(
         _step_table(one) if one else _step_tables(found),
         [_step_facts(each, recipe) for each in found],
         title=f"{who} in {recipe.dtype} against the class, {where}",
-        convention=f"as transformers runs it with {recipe.runs_with}: {conventions.TRAINING}",
+        convention=f"as transformers runs it with {recipe.runs_with}: {model_notes.TRAINING}",
         answer=_step_verdict(found),
         notes=lambda at: [
             "The class ran on the meta device, all layers at full size, with"
