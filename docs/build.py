@@ -29,10 +29,10 @@ from models_page import models_pages
 from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
-from tfacct.api.schema import KINDS, PAGES, schema
 from tfacct.commands import NAMES
 from tfacct.loading import index, presets
 from tfacct.reports.models import listed
+from tfacct.reports.schema import KINDS, PAGES, schema
 from tfacct.training.optimizers import Optimizer, optimizers
 
 ROOT = Path(__file__).parent.parent

@@ -21,6 +21,7 @@ from tfacct.commands import FORMER, NAMES
 from tfacct.commands.help import TOPICS
 from tfacct.loading import presets
 from tfacct.options import Layout, of
+from tfacct.reports import schema as schemas
 
 EXAMPLES = [(name, example) for name in NAMES for example in command_of(name).examples]
 SLOW = ("verify", "--run", "check", "explore", "--template", "--calibrate")
@@ -57,7 +58,13 @@ def test_the_example_works(run, command: str, example: str) -> None:
 
 @pytest.mark.parametrize("command", FORMER)
 def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
-    own = {"checkpoint": ["nowhere"], "metrics": [], "conventions": [], "diff": ["gpt2", "--set", "n_layer=3"]}
+    own = {
+        "checkpoint": ["nowhere"],
+        "metrics": [],
+        "conventions": [],
+        "diff": ["gpt2", "--set", "n_layer=3"],
+        "comms": ["gpt2", "--tp", "2"],
+    }
     own["measure"] = ["gpt2", "--steps", "0"]  # which is refused
     words = own.get(command, ["gpt2"])
     ran = run(command, *words)
@@ -85,6 +92,27 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
     letters = {row["letter"]: row["about"] for row in json.loads(run("help", "letters", "--json").out)["rows"]}
     assert (letters["K"], letters["V"], letters["T"]) == ("key/value heads", "vocabulary", "new tokens (queries)")
     assert "did you mean letters" in run("help", "leters").err
+
+
+@pytest.mark.parametrize("name", schemas.KINDS)
+def test_the_schema_of_an_answer_and_of_its_options(run, name: str) -> None:
+    found = json.loads(run("help", "schema", name).out)
+    assert found["answer"] == schemas.schema(name)
+    command = command_of(found["options"]["title"].rpartition(" ")[2])
+    assert {*command.options} - {"models", "model"} == {*found["options"]["properties"]} - {"models", "model"}
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.Draft202012Validator.check_schema(found["options"])
+
+
+def test_options_fit_their_schema(run) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    checked = jsonschema.Draft202012Validator(json.loads(run("help", "schema", "train").out)["options"])
+    assert checked.is_valid({"models": ["gpt2"], "tp": 2, "ctx": "8k", "zero": 2})
+    for wrong in ({"ctxx": 3}, {"zero": 4}, {"sp": "yes"}):
+        assert not checked.is_valid(wrong)
+    for line, message in (("schema nothing", "no schema 'nothing'"), ("layout x", "layout takes no NAME")):
+        assert message in run("help", *line.split()).err
+    assert "--csv does not apply to a text" in run("help", "schema", "train", "--csv").err
 
 
 def test_the_program_alone_prints_its_help(run) -> None:

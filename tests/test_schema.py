@@ -12,11 +12,11 @@ import pytest
 from tests import test_python, test_views
 from tests.conftest import Ran, by_kind, kind_of_preset
 from tests.test_python import ANSWERS, QUICK
-from tfacct.api import schema as schemas
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
 from tfacct.output.answer import Answer, nullable
 from tfacct.output.report import Report
+from tfacct.reports import schema as schemas
 from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.verify.sizes import Sizes
 
@@ -147,9 +147,12 @@ ASKED: dict[str, list[list[str]]] = {
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
     ],
     "fit": [["fit", "llama-3.1-70b", "--ctx", "8k"], ["fit", "gpt2", "--on", "t4", "--on", "tpu-v3"]],
-    "metrics": [["metrics"]],
+    "metrics": [["help", "metrics"]],
+    "options": [["help", "options"], ["help", "layout"], ["help", "recipe"], ["help", "output"]],
+    "letters": [["help", "letters"]],
+    "schemas": [["help", "schema"]],
     "devices": [["devices"], ["devices", "h100-sxm"]],
-    "conventions": [["conventions"]],
+    "conventions": [["help", "counting"]],
 }
 PICTURED = {"explore"}
 """Commands that write a page and print no JSON."""
@@ -172,7 +175,11 @@ def refused(document: Any, name: str) -> list[str]:
 
 def test_every_command_has_a_schema_and_a_question() -> None:
     assert set(ASKED) == {*schemas.KINDS, *schemas.PAGES} == {file.stem for file in FOLDER.glob("*.json")}
-    assert {name.partition("-")[0] for name in ASKED} == {*NAMES, *FORMER} - PICTURED - {"help"}
+    assert {name.partition("-")[0] for name in ASKED} == {*NAMES, *FORMER} - PICTURED - {"help"} | {
+        "options",
+        "letters",
+        "schemas",
+    }
 
 
 def called(words: list[str]) -> str:

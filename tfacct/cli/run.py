@@ -141,6 +141,9 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
     elif show.explain and found.derived is None:
         raise _apart("--explain", shell_option(variant))
     elif isinstance(found, str):
+        for name in Shown._fields:
+            if name not in ("json", *typed) and getattr(show, name) != Shown._field_defaults[name]:
+                raise UsageError(f"{shell_option(name)} does not apply to a text")
         print(found, end="")
     else:
         _show(found, show, command)

@@ -1,38 +1,44 @@
 """Pages about a topic."""
 
+import json
+from importlib import import_module
+from inspect import Parameter
 from typing import Annotated, Any
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import shell_option
-from tfacct.commands import NAMES
+from tfacct.commands import FORMER, NAMES
 from tfacct.commands.command import Command, Found
 from tfacct.options import Option
 
 GROUPS = {"options": opt.GROUPS, "layout": (opt.LAYOUT,), "recipe": (opt.RECIPE,), "output": (opt.OUTPUT,)}
 """Groups of options by topic."""
-TOPICS = (*GROUPS, "counting", "letters", "metrics")
+TOPICS = (*GROUPS, "counting", "letters", "metrics", "schema")
 
 
 def help_(
     *,
     topic: Annotated[str, Option(", ".join(TOPICS), "TOPIC", complete="topic", argument=True)],
-) -> Found:
+    name: Annotated[str | None, Option("Of schema: an answer, such as params.", "[NAME]", argument=True)] = None,
+) -> Found | str:
     """A topic, or every option of a command."""
     from tfacct.reports import help as pages
 
+    if topic == "schema":
+        return _schema(name)
+    if name is not None:
+        raise UsageError(f"{topic} takes no NAME")
     if topic in GROUPS:
         found = opt.shared()
         groups = {group: [each for each in found.items() if opt.of(each[1]).group == group] for group in GROUPS[topic]}
-        return Found(pages.options(topic, {group: dict(map(_explained, each)) for group, each in groups.items()}))
-    if topic == "counting":
+        return Found(pages.options({group: dict(map(_explained, each)) for group, each in groups.items()}))
+    if topic in ("counting", "conventions"):  # the second is its name in the last release
         return Found(pages.conventions())
     if topic == "letters":
         return Found(pages.letters())
     if topic == "metrics":
         return Found(pages.metrics())
-    if topic == "conventions":  # its name in the last release
-        return help_(topic="counting")
     raise UsageError(f"no topic {topic!r}", nearest(topic, (*TOPICS, *NAMES)) or f"topics: {', '.join(TOPICS)}")
 
 
@@ -45,4 +51,32 @@ def _explained(each: tuple[str, Any]) -> tuple[str, str]:
     return shell_option(name), f"{about.help} One of {', '.join(map(str, words))}."
 
 
-COMMAND = Command(help_, examples=("tfacct help layout", "tfacct help counting", "tfacct help memory"), whole=True)
+def _schema(name: str | None) -> Found | str:
+    """The JSON Schema of a command's options and of its answer; without a name, the names of all."""
+    from tfacct.reports import schema as schemas
+
+    if name is None:
+        return Found(schemas.names())
+    if name not in schemas.KINDS:
+        raise UsageError(f"no schema {name!r}", nearest(name, schemas.KINDS) or "`tfacct help schema` lists them")
+    word = name.partition("-")[0]
+    command = word if word in NAMES else FORMER[word][0]
+    asked: Command = import_module(f"tfacct.commands.{command}").COMMAND
+    models = {"models": None, "model": Parameter.empty}
+    taken = [
+        Parameter(one, Parameter.KEYWORD_ONLY, default=models[one], annotation=opt.Which.__annotations__[one])
+        for one in models
+        if one == asked.takes
+    ]
+    options = schemas.of_options(command, map(_declared, (*taken, *asked.options.values())))
+    found = {"options": options, "answer": schemas.schema(name)}
+    return f"{json.dumps(found, indent=2, ensure_ascii=False)}\n"
+
+
+def _declared(one: Parameter) -> tuple[str, Any, str, Any]:
+    """Name, type, help and default of an option; `...` for no default."""
+    about = f"{opt.typed(one.name, one.annotation)}: {opt.of(one.annotation).help}"
+    return one.name, opt.plain(one.annotation), about, ... if one.default is Parameter.empty else one.default
+
+
+COMMAND = Command(help_, examples=("tfacct help layout", "tfacct help memory", "tfacct help schema params"), whole=True)

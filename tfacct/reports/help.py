@@ -75,7 +75,7 @@ def metrics() -> Report:
     )
 
 
-def options(topic: str, groups: Mapping[str, Mapping[str, str]]) -> Report:
+def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     """Options as they are typed, by group, each with its help."""
     sections = tuple[tuple[Row, ...], ...](
         tuple({"group": group, "option": typed, "about": about} for typed, about in named.items())
@@ -83,7 +83,7 @@ def options(topic: str, groups: Mapping[str, Mapping[str, str]]) -> Report:
     )
     several = len(groups) > 1
     return Report(
-        command=topic,
+        command="options",
         title="Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
         columns=(*[Column("group", "group")] * several, Column("option", "option"), Column("about", "meaning")),
         sections=sections,

@@ -5,13 +5,13 @@ They are written under docs/schema by `python docs/build.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from tfacct.output.answer import Answer
-from tfacct.output.report import SCHEMA
+from tfacct.output.report import SCHEMA, Column, Report
 from tfacct.reports import (
     budget,
     check,
@@ -72,7 +72,10 @@ KINDS: Mapping[str, type[Answer]] = {
 """Reports by command; by an option too where it changes what is answered."""
 PAGES: Mapping[str, Mapping[str, Any]] = {
     "metrics": dict.fromkeys(("metric", "unit", "about"), str),
+    "schemas": dict.fromkeys(("name", "about"), str),
     "conventions": dict.fromkeys(("topic", "meaning"), str),
+    "options": dict.fromkeys(("group", "option", "about"), str),
+    "letters": dict.fromkeys(("letter", "about", "of"), str),
     "devices": {
         "device": str,
         "bf16": int | None,
@@ -127,6 +130,36 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     }
 
 
+def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> dict[str, Any]:
+    """JSON Schema of a command's options: of each its name in Python, type, help and default; `...` for no default."""
+    found, properties, optional = _Schema(True), {}, set()
+    for name, kind, about, default in declared:
+        properties[name] = {**found.of(kind), "description": about}
+        if default is not ...:
+            properties[name]["default"] = default
+            optional.add(name)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"options of tfacct {command}",
+        **found.whole(properties, optional),
+    }
+
+
+def names() -> Report:
+    """What `help schema NAME` is known for: each kind of answer, and what it is of."""
+    rows = tuple(
+        {"name": name, "about": (kind.__doc__ or "").strip().partition("\n")[0]} for name, kind in KINDS.items()
+    )
+    return Report(
+        command="schemas",
+        title="JSON Schemas of the commands' options and answers",
+        columns=(Column("name", "name"), Column("about", "answer")),
+        sections=(rows,),
+        models=(),
+        notes=("`tfacct help schema NAME` prints one.",),
+    )
+
+
 def facts(kind: type[Answer]) -> dict[str, Any]:
     """Types of a report's keys by name."""
     typed: dict[str, Any] = {}
@@ -171,9 +204,9 @@ class _Schema:
                 return {"enum": list(inner)}
             case origin if origin in (Union, UnionType):
                 return self._union([self.of(one) for one in inner])
-            case origin if origin is list:
+            case origin if origin in (list, Sequence, Collection):
                 return {"type": "array", "items": self.of(inner[0])}
-            case origin if origin is dict:
+            case origin if origin in (dict, Mapping):
                 return {"type": "object", "additionalProperties": self.of(inner[1])}
         raise TypeError(f"no schema of {hint!r}")
 
