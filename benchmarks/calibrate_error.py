@@ -22,7 +22,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
 from tfacct.reference import calibrating, running
 from tfacct.reference.model import inputs
-from tfacct.reports.measure import calibrate
+from tfacct.reports.devices import calibrate
 
 LIMIT, SHARE = 0.20, 0.5
 """Largest median error, and its largest share of the roofline's."""

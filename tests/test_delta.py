@@ -106,7 +106,7 @@ def test_a_training_step_has_no_rule_for_it_and_says_so(run) -> None:
 @pytest.mark.slow
 def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from tfacct.reports.prove import prove
+    from tfacct.reports.verify import prove
     from tfacct.verify.sizes import Sizes
 
     monkeypatch.setattr(Sizes, "edges", lambda _: [])

@@ -8,7 +8,7 @@ from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
-from tfacct.reports.prove import prove
+from tfacct.reports.verify import prove
 from tfacct.verify.sizes import Sizes
 
 

@@ -580,7 +580,7 @@ PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not i
 @pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
 def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    from tfacct.reports.prove import prove
+    from tfacct.reports.verify import prove
     from tfacct.verify.proof import Sizes
 
     if edges != "all":

@@ -361,7 +361,7 @@ def test_they_verify(file: dict) -> None:
 )
 def test_they_are_proven(file: dict) -> None:
     pytest.importorskip("torch")
-    from tfacct.reports.prove import prove
+    from tfacct.reports.verify import prove
 
     report = prove(subject("mine", file))
     assert report.agrees and len(report.rows) >= 9

@@ -255,7 +255,7 @@ def test_every_mixer_in_one_model_verifies() -> None:
 def test_a_convolution_and_a_gated_part_rotated_head_are_proven() -> None:
     """DeltaNet and Mamba-2 are proven with their families: it takes minutes."""
     pytest.importorskip("torch")
-    from tfacct.reports.prove import prove
+    from tfacct.reports.verify import prove
 
     own = hybrid(short_convolution={"bias": True})
     report = prove(subject("mine", over(own, attention__gate=True, attention__rotary_dim=4)))

@@ -16,8 +16,7 @@ from tfacct.loading.where import memory_limit
 from tfacct.output.chart import Chart
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
 from tfacct.reports.compare import Side, by_line
-from tfacct.reports.kv import kv
-from tfacct.reports.memory import memory
+from tfacct.reports.memory import kv, memory
 from tfacct.reports.params import params
 from tfacct.reports.selection import Counting
 from tfacct.reports.train import train

@@ -16,7 +16,7 @@ from tfacct.ledger.lines import Matmul
 from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.output.report import Report
-from tfacct.reports.prove import _report, prove
+from tfacct.reports.verify import _proven, prove
 from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
 
@@ -337,7 +337,7 @@ def test_a_slip_in_cross_attention_is_not_proven(monkeypatch: pytest.MonkeyPatch
     proof = proofs.proven(tiny("bart").architecture)
     held = {one.what: one.holds for one in proof.statements}
     assert not any(held[count] for count in ("forward", "backward", "parameters", "cached"))
-    assert "torch assumed nothing" not in _report(tiny("bart"), proof).notes[-1]
+    assert "torch assumed nothing" not in _proven(tiny("bart"), proof).notes[-1]
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
@@ -600,6 +600,6 @@ def test_a_model_that_does_not_run_with_symbols_is_refused_by_name(monkeypatch: 
     def fails(*_: object, **__: object) -> None:
         raise RuntimeError("torch needs a number")
 
-    monkeypatch.setattr("tfacct.reports.prove.proven", fails)
+    monkeypatch.setattr("tfacct.verify.proof.proven", fails)
     with pytest.raises(UsageError, match="does not run with symbols"):
         prove(tiny("llama"))

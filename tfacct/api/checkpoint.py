@@ -9,7 +9,7 @@ from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
     from tfacct.api.asked import Source
-    from tfacct.reports.checkpoint import CheckpointReport
+    from tfacct.reports.check import CheckpointReport
 
 
 def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointReport:
@@ -20,7 +20,7 @@ def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointR
     """
     from tfacct.api.asked import loaded
     from tfacct.loading import beside
-    from tfacct.reports.checkpoint import checkpoint
+    from tfacct.reports.check import checkpoint
 
     files, found, why = beside.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
     return answered(checkpoint(files, found if config is None else loaded(config, {}), why))

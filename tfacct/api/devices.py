@@ -31,7 +31,7 @@ def calibrate(
     `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
     one that is there. Needs torch. Raises TfacctError.
     """
-    from tfacct.reports.measure import calibrate as swept
+    from tfacct.reports.devices import calibrate as swept
 
     path = None if output is None else str(output)
     return answered(swept(device=device, dtype=dtype, output=path, force=force))

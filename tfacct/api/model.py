@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 
     from tfacct.api.metric_names import MetricName
     from tfacct.commands.command import Found
-    from tfacct.reports.checkpoint import CheckpointReport
+    from tfacct.reports.check import CheckpointReport
     from tfacct.reports.compare import CompareReport, DiffReport
     from tfacct.reports.flops import FlopsReport
-    from tfacct.reports.kv import KvReport
-    from tfacct.reports.memory import MemoryReport
+    from tfacct.reports.memory import KvReport, MemoryReport
     from tfacct.reports.models import LedgerReport, ShowReport
     from tfacct.reports.params import ParamsReport
     from tfacct.reports.solve import SolveReport

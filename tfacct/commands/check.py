@@ -46,7 +46,7 @@ def check(
     model = None if config is None else find.find(config, read_sets(fields or ()))
     if not _is_module(target):
         from tfacct.output.progress import spinner
-        from tfacct.reports.checkpoint import checkpoint
+        from tfacct.reports.check import checkpoint
 
         for name, given in {"input_shape": input_shape, "paths": paths, "propose_map": propose_map}.items():
             if given is not None:

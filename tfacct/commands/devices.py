@@ -42,7 +42,7 @@ def calibrate(
     `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
     one that is there. Needs torch. Raises TfacctError.
     """
-    from tfacct.reports.measure import calibrate
+    from tfacct.reports.devices import calibrate
 
     file = output[-1] if output else None
     how: Any = {"device": device, "dtype": dtype, "output": file, "force": force}

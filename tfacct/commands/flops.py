@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
-    from tfacct.reports.flops import FlopsReport, TrafficReport
-    from tfacct.reports.generate import GenerateReport
+    from tfacct.reports.flops import FlopsReport, GenerateReport, TrafficReport
 
 
 def flops(
@@ -83,7 +82,7 @@ def generate(
     Only the last position gets logits, and they give the first of the `new_tokens`. Printed by `flops --generate`.
     Raises TfacctError.
     """
-    from tfacct.reports.generate import generate
+    from tfacct.reports.flops import generate
 
     return Found(generate(models, opt.request(whole), opt.size("new_tokens", new_tokens), masked=masked))
 

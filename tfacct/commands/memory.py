@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
-    from tfacct.reports.fit import FitReport
-    from tfacct.reports.kv import KvReport
-    from tfacct.reports.memory import MemoryReport
+    from tfacct.reports.memory import FitReport, KvReport, MemoryReport
 
 
 def memory(
@@ -80,7 +78,7 @@ def kv(
     of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest, and `whole` has the model's.
     Printed by `memory --kv`. Raises TfacctError.
     """
-    from tfacct.reports.kv import kv
+    from tfacct.reports.memory import kv
 
     contexts, options = opt.several("ctx", options)  # type: ignore[assignment]
     request, mesh = opt.request(options), opt.mesh_of_pass(options)
@@ -125,7 +123,7 @@ def fit(
     `memory --on all`. Raises TfacctError.
     """
     from tfacct.loading import devices
-    from tfacct.reports.fit import fit
+    from tfacct.reports.memory import fit
 
     on: Any = options.get("on")
     names = on.strip(",").split(",") if isinstance(on, str) else on or ()

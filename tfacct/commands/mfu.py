@@ -11,8 +11,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
-    from tfacct.reports.measure import MeasureReport
-    from tfacct.reports.mfu import MfuReport
+    from tfacct.reports.mfu import MeasureReport, MfuReport
 
 
 def mfu(
@@ -66,7 +65,7 @@ def measure(
 
     The weights are random. Printed by `mfu --run`. Needs torch and fvcore. Raises TfacctError.
     """
-    from tfacct.reports.measure import Plan, measure
+    from tfacct.reports.mfu import Plan, measure
 
     plan = Plan(device=device, dtype=dtype or "fp32", steps=steps, train=train, sdpa=sdpa)
     return Found(measure(model, opt.request(whole, decode=decode), plan, progress=tick))

@@ -140,7 +140,7 @@ def comms(
 
     mesh = opt.mesh(step) or Mesh()
     request = opt.request(step)
-    return Found(comms([model], request, mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype))
+    return Found(comms(model, request, mesh, train=train, dtype=dtype, after=after_head, reduce_dtype=reduce_dtype))
 
 
 COMMAND = Command(

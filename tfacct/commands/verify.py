@@ -11,8 +11,7 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
-    from tfacct.reports.prove import ProveReport
-    from tfacct.reports.verify import VerifyReport
+    from tfacct.reports.verify import ProveReport, VerifyReport
 
 Against = Annotated[str | None, Option("Also compare with the transformers class.", "transformers")]
 AllLayers = Annotated[bool, Option("Run every layer, not only one of each kind.")]
@@ -98,12 +97,10 @@ def prove(
     class. `by` is `symbols` where it is not given, a grid for a class. Needs torch, fvcore and sympy. Raises
     TfacctError.
     """
-    from tfacct.reports.prove import prove
+    from tfacct.reports.verify import prove, prove_saved
 
     given = {"recompute": recompute, "attention": attention, "dtype": dtype}
     if train:
-        from tfacct.reports.prove import prove_saved
-
         return Found(prove_saved(model, opt.counting(given), by=by, progress=tick))
     for name, value in given.items():
         if value is not None:

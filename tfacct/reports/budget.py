@@ -19,7 +19,7 @@ from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, selection
-from tfacct.reports.keys import ModelReport
+from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
 from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER
 from tfacct.timing.utilization import check_positive, flops_per_token, peak_of

@@ -3,19 +3,184 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from fractions import Fraction
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypeAlias, TypedDict
 
+from tfacct.architecture.parts import CrossAttention, MlaMode, headings
 from tfacct.base import units
 from tfacct.base.errors import listed
+from tfacct.base.record import record
 from tfacct.families import CUSTOM, config_class
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Product, Tensor
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Matmul, Unused
+from tfacct.ledger.storage import Storage
 from tfacct.ledger.workload import Request, new_tokens
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.output.report import Column, Note, Report, Row, Table
+from tfacct.output.answer import Answer
+from tfacct.output.report import Cell, Column, Note, Report, Row, Table
 from tfacct.reports import selection
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
+
+DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
+"""Where the format of weights is from: the user, a config or the files next to it, or nobody."""
+
+
+class Workload(TypedDict):
+    """Sequences, new tokens and keys of a step."""
+
+    batch: int
+    tokens: int
+    keys: int
+    source: int | None
+    logits: Literal["all", "last"] | None
+    masked: bool
+    dtype: str | None
+
+
+class LinkUsed(TypedDict):
+    """The link of so many devices; bytes per second of one, one way."""
+
+    devices: int
+    reach: Literal["domain", "node", "network"]
+    kind: str
+    bytes_per_second: int
+
+
+class Otherwise(TypedDict):
+    """The form of latent attention that a step does not run in, and its FLOPs."""
+
+    latent_attention: MlaMode
+    total_flops: int
+
+
+class ExactFit(TypedDict):
+    """Whether a step fits a budget of memory."""
+
+    budget_bytes: int
+    memory_bytes: int
+    memory_from: str | None
+    use: float
+    reserve_bytes: int
+    device: str | None
+    devices: int
+    fits: bool
+
+
+class Budgeted(ExactFit):
+    """A memory limit, whether the question fits in it, and the largest context and batch that do."""
+
+    past_positions: str | None
+    context_limit: int | None
+    largest_context: int | None
+    largest_batch: int | None
+
+
+class Letter(TypedDict):
+    """Meaning of a letter, and its value in a model."""
+
+    meaning: str
+    value: NotRequired[int]
+
+
+class Step(TypedDict):
+    """A line of a derivation: `letters` = `numbers` = `result`."""
+
+    path: str
+    step: str
+    spec: str
+    gradients: NotRequired[list[str]]
+    letters: str
+    numbers: str
+    result: int
+
+
+class Component(TypedDict):
+    """Steps that are summed under one name."""
+
+    component: str
+    steps: list[Step]
+    total: int
+
+
+class Derivation(TypedDict):
+    """A total that a reader can do again by hand."""
+
+    unit: str
+    takeaway: str | None
+    check: str | None
+    legend: dict[str, Letter]
+    parts: list[Component]
+    total: int
+
+
+class NotIncluded(TypedDict):
+    """Layers that a config names and the counts do not include, with their size where it is known."""
+
+    kind: Literal["MTP", "DSpark"]
+    field: str
+    layers: int
+    params: int | None
+    bytes: NotRequired[int | None]
+
+
+class MeshFacts(TypedDict):
+    """The ranks of a mesh."""
+
+    tp: int
+    sp: bool
+    fsdp: int
+    tp_plan: Literal["torch", "megatron"]
+    ranks: int
+    ep: int
+    imbalance: float
+    dp: int
+    zero: int
+    pp: int
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero-bubble"] | None
+    microbatches: int | None
+    pp_chunks: int
+    cp: int
+    cp_method: Literal["ring", "gather"] | None
+    ulysses: int
+
+
+class ModelReport(Answer):
+    """Keys of every model. (`defaulted` and `notes` are the sentences of every Report.)"""
+
+    _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str], "note_keys": list[str]}
+
+    set: dict[str, Any]
+    unknown: list[str]
+    left_out: list[str]
+
+
+class ExplainedReport(ModelReport):
+    """Keys of a report that `explain` derives. (`derivation` is a value of every Report.)"""
+
+    _reserved: ClassVar[dict[str, Any]] = {"derivation": Derivation | None}
+
+
+class MetricsReport(ModelReport):
+    """Metrics, with the recipe where one is of a training step."""
+
+    optimizer: str | None
+    recompute: str | None
+    attention: Literal["sdpa", "eager"] | None
+    loss: Literal["whole", "chunked"] | None
+    lora: str | None
+    weights_dtype: str | None
+    workload: Workload
+    dtype_from: DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    train: bool
+
 
 Subject: TypeAlias = "LoadedModel | Listed"
 """A model that is asked, or one that a list shows."""
@@ -384,3 +549,144 @@ def longer_table(subject: LoadedModel, context: int) -> int:
         return 0
     longer = subject.architecture.with_positions(context).ledger()
     return int(sum(longer.parameters().values()) - subject.parameters)
+
+
+COMPONENTS = {
+    paths.PROJECTIONS: "attn proj",
+    paths.SCORES: "scores + values",
+    CrossAttention.name: "cross attn",
+}
+"""Components whose name in a table is not their key in the JSON."""
+
+
+COMMON, RARE = 1, 4
+"""The `drop` of columns that most of the shown models have something in, and the least of those that few have."""
+
+
+def drop_of(key: str, rows: Sequence[Row]) -> int:
+    """When a column leaves a narrow table: what fewer than half of the rows have goes early, what fewest have first."""
+    without = sum(key not in row for row in rows)
+    return COMMON if 2 * without <= len(rows) else RARE + without
+
+
+def ratio_label(train: bool) -> str:
+    """What stands above FLOPs over the rule of thumb."""
+    return f"÷ {6 if train else 2}·P·tok"
+
+
+def by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by tensor, summed by the part they belong to, in the order of tables."""
+    summed = dict.fromkeys(headings(), 0)
+    for path, count in counts.items():
+        summed[paths.heading_of(path)] += count
+    return {part: count for part, count in summed.items() if count}
+
+
+def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
+    """The row with its share of the whole, as a number and as a bar."""
+    share = Fraction(part, whole)
+    return {**row, "share": share, "bar": share}
+
+
+def sections(rows: Sequence[Row], key: str = "part") -> tuple[tuple[Row, ...], ...]:
+    """The rows in a section for each part, or whatever a key names."""
+    return tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row[key]))
+
+
+def from_to(named: Sequence[tuple[int, str]], words: Callable[[int], str]) -> str:
+    """The answer about several models: the least and the most, each with its model."""
+    (least, small), (most, large) = min(named), max(named)
+    return f"From {words(least)} ({small}) to {words(most)} ({large})."
+
+
+def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:
+    """A size of the model's attention, `heads` or `kv_heads`: each that there is, where blocks differ; None without."""
+    sizes = list(dict.fromkeys(getattr(part, size) for part in subject.architecture.attentions))
+    return sizes if len(sizes) > 1 else sizes[0] if sizes else None
+
+
+def by_block(key: str, found: int | list[int] | None) -> dict[str, int | list[int] | None]:
+    """Such a size as it stands in the JSON: one number, or a list under a key of its own, and null for the other."""
+    several = isinstance(found, list)
+    return {key: None if several else found, f"{key}_by_block": found if several else None}
+
+
+def each_of(facts: Mapping[str, Any], size: str) -> Any:
+    """A size of attention in one cell: numbers that differ between blocks from the least to the largest."""
+    several = facts[f"{size}_by_block"]
+    return units.between(several) if several else facts[size]
+
+
+def never_called(subject: LoadedModel) -> list[str]:
+    """What is stored and never run, by path: networks, or products of a part that runs without them."""
+    lines = [line for group in subject.ledger.groups for line in group.lines]
+    run = {paths.module_of(line.path) for line in lines if isinstance(line, Matmul)}
+    idle = [line.path for line in lines if isinstance(line, Unused) and isinstance(line.of, Matmul)]
+    found = list(dict.fromkeys(path if paths.module_of(path) in run else paths.module_of(path) for path in idle))
+    return [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
+
+
+@record
+class Shown:
+    """A line of products as tables and JSON show it. `kind`: the blocks it is of, where others run it otherwise."""
+
+    product: Product
+    kind: str
+
+    @property
+    def operation(self) -> str:
+        """Its path without the blocks, and the kind."""
+        name = paths.short(self.product.path)
+        return f"{name} ({self.kind})" if self.kind else name
+
+
+def shown(products: Iterable[Product]) -> list[Shown]:
+    """Products by path, those of equal m × k × n and operands in several kinds of blocks added up."""
+    by_path: dict[str, list[Product]] = {}
+    for product in products:
+        alike = by_path.setdefault(product.path, [])
+        known = next((i for i, other in enumerate(alike) if _alike(other, product)), None)
+        if known is None:
+            alike.append(product)
+        else:
+            alike[known] = _together(alike[known], product)
+    return [Shown(product, product.kind if len(alike) > 1 else "") for alike in by_path.values() for product in alike]
+
+
+def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Tensors by path, those of equal shape in several kinds of blocks added up."""
+    found: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+    for tensor in tensors:
+        known = found.get((tensor.path, tensor.shape))
+        count = tensor.count + (known.count if known else 0)
+        found[tensor.path, tensor.shape] = tensor._replace(count=count)
+    return list(found.values())
+
+
+def _alike(one: Product, other: Product) -> bool:
+    sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
+    if sizes[0] != sizes[1]:
+        return False
+    both = (p.line.operands(p.axes) for p in (one, other))  # as many heads may share more keys
+    return next(both) == next(both)
+
+
+def _together(one: Product, other: Product) -> Product:
+    return one._replace(
+        kind=" and ".join(filter(None, (one.kind, other.kind))),
+        numbers=(*one.numbers, *other.numbers),
+        count=one.count + other.count,
+        dims=one.dims._replace(times=one.dims.times + other.dims.times),
+        forward=one.forward + other.forward,
+        backward=one.backward + other.backward,
+    )
+
+
+def dtypes_by_part(ledger: Ledger, how: Storage) -> dict[str, str]:
+    """In what the tensors of each part are stored: `mxfp4 + bf16` where they differ, that of most elements first."""
+    found: dict[str, dict[str, int]] = {}
+    for tensor in ledger.tensors(unfolded=how.by_block):
+        names = found.setdefault(paths.heading_of(tensor.path), {})
+        name = how.dtype(tensor.stored)
+        names[name] = names.get(name, 0) + tensor.count * tensor.elements
+    return {part: " + ".join(sorted(names, key=lambda name: -names[name])) for part, names in found.items()}

@@ -24,8 +24,8 @@ from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
-from tfacct.reports import build, model_notes, selection, tables
-from tfacct.reports.kv import heads_words, is_latent, variants
+from tfacct.reports import build, model_notes, selection
+from tfacct.reports.memory import heads_words, is_latent, variants
 from tfacct.reports.selection import Counting
 from tfacct.reports.sweep import label
 
@@ -609,7 +609,7 @@ def _stacked(parts: Iterable[str]) -> list[str]:
 
 
 def _label_of(component: str) -> str:
-    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or tables.COMPONENTS.get(
+    return {"attn_projections": "attention projections", "lm_head": "head"}.get(component) or build.COMPONENTS.get(
         component, component
     )
 
@@ -617,7 +617,7 @@ def _label_of(component: str) -> str:
 def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by part; those without a colour of their own, positions and norms among them, as one."""
     found: dict[str, int] = {}
-    for part, count in tables.by_part(counts).items():
+    for part, count in build.by_part(counts).items():
         name = part if _hue_of(part) != look.GREY else OTHERS
         found[name] = found.get(name, 0) + count
     return found

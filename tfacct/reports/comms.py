@@ -12,19 +12,18 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, whole_sequences
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Column, NoteRow, Report, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
 from tfacct.parallel.model_collectives import stage_collectives
 from tfacct.parallel.pipeline import microbatches, stage_ledgers, waits_facts
 from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.shard_shapes import stored_elements
-from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes, supported_on
+from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes
 from tfacct.parallel.verified import verified
-from tfacct.reports import build, keys, selection
+from tfacct.reports import build, selection
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
@@ -70,12 +69,12 @@ class Collectives(TypedDict):
     lines: list[CollectiveLine]
 
 
-class CommsReport(keys.ModelReport):
+class CommsReport(build.ModelReport):
     """Collectives of the ranks of a mesh."""
 
-    workload: keys.Workload
+    workload: build.Workload
     train: bool
-    mesh: keys.MeshFacts
+    mesh: build.MeshFacts
     after_head: AfterHead
     reduce_dtype: str
     stage: int | None
@@ -121,17 +120,17 @@ class RankCollectives(NamedTuple):
 
 @record
 class Comms:
-    """What the notes are about: models and their collectives on a mesh."""
+    """What the notes are about: a model and its collectives on a mesh."""
 
-    models: Sequence[LoadedModel]
-    every: Sequence[RankCollectives]
+    model: LoadedModel
+    one: RankCollectives
     mesh: Mesh
     train: bool
 
 
 @answers(CommsReport)
 def comms(
-    models: Sequence[LoadedModel],
+    model: LoadedModel,
     request: Request,
     mesh: Mesh,
     *,
@@ -154,24 +153,21 @@ def comms(
         raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
-    encoders: list[LeftOut] = []
-    if not train and request.tokens is None and any(model.keeps for model in models):
+    if not train and request.tokens is None and model.keeps:
         request = replace(request, decode=True)
-        models, encoders = selection.steppable(models, request)
-    models, every, left_out = supported_on(models, lambda model: _of(model, request, mesh, train, name, ends))
-    who = f"{build.name_of(models[0])}: what" if len(models) == 1 else "What"
+    one = _of(model, request, mesh, train, name, ends)
     return build.report(
         "comms",
-        models,
-        table(every[0].lines) if len(models) == 1 else _several(models, every),
-        [_facts(one, mesh, train, name, ends) for one in every],
-        title=f"{who} one of {mesh.ranks:,} ranks sends in {name}, {build.workload_words(models, request)}",
+        [model],
+        table(one.lines),
+        [_facts(one, mesh, train, name, ends)],
+        title=f"{build.name_of(model)}: what one of {mesh.ranks:,} ranks sends in {name},"
+        f" {build.workload_words([model], request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
-        answer=_answer(models, every, train),
-        notes=lambda at: notes(NOTES, Comms(models[at], every[at], mesh, train)),
+        answer=_answer(one, train),
+        notes=lambda _: notes(NOTES, Comms(model, one, mesh, train)),
         counted=f"the collectives of products, norms and weights{_COUNTED[ends.after]}",
         requests=[request],
-        left_out=[*encoders, *left_out],
         headline="sent_bytes",
     )
 
@@ -239,13 +235,7 @@ def _check_order(model: LoadedModel, mesh: Mesh) -> None:
 # The answer and the tables.
 
 
-def _answer(models: Sequence[LoadedModel], every: Sequence[RankCollectives], train: bool) -> str:
-    (one, *others) = every
-    if others:
-        least, most = (pick(zip(every, models, strict=True), key=lambda each: each[0].sent) for pick in (min, max))
-        ends = [f"{units.binary(each.sent)} ({model.name})" for each, model in (least, most)]
-        uneven_ = any(len(set(each.sent_by_stage)) > 1 for each in every)
-        return f"{'The rank that sends most' if uneven_ else 'Each rank'} sends from {ends[0]} to {ends[1]}."
+def _answer(one: RankCollectives, train: bool) -> str:
     over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in _OVER}
     parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
     calls = sum(line.calls for line in one.lines)
@@ -323,52 +313,43 @@ def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
     ]
 
 
-SIZES = (Column("calls", "calls", "count"), Column("bytes", "bytes", "bytes"), Column("sent_bytes", "sent", "bytes"))
+COLUMNS = (
+    Column("kind", "collective"),
+    Column("over", "over"),
+    Column("when", "when"),
+    Column("calls", "calls", "count"),
+    Column("bytes", "bytes", "bytes"),
+    Column("sent_bytes", "sent", "bytes"),
+    Column("because", "because", drop=1),
+)
 
 
 def table(lines: Iterable[Collective]) -> Table:
     """Collectives of one rank, and their sum."""
-    names = (Column("kind", "collective"), Column("over", "over"), Column("when", "when"))
     found = rows(lines)
-    total: dict[str, Any] = {size.key: sum(row[size.key] for row in found) for size in SIZES}
-    return (*names, *SIZES, Column("because", "because", drop=1)), (tuple(found),), ({"kind": "total", **total},)
-
-
-def _several(models: Sequence[LoadedModel], every: Sequence[RankCollectives]) -> Table:
-    found: list[Row] = [
-        {
-            "model": build.name_of(model),
-            "calls": sum(line.calls for line in one.lines),
-            "bytes": sum(line.bytes for line in one.lines),
-            "sent_bytes": one.sent,
-        }
-        for model, one in zip(models, every, strict=True)
-    ]
-    return (Column("model", "model"), *SIZES), (tuple(found),), ()
+    total: dict[str, Any] = {size: sum(row[size] for row in found) for size in ("calls", "bytes", "sent_bytes")}
+    return COLUMNS, (tuple(found),), ({"kind": "total", **total},)
 
 
 # Notes.
 
 
 def _stored(about: Comms) -> str:
-    """How many parameters a rank of one model stores."""
-    if len(about.every) != 1:
-        return ""
-    one, fsdp = about.every[0], about.mesh.fsdp > 1
-    most = fsdp or len({*one.stored_by_stage}) > 1 or padded_axes(about.models[0].ledger, about.mesh)
+    """How many parameters a rank stores."""
+    one, fsdp = about.one, about.mesh.fsdp > 1
+    most = fsdp or len({*one.stored_by_stage}) > 1 or padded_axes(about.model.ledger, about.mesh)
     held, whole = units.people(one.stored), units.people(one.whole)
     padding = ", padding included" if fsdp else ""
     return f"{'The fullest rank' if most else 'Each rank'} stores {held} of {whole} parameters{padding}."
 
 
 def _stages(about: Comms) -> list[str]:
-    """Which stages one model has, whose rank is shown, and how long stages wait."""
-    mesh = about.mesh
-    if mesh.pp == 1 or len(about.every) != 1:
+    """Which stages the model has, whose rank is shown, and how long stages wait."""
+    mesh, one = about.mesh, about.one
+    if mesh.pp == 1:
         return []
-    one = about.every[0]
     most = "as much as any" if len({*one.sent_by_stage}) == 1 else "most"
-    shown = f"{division(about.models[0].ledger, mesh)} Shown is a rank of stage {one.stage:,}, which sends {most}."
+    shown = f"{division(about.model.ledger, mesh)} Shown is a rank of stage {one.stage:,}, which sends {most}."
     return [shown, *([waits(mesh, microbatches(mesh, one.work.axes(), True))] if about.train else [])]
 
 
@@ -396,17 +377,12 @@ def _replicas(about: Comms) -> str:
 
 
 def _routing(about: Comms) -> str:
-    if not any(line.over == "ep" for one in about.every for line in one.lines):
+    if not any(line.over == "ep" for line in about.one.lines):
         return ""
     if about.mesh.imbalance == 1:
         return "Tokens are spread evenly over the ranks of ep."
     times = f"{float(about.mesh.imbalance):g}"
     return f"The fullest rank of ep receives {times} times as many tokens as the mean."
-
-
-def _sequences(about: Comms) -> list[str]:
-    masked = not any(encodes(model.architecture) for model in about.models)
-    return of_parts(about.mesh, about.train, masked=masked)
 
 
 NOTES: tuple[NoteRow, ...] = (
@@ -417,15 +393,19 @@ NOTES: tuple[NoteRow, ...] = (
         lambda about: about.mesh.fsdp > 1 and of_units(about.mesh, about.train),
         "Each rank of fsdp has a batch of its own. {}",
     ),
-    NoteRow("uneven", 2, lambda about: uneven(about.models, about.mesh)),
+    NoteRow("uneven", 2, lambda about: uneven([about.model], about.mesh)),
     NoteRow("stages", 2, _stages),
-    NoteRow("sequences", 2, _sequences),
+    NoteRow(
+        "sequences",
+        2,
+        lambda about: of_parts(about.mesh, about.train, masked=not encodes(about.model.architecture)),
+    ),
     NoteRow("replicas", 2, _replicas),
     NoteRow("routing", 2, _routing),
     NoteRow(
         "quantized",
         1,
-        lambda about: about.mesh.fsdp > 1 and any(model.quantized for model in about.models),
+        lambda about: about.mesh.fsdp > 1 and about.model.quantized,
         "The config stores its weights quantized; here they are sent unpacked.",
     ),
     NoteRow(

@@ -25,7 +25,7 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports import build, model_notes, selection
-from tfacct.reports.keys import DtypeFrom, ModelReport
+from tfacct.reports.build import DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
 from tfacct.reports.selection import ASSUMED, WEIGHED, Counting
 

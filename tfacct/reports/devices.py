@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option, spelled
+from tfacct.loading import devices as device_files
 from tfacct.loading.devices import Device, Memory
 from tfacct.loading.links import Links
+from tfacct.output import files
 from tfacct.output.answer import Answer, answers
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.report import Column, Note, Report, Row, Tick, unwatched
+
+if TYPE_CHECKING:
+    from tfacct.timing.calibrated import Sweep
 
 COLUMNS = (
     Column("device", "device"),
@@ -155,3 +165,82 @@ def _check(device: Device) -> str | None:
     ratio = device.peak[device.check.dtype] / device.check.peak
     how = "circular: the clock was solved from the peak" if device.check.circular else "by the maker's clock"
     return f"{device.check.dtype} is {ratio:.3f} of units · FLOPs per clock · clock ({how})"
+
+
+# The sweep of a machine.
+
+
+@answers(Answer)
+def calibrate(
+    *,
+    device: str = "cpu",
+    dtype: str = "fp32",
+    output: str | None = None,
+    force: bool = False,
+    progress: Tick = unwatched,
+) -> Report:
+    """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
+    from tfacct.timing.calibrated import sweep
+    from tfacct.verify.checks import reference_modules
+
+    path = _path(device, output, force)
+    reference_modules(spelled("devices --calibrate", "calibrate()"))
+    swept = sweep(device, dtype, progress)
+    files.write_text("output", path, swept.as_toml())
+    device_files.paths.cache_clear()
+    return _swept_report(path, swept)
+
+
+def _path(device: str, output: str | None, force: bool) -> Path:
+    """File to write. Raises UsageError for one that is there, and for a name that `--on` would not take."""
+    if output is not None and re.search(r"\s", output):
+        raise UsageError(f"{option('output', output)}: a device's name has no spaces", "for example my-laptop.toml")
+    path = device_files.own_folder() / f"{device.partition(':')[0]}.toml"
+    if output is None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{path.parent}: {error.strerror}", f"{option('output')} names a file") from None
+    return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
+
+
+def _swept_report(path: Path, swept: Sweep) -> Report:
+    from tfacct.timing.calibrated import DOUBT
+
+    found = swept.found
+    low, high = found.checks.ends
+    named = path.stem if path.parent == device_files.own_folder().resolve() else str(path)
+    clock = {"process": "seconds of the process", "wall": "seconds on the wall", "events": "events of the stream"}
+    facts = [
+        ("device", named),
+        ("machine", found.machine),
+        ("threads", f"{found.threads:,}"),
+        ("torch", found.torch),
+        ("seconds are", clock[found.clock]),
+        ("memory", f"{swept.memory:,} bytes ({units.binary(swept.memory)})"),
+        ("bandwidth of a copy", f"{units.decimal_bytes(round(swept.bandwidth))}/s"),
+        (f"fastest product, {found.dtype}", f"{units.si(round(swept.peak))}FLOP/s"),
+        *((f"{name}, measured over predicted", f"{ratio:.2f}") for name, ratio in found.checks.ratios.items()),
+        ("median error of these", units.percent(found.checks.error)),
+    ]
+    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts)
+    return Report(
+        command="measure",
+        title=f"{found.machine} swept in {found.dtype}",
+        columns=(Column("what", "what"), Column("value", "value", "text")),
+        sections=(rows,),
+        models=(),
+        convention="seconds of the fastest of a few rounds; of products, attention, copies, other work",
+        answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
+        notes=(
+            *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),
+            Note(
+                "use",
+                2,
+                spelled(
+                    f"`tfacct time MODEL --on {named}` predicts the reference model here.",
+                    f"time(on={named!r}) predicts the reference model here.",
+                ),
+            ),
+        ),
+    )

@@ -47,10 +47,9 @@ from tfacct.ledger.workload import (
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation, Letter, Step
 from tfacct.output.report import Note, Report
-from tfacct.reports import build, model_notes, selection, tables
+from tfacct.reports import build, model_notes, selection
 from tfacct.reports.flops import FlopsReport, flops
-from tfacct.reports.kv import KvReport, kv
-from tfacct.reports.memory import MemoryReport, memory
+from tfacct.reports.memory import KvReport, MemoryReport, kv, memory
 from tfacct.reports.params import ParamsReport, params
 
 Of = Literal["flops", "params", "kv", "memory"]
@@ -147,7 +146,7 @@ def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) ->
     def component(entry: Entry) -> str:
         assert entry.line is not None
         name = paths.component_of(entry.line)
-        return tables.COMPONENTS.get(name, name)
+        return build.COMPONENTS.get(name, name)
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule

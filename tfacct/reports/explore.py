@@ -34,7 +34,7 @@ from tfacct.output import page as html
 from tfacct.output.answer import nullable
 from tfacct.output.report import SCHEMA, Report, plain
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, flops, model_notes, selection, tables
+from tfacct.reports import build, flops, model_notes, selection
 from tfacct.reports.selection import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
@@ -215,7 +215,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "defaulted": dict(model.defaulted),
         "unknown": list(model.unknown),
         "left_out": list(model.left_out),
-        "idle": tables.never_called(model),
+        "idle": build.never_called(model),
         "warnings": [pools.texts(text) for text in _warnings(model)],
         "notes": [pools.texts(text) for text in _notes(model)],
         "counted": [pools.texts(text) for text in _counted(model)],

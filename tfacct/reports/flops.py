@@ -9,23 +9,24 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, get_args
 
 from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of, rule_of_thumb
+from tfacct.accounts.step_flops import decode_flops
 from tfacct.architecture.parts import MlaMode, Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, dtypes, width
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import LARGEST, Request, Workload, check_size, whole_sequences
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, keys, model_notes, ranks, selection, tables
-from tfacct.reports.tables import Shown, shown
+from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
+from tfacct.reports import build, model_notes, ranks, selection
+from tfacct.reports.build import Shown, shown
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -85,12 +86,12 @@ class UndividedTraffic(TypedDict):
     total_moved_bytes: int
 
 
-class FlopsReport(keys.ExplainedReport):
+class FlopsReport(build.ExplainedReport):
     """FLOPs of a forward pass or a training step."""
 
     _line = FlopsLine
 
-    workload: keys.Workload
+    workload: build.Workload
     train: bool
     recompute: Literal["full", "attention", "none"]
     recomputed_flops: int
@@ -100,7 +101,7 @@ class FlopsReport(keys.ExplainedReport):
     active_params: int
     rule_of_thumb_flops: int
     latent_attention: MlaMode | None
-    total_flops_otherwise: keys.Otherwise | None
+    total_flops_otherwise: build.Otherwise | None
     components: dict[str, int]
     never_called: list[str]
     total_flops_if_called: int | None
@@ -108,17 +109,17 @@ class FlopsReport(keys.ExplainedReport):
     tp: int | None
     pp: int | None
     stage: int | None
-    mesh: keys.MeshFacts | None
+    mesh: build.MeshFacts | None
     whole: UndividedFlops | None
 
 
-class TrafficReport(keys.ModelReport):
+class TrafficReport(build.ModelReport):
     """Bytes that each product reads and writes."""
 
     _line = TrafficLine
 
-    workload: keys.Workload
-    dtype_from: keys.DtypeFrom
+    workload: build.Workload
+    dtype_from: build.DtypeFrom
     published_dtype: str | None
     activation_dtype: str
     total_flops: int
@@ -127,11 +128,11 @@ class TrafficReport(keys.ModelReport):
     total_moved_bytes: int
     flops_per_byte: float
     latent_attention: MlaMode | None
-    total_flops_otherwise: keys.Otherwise | None
+    total_flops_otherwise: build.Otherwise | None
     tp: int | None
     pp: int | None
     stage: int | None
-    mesh: keys.MeshFacts | None
+    mesh: build.MeshFacts | None
     whole: UndividedTraffic | None
 
 
@@ -452,7 +453,7 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
         **model_notes.latent_facts(one.model, one.point),
         "components": one.by_component,
         "lines": [_line_facts(one, line) for line in shown(one.products)],
-        "never_called": tables.never_called(one.model),
+        "never_called": build.never_called(one.model),
         "total_flops_if_called": one.if_all_called,
     }
     if pointwise:
@@ -539,8 +540,8 @@ def _by_line(one: Counted, pointwise: bool) -> Table:
             "backward": product.backward,
             "flops": flops,
         }
-        rows.append(tables.with_share(row, flops, one.total))
-    sections = tables.sections(rows)
+        rows.append(build.with_share(row, flops, one.total))
+    sections = build.sections(rows)
     if pointwise:
         elements = one.model.ledger.pointwise(one.work.axes())
         further = tuple({"operation": paths.short(path), "elements": count} for path, count in elements.items())
@@ -551,7 +552,7 @@ def _by_line(one: Counted, pointwise: bool) -> Table:
 def _by_part(one: Counted, _: bool) -> Table:
     columns = Column("part", "part"), Column("flops", "FLOPs", "flops"), SHARE, BAR
     rows = tuple(
-        tables.with_share({"part": tables.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
+        build.with_share({"part": build.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
         for name, flops in one.by_component.items()
     )
     return columns, (rows,), _totals(one, "part")
@@ -572,7 +573,7 @@ def _by_block(one: Counted, _: bool) -> Table:
         flops, count = sum(map(one.flops, products)), len(numbers) or 1
         name = outside or " ".join(filter(None, (_span(numbers), f"({kind})" if kind else "")))
         row: Row = {"block": name, "count": count, "each": flops // count, "flops": flops}
-        rows.append(tables.with_share(row, flops, one.total))
+        rows.append(build.with_share(row, flops, one.total))
     return columns, (tuple(rows),), _totals(one, "block")
 
 
@@ -618,14 +619,14 @@ def _by_models(counted: Sequence[Counted]) -> Table:
         *(
             Column(
                 name,
-                tables.COMPONENTS.get(name, name).replace(" + ", "+"),
+                build.COMPONENTS.get(name, name).replace(" + ", "+"),
                 "share",
-                drop=0 if name == paths.SCORES else tables.drop_of(name, components),
+                drop=0 if name == paths.SCORES else build.drop_of(name, components),
                 empty="–",
             )
             for name in dict.fromkeys(name for found in components for name in found)
         ),
-        Column("ratio_to_rule_of_thumb", tables.ratio_label(any(one.train for one in counted)), "ratio", drop=2),
+        Column("ratio_to_rule_of_thumb", build.ratio_label(any(one.train for one in counted)), "ratio", drop=2),
     )
     rows = tuple(
         {
@@ -655,7 +656,7 @@ def _traffic_by_line(one: Counted) -> Table:
     )
     total = one.moved
     rows = [
-        tables.with_share(
+        build.with_share(
             {
                 "part": paths.heading_of(line.product.path),
                 "operation": line.operation,
@@ -670,7 +671,7 @@ def _traffic_by_line(one: Counted) -> Table:
     totals: list[Row] = [{"operation": "total", **_cost_cells(total), "share": Fraction(1)}]
     if one.whole is not None:
         totals.append({"operation": "whole model", **_cost_cells(one.whole.moved), PLAIN: 1})
-    return columns, tables.sections(rows), tuple(totals)
+    return columns, build.sections(rows), tuple(totals)
 
 
 def _traffic_by_model(counted: Sequence[Counted]) -> Table:
@@ -697,7 +698,7 @@ def _traffic_by_model(counted: Sequence[Counted]) -> Table:
 def _answer(counted: Sequence[Counted]) -> str:
     """The total of one model, or the least and the most of several."""
     if len(counted) > 1:
-        return tables.from_to([(one.total, one.model.name) for one in counted], units.si)
+        return build.from_to([(one.total, one.model.name) for one in counted], units.si)
     (one,) = counted
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
@@ -708,7 +709,7 @@ def _answer(counted: Sequence[Counted]) -> str:
 def _traffic_answer(counted: Sequence[Counted]) -> str:
     """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
     if len(counted) > 1:
-        return tables.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
+        return build.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
     total = counted[0].moved
     each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
     on_rank = " on one rank" if counted[0].whole else ""
@@ -770,7 +771,7 @@ def _if_called(about: About) -> list[str]:
     called = about.first.if_all_called if len(about.counted) == 1 else None
     if called in (None, about.first.total):
         return []
-    idle = ", ".join(paths.short(path) for path in tables.never_called(about.first.model))
+    idle = ", ".join(paths.short(path) for path in build.never_called(about.first.model))
     return [
         f"As it runs: {about.first.total:,} FLOPs. {idle} is stored but never called (called = false).",
         f"If it were called: {called:,} FLOPs.",
@@ -867,4 +868,325 @@ TRAFFIC_NOTES = (
         ),
     ),
     NoteRow("ranks", 1, _of_ranks),
+)
+
+
+class PhaseLine(TypedDict):
+    """One product of a phase, by path or in full."""
+
+    path: str
+    spec: str
+    flops: int
+
+
+class Phase(TypedDict):
+    """The prefill, or all decode steps."""
+
+    phase: Literal["prefill", "decode"]
+    step_count: int
+    flops: int
+    lines: list[PhaseLine]
+
+
+class GenerateLine(TypedDict):
+    """One product of a request. `decode_spec`: as the decode steps run it, null where they do not."""
+
+    path: str
+    spec: str | None
+    decode_spec: str | None
+    prefill_flops: int
+    decode_flops: int
+    flops: int
+
+
+class GenerateReport(build.ModelReport):
+    """FLOPs of a whole request."""
+
+    _line = GenerateLine
+
+    workload: build.Workload
+    prompt_tokens: int
+    new_tokens: int
+    decode_steps: int
+    prefill_latent_attention: MlaMode | None
+    decode_latent_attention: MlaMode | None
+    total_flops: int
+    prefill_flops: int
+    decode_flops: int
+    flops_per_prompt_token: float
+    flops_per_new_token: float | None
+    phases: list[Phase]
+
+
+@record
+class _Counted:
+    """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
+
+    subject: LoadedModel
+    work: Workload
+    steps: int
+    specs: dict[str, str]
+    decode_specs: dict[str, str]
+    prefill: dict[str, int]
+    decode: dict[str, int]
+
+    @property
+    def prefill_total(self) -> int:
+        return sum(self.prefill.values())
+
+    @property
+    def decode_total(self) -> int:
+        return sum(self.decode.values())
+
+    @property
+    def total(self) -> int:
+        return self.prefill_total + self.decode_total
+
+    @property
+    def per_prompt_token(self) -> Fraction:
+        """FLOPs of the prefill by the prompt tokens of all sequences."""
+        return Fraction(self.prefill_total, self.work.batch * self.work.tokens)
+
+    @property
+    def per_new_token(self) -> Fraction | None:
+        """FLOPs of the decode steps by their tokens of all sequences; None where there is no step."""
+        return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
+
+
+@answers(GenerateReport)
+def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
+    """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
+
+    The prompt is the context of `request`. Its last position alone gets logits, as a server does, and they are the
+    first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
+    """
+    prompt = _checked(request, new_tokens)
+    if len(subjects) == 1 and not subjects[0].keeps:
+        raise UsageError(f"{subjects[0].name} keeps nothing between steps, so there is no decode step to generate with")
+    subjects, headless = foreseeing(subjects)
+    subjects, stepless = selection.keeping(subjects)
+    steps = new_tokens - 1
+    request = replace(request, logits="last")
+    counted = [_count(subject, request, steps, masked) for subject in subjects]
+    table = _request_by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    who = f"{build.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
+    return build.report(
+        "flops",
+        subjects,
+        table,
+        [_request_facts(c, masked) for c in counted],
+        title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
+        answer=_request_answer(counted),
+        notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
+        counted=model_notes.products_counted(request, masked, subjects),
+        details=lambda at: model_notes.details(request, masked, [c.subject for c in counted[at]]),
+        requests=[replace(request, ctx=prompt + steps)],
+        left_out=[*headless, *stepless],
+        convention=f"{model_notes.products_convention(request, masked, subjects)};"
+        " one prefill, then new tokens - 1 decode steps",
+        headline="total_flops",
+    )
+
+
+def _request_answer(counted: Sequence[_Counted]) -> str:
+    """The total of one model, and its two phases; or the least and the most of several."""
+    if len(counted) > 1:
+        return build.from_to([(one.total, one.subject.name) for one in counted], units.si)
+    (one,) = counted
+    prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
+    after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
+    return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
+
+
+def foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Those that have a language model's head, and the others. Raises UsageError where none has."""
+    others = [subject for subject in subjects if subject.architecture.head is None]
+    if len(others) == len(subjects):
+        raise UsageError(
+            f"{', '.join(subject.name for subject in others)}: no tokens are generated without a language model's head"
+        )
+    heads = [subject for subject in subjects if subject.architecture.head is not None]
+    return heads, LeftOut.of(others, "no language model's head")
+
+
+def _checked(request: Request, new_tokens: int) -> int:
+    """The prompt's length, where there is one and the context at the end is one that a model may be asked for."""
+    check_size(option("new_tokens"), new_tokens)
+    if request.ctx is None:
+        hint = f"give {option('ctx')}: its tokens, for example {spelled('2k', '2048')}"
+        raise UsageError(f"{option('generate')} needs the length of the prompt", hint)
+    end = request.ctx + new_tokens - 1
+    if end > LARGEST:
+        raise UsageError(
+            f"{option('ctx', request.ctx)} with {option('new_tokens', new_tokens)} ends at a context of {end:,}:"
+            f" at most {LARGEST:,}"
+        )
+    return request.ctx
+
+
+def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> _Counted:
+    work = selection.workload(subject, request)
+    ledger, at = subject.ledger, work.axes()
+    last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
+    return _Counted(
+        subject,
+        work,
+        steps,
+        specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
+        decode_specs={product.path: product.spec for product in ledger.products(last)},
+        prefill=ledger.flops(at, masked=masked),
+        decode=decode_flops(
+            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
+        ),  # one query sees every key
+    )
+
+
+def _request_facts(counted: _Counted, masked: bool) -> dict[str, Any]:
+    work = counted.work
+
+    def phase(name: str, steps: int, flops: dict[str, int], specs: dict[str, str]) -> dict[str, Any]:
+        lines = [{"path": path, "spec": specs[path], "flops": count} for path, count in flops.items()]
+        return {"phase": name, "step_count": steps, "flops": sum(flops.values()), "lines": lines}
+
+    return {
+        "workload": selection.workload_facts(work, masked=masked),
+        "prompt_tokens": work.tokens,
+        "new_tokens": counted.steps + 1,
+        "decode_steps": counted.steps,
+        **model_notes.latent_request_facts(counted.subject, work, counted.steps, masked=masked),
+        "total_flops": counted.total,
+        "prefill_flops": counted.prefill_total,
+        "decode_flops": counted.decode_total,
+        "flops_per_prompt_token": counted.per_prompt_token,
+        "flops_per_new_token": counted.per_new_token,
+        "phases": [
+            phase("prefill", 1, counted.prefill, counted.specs),
+            phase("decode", counted.steps, counted.decode, counted.decode_specs),
+        ],
+        "lines": [
+            {
+                "path": path,
+                "spec": spec,
+                "decode_spec": counted.decode_specs[path],
+                "prefill_flops": counted.prefill[path],
+                "decode_flops": counted.decode[path],
+                "flops": counted.prefill[path] + counted.decode[path],
+            }
+            for path, spec in counted.specs.items()
+        ],
+    }
+
+
+def _request_by_line(counted: _Counted) -> Table:
+    columns = (
+        Column("operation", "operation"),
+        Column("spec", "einsum", "spec", drop=5),
+        Column("prefill_flops", "prefill", "flops"),
+        Column("decode_flops", "decode", "flops", empty="–"),
+        Column("flops", "FLOPs", "flops"),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
+    )
+    rows: list[Row] = []
+    for path, spec in counted.specs.items():
+        prefill, decode = counted.prefill[path], counted.decode[path]
+        row: dict[str, Any] = {
+            "part": paths.heading_of(path),
+            "operation": paths.short(path),
+            "spec": spec if spec == counted.decode_specs[path] else f"{spec}; then {counted.decode_specs[path]}",
+            "prefill_flops": prefill,
+            "decode_flops": decode,
+            "flops": prefill + decode,
+        }
+        rows.append(build.with_share(row, prefill + decode, counted.total))
+    return columns, build.sections(rows), _request_totals(counted)
+
+
+def _request_totals(counted: _Counted) -> tuple[Row, ...]:
+    prefill, decode = counted.prefill_total, counted.decode_total
+    return (
+        {
+            "operation": "total",
+            "prefill_flops": prefill,
+            "decode_flops": decode,
+            "flops": counted.total,
+            "share": Fraction(1),
+        },
+        {
+            "operation": "share",
+            "prefill_flops": Amount(Fraction(prefill, counted.total), "share"),
+            "decode_flops": Amount(Fraction(decode, counted.total), "share"),
+        },
+        {
+            "operation": "per token",
+            "prefill_flops": counted.per_prompt_token,
+            "decode_flops": counted.per_new_token,
+        },
+    )
+
+
+def _side_by_side(counted: Sequence[_Counted]) -> Table:
+    """One row per model: both phases, and how much of the whole is decoding."""
+    columns = (
+        Column("model", "model"),
+        Column("prefill_flops", "prefill", "flops"),
+        Column("decode_flops", "decode", "flops"),
+        Column("flops_per_new_token", "/ new token", "flops", drop=3, empty="–"),
+        Column("flops", "FLOPs", "flops"),
+        Column("decode_share", "decode share", "share"),
+        Column("bar", "", "bar", drop=4),
+    )
+    rows = []
+    for c in counted:
+        share = Fraction(c.decode_total, c.total)
+        row: Row = {
+            "model": build.name_of(c.subject),
+            "prefill_flops": c.prefill_total,
+            "decode_flops": c.decode_total,
+            "flops_per_new_token": c.per_new_token,
+            "flops": c.total,
+            "decode_share": share,
+            "bar": share,
+        }
+        rows.append(row)
+    return columns, (tuple(rows),), ()
+
+
+class RequestAbout(NamedTuple):
+    """What notes are about: the requests of some models."""
+
+    counted: Sequence[_Counted]
+    masked: bool
+
+    @property
+    def undivided(self) -> list[LoadedModel]:
+        """The models."""
+        return [one.subject for one in self.counted]
+
+
+def _steps(about: RequestAbout) -> str:
+    prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
+    if steps == 0:
+        return ": there is no decode step."
+    if not model_notes.attends(about.undivided):
+        return f"; the others take {steps:,} decode steps of one token, which all cost the same."
+    if steps == 1:
+        return f"; the other takes a decode step of one token with {prompt + 1:,} keys."
+    return (
+        f"; the others take {steps:,} decode steps, each of one token with {prompt + 1:,} to {prompt + steps:,} keys."
+    )
+
+
+REQUEST_NOTES = (
+    NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
+    *model_notes.BLOCKS,
+    NoteRow("source", 2, lambda about: model_notes.source_notes(about.undivided)),
+    NoteRow(
+        "latent",
+        2,
+        lambda about: model_notes.latent_request_notes(
+            [(c.subject, c.work, c.steps) for c in about.counted], masked=about.masked
+        ),
+    ),
 )

@@ -50,8 +50,8 @@ from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
 from tfacct.reports import build, model_notes, params, selection
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.keys import Letter, ModelReport
-from tfacct.reports.keys import Workload as WorkloadFacts
+from tfacct.reports.build import Letter, ModelReport
+from tfacct.reports.build import Workload as WorkloadFacts
 from tfacct.reports.selection import Counting
 
 if TYPE_CHECKING:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, TypedDict
+from statistics import median
+from typing import Any, ClassVar, TypedDict
 
+from tfacct.accounts.memory import footprint, largest_that_fits, working_bytes
 from tfacct.accounts.metrics import Point
+from tfacct.accounts.step_flops import backward_flops, forward_flops
+from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
-from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.base.record import record
+from tfacct.base.spelling import option, spelled
+from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
+from tfacct.ledger.storage import storage, width
+from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
 from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, selection
-from tfacct.reports.keys import ModelReport
-from tfacct.reports.keys import Workload as WorkloadFacts
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, Tick, notes, unwatched
+from tfacct.reports import build, model_notes, selection
+from tfacct.reports.build import ModelReport
+from tfacct.reports.build import Workload as WorkloadFacts
 from tfacct.timing.fsdp_time import Trained, least_bytes
 from tfacct.timing.utilization import (
     CONVENTIONS,
@@ -192,3 +199,311 @@ def _table(lines: list[dict[str, Any]]) -> Table:
 def _tera(flops: float) -> str:
     """FLOP/s in 10^12, with three digits."""
     return units.three(flops / 1e12)
+
+
+CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
+MOST_STEPS = 1_000_000
+ROOM = 10, 11
+"""The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
+
+
+class MeasureReport(build.ModelReport):
+    """Seconds, FLOP/s and bytes of real runs."""
+
+    _reserved: ClassVar[dict[str, Any]] = {"interrupted": bool}
+
+    workload: build.Workload
+    device: str
+    device_name: str
+    torch: str
+    threads: int | None
+    attention: str
+    latent_attention: MlaMode | None
+    train: bool
+    runs: int
+    seconds_min: float
+    seconds_median: float
+    seconds_max: float
+    tokens_per_second: float
+    total_flops: int
+    masked_flops: int
+    flops_per_second: float
+    masked_flops_per_second: float
+    peak_flops_per_second: float | None
+    mfu: float | None
+    masked_mfu: float | None
+    weights_bytes: int
+    measured_weights_bytes: int
+    kv_cache_bytes: int
+    measured_kv_cache_bytes: int | None
+    peak_bytes: int | None
+    forward_flops: int
+    counted_flops: int
+
+
+@record
+class Plan:
+    """What is to be run."""
+
+    device: str = "cpu"
+    dtype: str = "fp32"
+    steps: int = 5
+    train: bool = False
+    sdpa: bool = False
+
+
+@answers(MeasureReport)
+def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
+    """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
+    from tfacct.verify.checks import reference_modules
+
+    counter, reference_model = reference_modules(spelled("mfu --run", "measure()"))
+    from tfacct.reference import running
+
+    if plan.train and (request.decode or request.tokens is not None):
+        raise whole_sequences("train", does="measures")
+    attends = model_notes.attends([model])
+    if plan.sdpa and not attends:
+        raise UsageError(f"{option('sdpa')} changes how attention runs, and {model.name} has none")
+    if not 1 <= plan.steps <= MOST_STEPS:
+        raise UsageError(f"{option('steps')} must be from 1 to {MOST_STEPS:,}, not {plan.steps:,}")
+    work = selection.workload(model, request)
+    model = model.settled(work)  # one model runs every step
+    _check_positions(model, work)
+    on = running.device(plan.device)
+    of = running.dtype(units.dtype_name(plan.dtype), on)
+    weights, results = storage(plan.dtype), width(plan.dtype)
+    _check_fits(model, work, plan, running.free_bytes(on))
+    works = _workloads(work, request.decode, plan.steps)
+
+    shape = model.architecture
+    with running.memory_errors(on):
+        progress("timing a matmul", 0, plan.steps)
+        peak = FLOPS_PER_MULTIPLY_ADD * running.matmul_peak(on, of)
+        progress("making random weights", 0, plan.steps)
+        reference = running.prepare(shape, on, of, fused=plan.sdpa, logits=work.logits)
+        first = works[0]
+        given = reference_model.inputs(shape, **first.sizes, device=str(on), dtype=of)
+
+        def tick(done: int) -> None:
+            progress("running", done, plan.steps)
+
+        if request.decode:
+            timed = running.timed_decode(reference, given, on, steps=plan.steps, tick=tick)
+        else:
+            timed = running.timed_passes(reference, given, on, runs=plan.steps, train=plan.train, tick=tick)
+        if not timed.seconds:
+            raise KeyboardInterrupt
+        if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
+            reference = reference_model.build(shape, logits=work.logits)
+            given = reference_model.inputs(shape, **first.sizes)
+        counted = counter.multiply_adds(reference, given)
+
+    works = works[: len(timed.seconds)]
+    flops, masked = (sum(_flops(model, w, plan.train, m) for w in works) for m in (False, True))
+    total = sum(timed.seconds)
+    last = works[-1]
+    held = footprint(model.ledger, last.axes(), weights, results)
+    facts: dict[str, Any] = {
+        "workload": selection.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
+        **running.describe(on),
+        "attention": "scaled_dot_product_attention" if plan.sdpa else "counted" if attends else None,
+        "latent_attention": model.mla_mode,
+        "train": plan.train,
+        "interrupted": timed.interrupted,
+        "runs": len(timed.seconds),
+        "seconds_min": min(timed.seconds),
+        "seconds_median": median(timed.seconds),
+        "seconds_max": max(timed.seconds),
+        "tokens_per_second": sum(w.batch * w.tokens for w in works) / total,
+        "total_flops": flops,
+        "masked_flops": masked,
+        "flops_per_second": flops / total,
+        "masked_flops_per_second": masked / total,
+        "peak_flops_per_second": peak,
+        "mfu": flops / total / peak,
+        "masked_mfu": masked / total / peak,
+        "weights_bytes": held.weights,
+        "measured_weights_bytes": timed.parameter_bytes,
+        "kv_cache_bytes": held.cache,
+        "measured_kv_cache_bytes": timed.cache_bytes,
+        "peak_bytes": timed.peak_bytes,
+        "forward_flops": forward_flops(model.ledger, first.axes()),
+        "counted_flops": FLOPS_PER_MULTIPLY_ADD * sum(counted.values()),
+    }
+    return _report(model, request, plan, facts)
+
+
+def _check_positions(model: LoadedModel, work: Workload) -> None:
+    """Refuse what a position table has no rows for."""
+    shape = model.architecture
+    read = None if shape.encoder is None else shape.encoder.positions
+    asked = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
+    for name, what, table, length in asked:
+        if table is not None and length > table.rows - table.offset:
+            raise UsageError(
+                f"{model.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
+                f"{option(name, table.rows - table.offset)}; `flops` counts past it",
+            )
+
+
+def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
+    """One workload per run. Decode steps follow each other, and the last one ends at the context."""
+    if not decode:
+        return [work] * steps
+    if work.context <= steps:
+        raise UsageError(
+            f"{steps} decode steps end at context {work.context:,}: no token comes before the first",
+            f"{option('ctx')} of at least {steps + 1}, or fewer {option('steps')}",
+        )
+    return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
+
+
+def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> int:
+    ledger, at = model.ledger, work.axes()
+    backward = backward_flops(ledger, at, masked=masked) if train else 0
+    return int(forward_flops(ledger, at, masked=masked) + backward)
+
+
+def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
+    """About the bytes a run holds at the most."""
+    at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
+    held = footprint(model.ledger, at, weights, results)
+    # A decode step has the cache it was given, the one before it and the one it makes, all at once.
+    caches = 3 if work.tokens == 1 else 1
+    return int(held.weights + caches * held.cache + working_bytes(model.ledger, at, weights, results, train=plan.train))
+
+
+def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
+    """Refuse before anything is allocated, and say what would fit."""
+    budget = free * ROOM[0] // ROOM[1]
+    needed = _needed(model, work, plan)
+    if needed <= budget:
+        return
+
+    def at(context: int, batch: int) -> int:
+        tokens = work.tokens if work.tokens == 1 else context
+        return _needed(model, replace(work, context=context, tokens=tokens, batch=batch), plan)
+
+    context = largest_that_fits(lambda n: at(n, work.batch), budget, min(work.context, LARGEST))
+    batch = largest_that_fits(lambda n: at(work.context, n), budget, work.batch)
+    stacks = model.architecture.every_stack
+    blocks = min(stack.count for stack in stacks)
+
+    def with_layers(count: int) -> int:
+        fewer = model.with_layers(count)
+        least = replace(work, context=min(16, work.context), tokens=min(16, work.tokens), batch=1)
+        return _needed(fewer, least, plan)
+
+    if context:
+        hint = f"{option('ctx', context)} would fit at batch {work.batch:,}"
+        hint += f", or {option('batch', batch)} at context {work.context:,}" if batch else ""
+    elif batch:
+        hint = f"{option('batch', batch)} would fit"
+    else:
+        layers = largest_that_fits(with_layers, budget, blocks)
+        some = (
+            f"its first {layers:,} of {blocks:,} layers"
+            if len(stacks) == 1
+            else f"{layers:,} of each kind of its layers"
+        )
+        hint = f"{some} would fit" if layers else "not even one layer would fit"
+    raise UsageError(
+        f"{model.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
+        f" and {units.binary(free)} is free",
+        f"{hint}; a smaller {option('dtype')} needs less",
+    )
+
+
+def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
+    spread = facts["seconds_max"] / facts["seconds_min"] - 1
+    attention = model_notes.attends([model])
+    full = ", full T × S" if attention else ""
+    what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
+    speed: list[Row] = [
+        {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
+        {"what": "wall time, median", "value": _time(facts["seconds_median"])},
+        *(
+            [{"what": f"spread of {facts['runs']} runs", "value": units.percent(spread, 0)}]
+            if facts["runs"] > 1
+            else []
+        ),
+        {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
+        {"what": f"achieved{full}", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
+        {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
+        {"what": "matmul peak here", "value": f"{units.si(round(facts['peak_flops_per_second']))}FLOP/s"},
+        {"what": f"MFU{full}", "value": units.percent(facts["mfu"])},
+        {"what": "MFU, masked pairs only", "value": units.percent(facts["masked_mfu"])},
+    ]
+    if not attention:
+        speed = [row for row in speed if "masked" not in str(row["what"])]
+    checks = (
+        ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
+        (f"{model_notes.cache_name([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+        ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
+    )
+    held: list[Row] = [
+        {
+            "what": name,
+            "value": f"{facts[measured]:,}",
+            "formula": f"{facts[formula]:,}",
+            "verdict": "ok" if facts[formula] == facts[measured] else "DIFFERS",
+        }
+        for name, formula, measured in checks
+    ]
+    held.append({"what": "most bytes held", "value": f"{facts['peak_bytes']:,}"})
+    columns = (
+        Column("what", what),
+        Column("value", "measured", "count"),
+        Column("formula", "formula", "count"),
+        Column("verdict", "", "verdict"),
+    )
+    partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
+    where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
+    counted = "its unfused twin" if plan.sdpa else "the model that ran"
+    return build.report(
+        "measure",
+        [model],
+        (columns, (tuple(speed), tuple(held)), ()),
+        [facts],
+        title=f"{build.name_of(model)}: {what} in {units.dtype_name(plan.dtype)}"
+        f" {build.of_workload([model], request)}{partial}",
+        convention=CONVENTION,
+        answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),
+        notes=lambda _: notes(RUN_NOTES, {**facts, "where": where, "counted": counted}),
+        requests=[request],
+        defaults=[],
+        headline="total_flops",
+        agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
+        interrupted=facts["interrupted"],
+    )
+
+
+RUN_NOTES = (
+    NoteRow("above_peak", 1, lambda facts: above_peak(facts["mfu"])),
+    NoteRow(
+        "machine",
+        2,
+        lambda facts: {**facts, "how": f"; attention: {facts['attention']}" if facts["attention"] else ""},
+        "{device_name} ({device}), torch {torch}, {threads} threads; random weights{how}.",
+    ),
+    NoteRow(
+        "peak",
+        2,
+        lambda facts: facts["where"],
+        "The peak is the best square matmul timed on this device in this run. Most bytes held: {}.",
+    ),
+    NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
+)
+
+
+def _answer(what: str, facts: Mapping[str, Any], agreeing: Sequence[bool]) -> str:
+    """How long it took, how near the peak that is, and whether the counts were right."""
+    took = f"{_time(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak here"
+    if all(agreeing):
+        return f"{took}; all {len(agreeing)} counts agree exactly."
+    return f"{took}; {len(agreeing) - sum(agreeing)} of {len(agreeing)} counts differ."
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"

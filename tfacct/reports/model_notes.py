@@ -29,7 +29,7 @@ from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request, Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
-from tfacct.reports import selection, tables
+from tfacct.reports import build, selection
 
 
 def attends(subjects: Sequence[LoadedModel]) -> bool:
@@ -170,7 +170,7 @@ BLOCKS = (
 def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the encoders whose count includes a projector, with its parameters."""
     found = [subject for subject in subjects if subject.architecture.projector is not None]
-    counts = [tables.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
+    counts = [build.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
     return [
         f"{subject.name} includes the projector: {count:,} parameters."
         for subject, count in zip(found, counts, strict=True)

@@ -11,14 +11,14 @@ from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import build, keys, tables
+from tfacct.reports import build
 
 ALL = slice(None)
 HEADS = ("heads", "kv_heads")
 """Sizes that blocks of one model may have different ones of."""
 
 
-class ModelsReport(keys.ModelReport):
+class ModelsReport(build.ModelReport):
     """The presets, one by one."""
 
     _reserved: ClassVar[dict[str, Any]] = {"from": str | None}
@@ -35,7 +35,7 @@ class ModelsReport(keys.ModelReport):
     expected_from: str | None
 
 
-class ShowReport(keys.ModelReport):
+class ShowReport(build.ModelReport):
     """Fields of a config."""
 
     config: dict[str, Any]
@@ -87,11 +87,11 @@ class WrittenWay(TypedDict):
     groups: list[WrittenGroup]
 
 
-class LedgerReport(keys.ModelReport):
+class LedgerReport(build.ModelReport):
     """Lines of a model, in letters."""
 
     sizes: dict[str, int]
-    legend: dict[str, keys.Letter]
+    legend: dict[str, build.Letter]
     ways: list[WrittenWay]
 
 
@@ -117,7 +117,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
             "model": subject.name,
             "family": subject.family,
             **fact,
-            **{size: tables.each_of(fact, size) for size in HEADS},
+            **{size: build.each_of(fact, size) for size in HEADS},
         }
         | ({"kv_heads": "latent"} if subject.facts["latent"] else {})
         for subject, fact in zip(subjects, facts, strict=True)
@@ -136,7 +136,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a preset, each key of one type."""
-    heads = {key: value for size in HEADS for key, value in tables.by_block(size, facts[size]).items()}
+    heads = {key: value for size in HEADS for key, value in build.by_block(size, facts[size]).items()}
     return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
 
 
@@ -147,8 +147,8 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
         "context": subject.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
-        "heads": tables.of_attention(subject, "heads"),
-        "kv_heads": tables.of_attention(subject, "kv_heads") if subject.mla_mode is None else None,
+        "heads": build.of_attention(subject, "heads"),
+        "kv_heads": build.of_attention(subject, "kv_heads") if subject.mla_mode is None else None,
         "latent": subject.mla_mode is not None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,

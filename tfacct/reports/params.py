@@ -19,8 +19,8 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import shard, stored_elements
-from tfacct.reports import build, keys, model_notes, ranks, tables
-from tfacct.reports.tables import stored
+from tfacct.reports import build, model_notes, ranks
+from tfacct.reports.build import stored
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -35,7 +35,7 @@ class ParamsLine(TypedDict):
     rank_params: NotRequired[int]
 
 
-class ParamsReport(keys.ExplainedReport):
+class ParamsReport(build.ExplainedReport):
     """Number of stored parameters."""
 
     _line = ParamsLine
@@ -46,14 +46,14 @@ class ParamsReport(keys.ExplainedReport):
     active_params: int
     active_non_embedding_params: int
     tied_head: bool | None
-    not_included: keys.NotIncluded | None
+    not_included: build.NotIncluded | None
     expected_params: int | None
     expected_from: str | None
     tp: int | None
     fsdp: int | None
     ep: int | None
     pp: int | None
-    mesh: keys.MeshFacts | None
+    mesh: build.MeshFacts | None
     stage: int | None
     rank_params: int | None
 
@@ -114,7 +114,7 @@ def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) ->
     """The total of one model, or the smallest and the largest of several."""
     if len(facts) > 1:
         both = zip(subjects, facts, strict=True)
-        return tables.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
+        return build.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
     total, active = facts[0]["total_params"], facts[0]["active_params"]
     used = f", of which a token uses {units.people(active)}" if active != total else ""
     if "rank_params" in facts[0]:
@@ -229,7 +229,7 @@ def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Tabl
         for tensor in tensors:
             params = _in_all(tensor)
             row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(tables.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
+            rows.append(build.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
         sections.append(tuple(rows))
     kinds = {"embedding": "embedding_params", "non-embedding": "non_embedding_params"}
     if facts["active_params"] != total:
@@ -256,14 +256,14 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         own = {line["path"]: 0 for line in fact["lines"]} if ranked else subject.ledger.parameters()
         for line in fact["lines"] if ranked else ():
             own[line["path"]] += line["rank_params"]
-        rows.append(row | tables.by_part(own))
+        rows.append(row | build.by_part(own))
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
         Column("total", "whole model" if ranked else "params", "params"),
         *((Column("active", "active", "params", drop=1),) if routed else ()),
         *(
-            Column(part, part, "params", drop=tables.drop_of(part, rows))
+            Column(part, part, "params", drop=build.drop_of(part, rows))
             for part in headings()
             if any(part in row for row in rows)
         ),
@@ -317,7 +317,7 @@ def _untrained(about: About) -> str:
 
 def _never_called(about: About) -> dict[str, str] | None:
     """What of one model is stored and never run."""
-    idle = tables.never_called(about.models[0]) if about.alone else []
+    idle = build.never_called(about.models[0]) if about.alone else []
     are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
     return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
 

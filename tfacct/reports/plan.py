@@ -23,7 +23,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
-from tfacct.reports import build, comms, keys, model_notes, selection
+from tfacct.reports import build, comms, model_notes, selection
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.training.layout_search import (
     RECOMPUTE,
@@ -70,16 +70,16 @@ class PlannedDivision(TypedDict):
     sent_bytes: int
     seconds: float | None
     timed_as: str | None
-    links: list[keys.LinkUsed]
+    links: list[build.LinkUsed]
     command: str
     time_command: str | None
 
 
-class PlanReport(keys.ModelReport):
+class PlanReport(build.ModelReport):
     """Parallel layouts of some devices that hold a model."""
 
-    workload: keys.Workload
-    dtype_from: keys.DtypeFrom
+    workload: build.Workload
+    dtype_from: build.DtypeFrom
     published_dtype: str | None
     train: bool
     gpus: int
@@ -390,14 +390,14 @@ def _errors(one: Plan) -> list[str]:
     """What the estimates were measured against: of each law in a training step."""
     if one.estimates is None or not one.timed:
         return []
-    from tfacct.reports import estimates
+    from tfacct.reports import time
 
     if isinstance(one.estimates, ServingTimes):
         first = one.timed[0]
-        return [estimates.error_note(one.estimates.placed[first.mesh.tp], first.batch)]
+        return [time.error_note(one.estimates.placed[first.mesh.tp], first.batch)]
     device, laws = one.estimates.device, [law for law in one.laws if law]
     link = None if one.gpus == 1 else device.link(one.gpus)
-    return [estimates.step_error_note(one.model, device, law == MEGATRON, link) for law in laws]
+    return [time.step_error_note(one.model, device, law == MEGATRON, link) for law in laws]
 
 
 def _cache(one: Plan) -> str:
@@ -482,9 +482,8 @@ NOTES: tuple[NoteRow, ...] = (
 def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
     """How the ranks of a layout share the work."""
     of = one.shown[0]
-    work = replace(one.work, batch=of.batch)
-    every = [comms.RankCollectives(work, lines, 0, 0, [of.sent], [0])]
-    about = comms.Comms([one.model], every, of.mesh, one.recipe is not None)
+    sent = comms.RankCollectives(replace(one.work, batch=of.batch), lines, 0, 0, [of.sent], [0])
+    about = comms.Comms(one.model, sent, of.mesh, one.recipe is not None)
     return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "logits", "routing")), about)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
-from tfacct.base.spelling import option
+from tfacct.base.spelling import option, spelled
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
@@ -266,6 +266,16 @@ def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         share = mesh.shard_size(letter, whole)
         said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
     return said
+
+
+def gathered(model: LoadedModel, count: int) -> list[str]:
+    """Says how devices shard a cache whose keys are normed over all heads together: transformers' plan shards none."""
+    from tfacct.parallel.support import gathers_heads
+
+    if count == 1 or not gathers_heads(model):
+        return []
+    plan = spelled(f"`tfacct memory {model.name} --tp {count}`", f"memory(tp={count})")
+    return [f"The cache is divided by heads, as in vLLM. Under transformers' plan each rank has all of it ({plan})."]
 
 
 def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:

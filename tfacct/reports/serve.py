@@ -15,8 +15,9 @@ from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, keys, selection
-from tfacct.reports.estimates import (
+from tfacct.reports import build, ranks, selection
+from tfacct.reports.flops import foreseeing
+from tfacct.reports.time import (
     CONVENTION,
     OnDevices,
     Validated,
@@ -25,13 +26,11 @@ from tfacct.reports.estimates import (
     evidence_note,
     files_notes,
     formats_note,
-    gathered_notes,
     link_notes,
     placement_facts,
     range_note,
     validation_facts,
 )
-from tfacct.reports.generate import foreseeing
 from tfacct.timing.placement import CROWD, Deployment, Placement
 from tfacct.timing.serving import Served, largest_within
 from tfacct.timing.timing import CONSTANTS
@@ -64,7 +63,7 @@ class ServedUsers(TypedDict):
     cost_per_million_80: list[float] | None
 
 
-class ServeReport(keys.ModelReport):
+class ServeReport(build.ModelReport):
     """Estimated request time, rates and cost by the number of users."""
 
     _line = ServedUsers
@@ -319,7 +318,7 @@ NOTES = (
         "Ranges: per token, from prompts that wait for running answers to prompts that cut in; of a first token, from a"
         " request alone to one after all other prompts. The scheduler decides.",
     ),
-    NoteRow("gathered", 2, lambda about: gathered_notes(about.one.model, about.one.count)),
+    NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
     NoteRow("bound", 3, _interval, "No request goes below its bound, where its interval begins: {ends}."),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one, about.fewest)),
     NoteRow("fitting", 3, lambda about: _requests(about.fitting), "The cache of {} fits with the weights: a count."),

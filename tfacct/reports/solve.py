@@ -27,7 +27,7 @@ from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified
 from tfacct.reports import build, model_notes, selection
-from tfacct.reports.keys import MetricsReport
+from tfacct.reports.build import MetricsReport
 from tfacct.reports.ranks import on_the_way
 from tfacct.reports.selection import Counting
 

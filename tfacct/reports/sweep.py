@@ -26,8 +26,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, model_notes, selection, tables
-from tfacct.reports.keys import MetricsReport
+from tfacct.reports import build, model_notes, selection
+from tfacct.reports.build import MetricsReport
 from tfacct.reports.ranks import on_the_way
 from tfacct.reports.selection import Counting
 
@@ -422,7 +422,7 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
 def label(name: str, *, train: bool = False) -> str:
     """What a table calls a metric."""
     if name == "ratio_to_rule_of_thumb":
-        return tables.ratio_label(train)
+        return build.ratio_label(train)
     part = name.removeprefix("share.")
     return part if part != name and part in mixers() else LABELS.get(name, name)
 

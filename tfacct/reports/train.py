@@ -24,7 +24,7 @@ from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
-from tfacct.reports import build, keys, selection, tables
+from tfacct.reports import build, selection
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import states
@@ -95,7 +95,7 @@ class SavedByModule(TypedDict):
     bytes: int
 
 
-class TrainFit(keys.Budgeted):
+class TrainFit(build.Budgeted):
     """What of a training step fits a budget, and what would make more of it fit."""
 
     changes: list[dict[str, Any]]
@@ -110,12 +110,12 @@ class UndividedStep(TypedDict):
     saved_bytes: int
 
 
-class TrainReport(keys.ModelReport):
+class TrainReport(build.ModelReport):
     """Bytes of a training step."""
 
     _line = TrainLine
 
-    workload: keys.Workload
+    workload: build.Workload
     dtype: str
     optimizer: str
     recompute: str
@@ -143,7 +143,7 @@ class TrainReport(keys.ModelReport):
     peak_least_bytes: int
     error_bound: float | None
     exact: bool
-    mesh: keys.MeshFacts | None
+    mesh: build.MeshFacts | None
     sent_bytes: int | None
     stage: int | None
     in_flight: int | None
@@ -156,12 +156,12 @@ class TrainReport(keys.ModelReport):
     fit: TrainFit | None
 
 
-class ExactTrainReport(keys.ModelReport):
+class ExactTrainReport(build.ModelReport):
     """Bytes of a training step, measured by running the model's class on the meta device."""
 
     _line = SavedByModule
 
-    workload: keys.Workload
+    workload: build.Workload
     class_name: str
     versions: dict[str, str]
     seconds: float
@@ -183,7 +183,7 @@ class ExactTrainReport(keys.ModelReport):
     formula_peak_bytes: int | None
     formula_error: float | None
     formula_why_not: str | None
-    fit: keys.ExactFit | None
+    fit: build.ExactFit | None
 
 
 @record
@@ -622,7 +622,7 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
         Column("bar", "", "bar", drop=4),
     )
     whole = sum(sizes.values())
-    rows = tuple(tables.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
+    rows = tuple(build.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())
     return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, TfacctError, UsageError
 from tfacct.base.record import record
@@ -9,13 +13,16 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
-from tfacct.loading.links import Link
+from tfacct.loading.links import Link, Links
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
-from tfacct.parallel.support import check_shares
+from tfacct.parallel.support import CutError, check_shares
 from tfacct.timing.kernels import NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
 from tfacct.timing.validated import STORED, VALIDATED, Metric, Validation, unmeasured
+
+MOST = 1024
+"""Devices that one model is divided among."""
 
 REACH = ("domain",)
 """Reach of the link in all measured runs of several devices: NVLink."""
@@ -215,3 +222,108 @@ def _named(error: TfacctError, model: LoadedModel) -> TfacctError:
     if not error.message.startswith(model.name):
         error.message = f"{model.name}: {error.message}"
     return error
+
+
+class Share(NamedTuple):
+    """Bytes on each of so many devices."""
+
+    devices: int
+    weights: int
+    cache: int
+
+    @property
+    def total(self) -> int:
+        """Bytes of both."""
+        return self.weights + self.cache
+
+
+class Needed(NamedTuple):
+    """A device, its memory that may be used, and the fewest that hold the model and whose link is known; None if none
+    do, with the `reason`. `unlinked`: the fewest that hold it, where no link of so many is known. `most`: the largest
+    number that was tried; `cut`: a larger one would hold it, but cuts blocks of the weights' format."""
+
+    device: devices.Device
+    memory: MemoryLimit
+    share: Share | None
+    unlinked: int | None
+    most: int
+    cut: bool
+
+    @property
+    def usable(self) -> int:
+        """Bytes of each device that may be used."""
+        return self.memory.usable
+
+    @property
+    def reason(self) -> str | None:
+        """Why no number of this device is recommended; None where one is."""
+        if self.share is not None:
+            return None
+        if self.unlinked is not None:
+            most = self.device.links.largest
+            return "no link" if most == 1 else f"no link past {most}"
+        return "cuts blocks" if self.cut else f"too small at {self.most}" if self.most > 1 else "too small"
+
+
+def device_counts(
+    model: LoadedModel,
+    work: Workload,
+    found: Sequence[devices.Device],
+    *,
+    dtype: str | None = None,
+    kv_dtype: str | None = None,
+    ep: int = 1,
+    use: float | None = None,
+    reserve: int | str | None = None,
+) -> tuple[Share, list[Needed]]:
+    """The bytes of a model's weights and cache on one device, and the fewest of each device that hold them. Raises
+    TfacctError."""
+    _check_counted(model)
+    counts = _counts(model, ep, dtype)
+    joined = replace(found[0], links=Links(one_way=1, domain=MOST))
+    shares = []
+    for count in counts:  # no byte depends on what the device is
+        parts = ep if count % ep == 0 else 1
+        try:
+            host = place(model, count, joined, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
+        except CutError:
+            continue
+        shares.append(Share(count, host.stored(), host.kept(work.context, work.batch)))
+    whole, most = shares[0], shares[-1].devices
+    needed = []
+    for device in {device.id: device for device in found}.values():
+        memory = of_device(1, device, use, reserve)
+        fewest = next((one for one in shares if one.total <= memory.usable and one.devices % ep == 0), None)
+        unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
+        cut = any(count > most and whole.total <= count * memory.usable for count in counts)
+        needed.append(Needed(device, memory, fewest if unlinked is None else None, unlinked, most, cut))
+    return whole, needed
+
+
+def _check_counted(model: LoadedModel) -> None:
+    """Raises ConfigError, in the words of a count, for a model that is not divided among devices here."""
+    odd = unsupported_part(model)
+    if odd is not None:
+        raise ConfigError(
+            f"{model.name}: devices are not counted for {odd}",
+            spelled(
+                f"`tfacct memory {model.name} --on DEVICE` counts whether one holds it",
+                "memory(fit=...) counts whether one device holds it",
+            ),
+        )
+
+
+def _counts(model: LoadedModel, ep: int, dtype: str | None) -> list[int]:
+    """Numbers of devices that divide the heads. Raises UsageError for parts of experts that none is divided into."""
+    check_size(option("ep"), ep)
+    check_experts(model, ep)
+    counts = (
+        [1]
+        if on_one_device(model, dtype)
+        else head_divisors(model) or [1 << power for power in range(MOST.bit_length())]
+    )
+    if all(count % ep for count in counts):
+        raise UsageError(
+            f"{option('ep', ep)} divides none of {', '.join(map(str, counts))} devices", "a power of two may"
+        )
+    return counts
