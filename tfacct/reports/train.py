@@ -208,12 +208,7 @@ class Step:
 @answers(TrainReport)
 @in_devices
 def train(
-    models: Sequence[LoadedModel],
-    request: Request,
-    recipe: Recipe,
-    *,
-    fit: MemoryLimit | None = None,
-    by: By = "phase",
+    models: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: MemoryLimit | None = None, by: By = "phase"
 ) -> Report:
     """Memory of a training step, as the transformers class runs it. `fit`: the memory of a device. Raises
     UsageError."""

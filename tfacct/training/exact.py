@@ -206,11 +206,7 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: st
     """The reference model: no adapters, no chunked loss, and recomputation of whole layers."""
     from tfacct.reference import training_step
 
-    asked = {
-        "lora": recipe.lora,
-        "loss": recipe.loss == "chunked",
-        "recompute": bool(recipe.recomputed_modules),
-    }
+    asked = {"lora": recipe.lora, "loss": recipe.loss == "chunked", "recompute": bool(recipe.recomputed_modules)}
     for name in (name for name, there in asked.items() if there):
         why = f"{model.name} has no transformers class, and the reference model takes no {option(name)}"
         raise UsageError(why, f"leave {option(name)} out")

@@ -477,11 +477,7 @@ def sharded_steps(
 
 
 def with_shards(
-    model: LoadedModel,
-    step: TrainingStep,
-    recipe: Recipe,
-    one: LoadedModel | None = None,
-    stages: Sequence[Stage] = (),
+    model: LoadedModel, step: TrainingStep, recipe: Recipe, one: LoadedModel | None = None, stages: Sequence[Stage] = ()
 ) -> TrainingStep:
     """The step where ranks shard weights, gradients or optimizer state, or reduce gradients in buckets. Of a rank of a
     pipeline, `stages` are its own, and `one` is the model of a rank of `tp`."""

@@ -299,11 +299,7 @@ class BatchSizes(NamedTuple):
 
 
 def batch_sizes(
-    batch: int | None,
-    micro: int | None,
-    steps: int | None,
-    whole: int | None,
-    mesh: Mesh | None,
+    batch: int | None, micro: int | None, steps: int | None, whole: int | None, mesh: Mesh | None
 ) -> BatchSizes:
     """Sizes that follow from those that are given: global batch = micro-batch · steps · data-parallel ranks. A
     micro-batch is one sequence unless it follows from the others. A pipeline takes the micro-batches of a step one

@@ -114,18 +114,14 @@ STEPS = (
     ),
     Unsupported("other_class", "its transformers class runs another model: {of[other_class]}"),
     Unsupported(
-        "head_and_classes",
-        "the loss of a language model's head together with that of classes has not been measured",
+        "head_and_classes", "the loss of a language model's head together with that of classes has not been measured"
     ),
     Unsupported("no_loss", "its class computes no loss"),
     Unsupported("other_loss", "the loss of this class has not been measured for {of[other_loss]}"),
     Unsupported("regression", "a regression loss, or one of several labels at once, has not been measured"),
     Unsupported("unverified_field", "its training step has not been measured with {of[unverified_field]}"),
     Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
-    Unsupported(
-        "partial_patches",
-        "images of {of[partial_patches]}, which has not been measured",
-    ),
+    Unsupported("partial_patches", "images of {of[partial_patches]}, which has not been measured"),
     Unsupported("fp16 encoder_decoder", "its class bounds the results of layers in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
     Unsupported(
@@ -139,8 +135,7 @@ STEPS = (
     ),
     Unsupported("packing no_packing", "{packing=True} needs a decoder with attention in every layer"),
     Unsupported(
-        "autocast adapters_16bit",
-        "peft makes adapters in fp32 next to fp32 weights: leave {adapter_dtype} out",
+        "autocast adapters_16bit", "peft makes adapters in fp32 next to fp32 weights: leave {adapter_dtype} out"
     ),
     UNKNOWN_TARGETS,
     Unsupported(
@@ -347,10 +342,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "narrow": ("a vocabulary below twice the hidden size on a rank", _narrow),
     "bare_layers": ("layers without an adapter", lambda model, recipe: recipe.lora and _bare_layers(model, recipe)),
     "no_class": ("no transformers class", _config(lambda model: not model.config.hf_modules)),
-    "other_class": (
-        "a config that the class reads otherwise",
-        _config(lambda model: model.config.hf_unsupported()),
-    ),
+    "other_class": ("a config that the class reads otherwise", _config(lambda model: model.config.hf_unsupported())),
     "head_and_classes": (
         "a language model's head with classes",
         _shape(lambda model: model.architecture.head is not None and model.architecture.classes is not None),

@@ -323,8 +323,7 @@ def class_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
         )
     if subject.config.hf_no_cache and work.tokens < work.context:
         raise UsageError(
-            f"{subject.name}: the transformers class cannot run a step: it has no cache",
-            "check a whole sequence",
+            f"{subject.name}: the transformers class cannot run a step: it has no cache", "check a whole sequence"
         )
     if subject.config.hf_fixed_source and subject.source is not None and work.source != subject.source:
         raise UsageError(

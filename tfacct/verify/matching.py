@@ -211,11 +211,7 @@ def says(template: str, beside: Iterable[str]) -> Says:
     return Says(part, role, bias, norm, sure)
 
 
-FUSED = {
-    "qkv": ("q_proj", "k_proj", "v_proj"),
-    "kv": ("k_proj", "v_proj"),
-    "gate_up": ("gate_proj", "up_proj"),
-}
+FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "kv": ("k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
 """Products that code may run as one, by what that is called here."""
 Sort: TypeAlias = tuple[bool, bool, bool]
 """Sort of a tensor: of a block, a bias, of a norm."""

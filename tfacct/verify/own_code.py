@@ -353,10 +353,7 @@ def _flops(
 
 
 def _in_block(
-    block: str,
-    code: Counter[str],
-    config: Counter[str],
-    groups: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+    block: str, code: Counter[str], config: Counter[str], groups: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
 ) -> Iterator[Parting]:
     rest = [Counter(code), Counter(config)]
     found = False
