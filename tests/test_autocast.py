@@ -7,7 +7,6 @@ from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
-from tfacct.training.traits import mode_of, traits_of
 
 
 def test_weights_gradients_and_moments_are_in_fp32() -> None:
@@ -46,8 +45,8 @@ def test_layers_that_share_weights_share_their_casts() -> None:
         Workload(64, 64),
         Recipe(weights_dtype="fp32", attention="sdpa"),
     )
-    graph = graph_of(model, work, recipe, mode_of(model, recipe), traits_of(model))
-    step = training_step(model, work, recipe, graph, [])
+    graph = graph_of(model, work, recipe)
+    step = training_step(model, work, recipe, graph)
     casts = [each for each in graph.before.graph.saved if ".attn." in each.path or ".mlp." in each.path]
     assert step.bytes_in(graph.before).of(casts) == 2 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert not any("cast" in each.path for each in graph.layers[0].graph.saved)

@@ -18,10 +18,9 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.memory import training_memory
-from tfacct.training.model_step import graph_of, training_step
+from tfacct.training.model_step import training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import TrainingStep
-from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import refusal
 
 # model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
@@ -382,8 +381,7 @@ def test_a_name_that_modules_outside_the_layers_have_is_refused() -> None:
 def formula(name: str, recipe: Recipe, source: int = 0) -> TrainingStep:
     """A step by the formula, whether its family is answered or not."""
     model, work = load(name).loaded, Workload(context=64, tokens=64, batch=1, new_source=source)
-    graph = graph_of(model, work, recipe, mode_of(model, recipe.for_model(model)), traits_of(model))
-    return training_step(model, work, recipe, graph, [])
+    return training_step(model, work, recipe)
 
 
 def test_what_frozen_weights_leave_saved() -> None:

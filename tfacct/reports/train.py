@@ -428,7 +428,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
     if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
         tensors, each = stored(one.model), width(FP32)
         weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        state = optimizer_memory(recipe, tensors, each.bits // 8).state
+        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
     return {
         "mesh": mesh_facts(mesh),
         "sent_bytes": sent_bytes(one.model, one.work, recipe),

@@ -111,12 +111,12 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
     width = trained[0].width if trained else 0
     memory = optimizer_memory(recipe, tensors, width)
     own_state = optimizers.state_bytes(built.model, recipe.optimizer) if trained and not recipe.master_weights else None
-    state = memory.state if own_state is None else own_state
+    state = memory.optimizer_state if own_state is None else own_state
     gradients = width * sum(tensor.elements for tensor in tensors)
     wider = gradients * (FP32_BYTES // width - 1) if recipe.fp32_gradients else 0
     parameters, others = _bytes(built.model.parameters()), _bytes((*built.model.buffers(), *built.constants))
     on_host = recipe.offloads("optimizer")
-    update = parameters + others + gradients + (0 if on_host else memory.update.most)
+    update = parameters + others + gradients + (0 if on_host else memory.update)
     peak, phase = max((live.peak.bytes, live.peak.phase), (update, UPDATE), key=lambda end: end[0])
     of_class = bool(model.config.hf_module_paths())
     packages = ["torch", *(["transformers"] if of_class else []), *(["peft"] if of_class and recipe.lora else [])]

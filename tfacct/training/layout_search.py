@@ -28,10 +28,9 @@ from tfacct.parallel.verified import verified
 from tfacct.training import layouts
 from tfacct.training.layouts import shard_graph
 from tfacct.training.memory import TrainingMemory
-from tfacct.training.model_step import graph_of, stored, training_step
+from tfacct.training.model_step import graph_of, training_step
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import StepGraph, TrainingStep
-from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
 
 RECOMPUTE = ("none", "attention", "full")
@@ -316,7 +315,7 @@ class TrainingSearch:
             one, own = self._model_of_rank(mesh), alone(recipe)
             work = own.runs(self._work(mesh, batch))
             graph = shard_graph(self._graph(mesh, one, work, own), mesh, work.axes())
-            self.steps[key] = training_step(one, work, own, graph, stored(one))
+            self.steps[key] = training_step(one, work, own, graph)
         return self.steps[key]
 
     def _graph(self, mesh: Mesh, one: LoadedModel, work: Workload, recipe: Recipe) -> StepGraph:
@@ -324,7 +323,7 @@ class TrainingSearch:
         batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
         key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.autocast, recipe.recomputed_modules
         if key not in self.graphs:
-            self.graphs[key] = graph_of(one, work, recipe, mode_of(one, recipe), traits_of(one))
+            self.graphs[key] = graph_of(one, work, recipe)
         return self.graphs[key]
 
     def collectives(self, mesh: Mesh, batch: int, times: int) -> list[Collective]:

@@ -55,7 +55,6 @@ from tfacct.training.step import (
     Transient,
     WeightShards,
 )
-from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import alone, model_of_rank
 
 TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
@@ -131,7 +130,7 @@ def _expert_parallel(graph: LayerGraph) -> LayerGraph:
         here = SENT_ROWS if any(name.endswith("weighting") for name in operations) else RECEIVED_ROWS
         return " ".join([here, *(axis for axis in own if axis not in ("B", "T", ACTIVE))])
 
-    return _with_axes(graph, rows)
+    return graph.mapped(rows)
 
 
 def _copied_attention(one: SavedTensor) -> Iterator[SavedTensor]:
@@ -161,7 +160,7 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
     scattered |= set() if exchanged else {*mixture[-1:]}
     # The last operation of each norm: its gradient comes first.
     read = {name.rpartition(".")[0]: name for name in graph.order if NORM.match(name)}.values()
-    changed, backward = _with_axes(graph, part), list[BackwardOp]()
+    changed, backward = graph.mapped(part), list[BackwardOp]()
     for each in changed.backward:
         own = each.temporary
         if each.at in read:  # the gradient of what the sublayer reads is scattered
@@ -181,21 +180,6 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
 def _part(axes: str) -> str:
     """Axes of one rank's tokens."""
     return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
-
-
-def _with_axes(graph: LayerGraph, axes_of: Callable[[str, Iterable[str]], str]) -> LayerGraph:
-    """A graph whose tensors have other axes: those that `axes_of` gives, of their axes and the operations that need
-    them."""
-
-    def saved(found: Iterable[SavedTensor]) -> tuple[SavedTensor, ...]:
-        return tuple(each._replace(axes=axes_of(each.axes, each.saved_for)) for each in found)
-
-    def temporary(each: BackwardOp) -> BackwardOp:
-        return each._replace(temporary=tuple(one._replace(axes=axes_of(one.axes, [each.at])) for one in each.temporary))
-
-    return graph._replace(
-        saved=saved(graph.saved), recomputed=saved(graph.recomputed), backward=tuple(map(temporary, graph.backward))
-    )
 
 
 # What FSDP and ZeRO shard.
@@ -457,8 +441,7 @@ def rank_step(one: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
     mesh, own = recipe.mesh, alone(recipe).for_model(one)
     assert mesh is not None
     work = own.runs(work)
-    graph = graph_of(one, work, own, mode_of(one, own), traits_of(one))
-    return training_step(one, work, own, shard_graph(graph, mesh, work.axes()), stored(one))
+    return training_step(one, work, own, shard_graph(graph_of(one, work, own), mesh, work.axes()))
 
 
 def sharded_steps(
@@ -495,10 +478,7 @@ def with_shards(
         parameters = stored(one, part(one.ledger, stages))
     if parameters is not None:
         each = width(recipe.adapter_dtype) if step.adapters else stored_as
-        memory = optimizer_memory(recipe, parameters, each.bits // 8)
-        most, least = memory.update
-        step = step._replace(optimizer_state=memory.state, master_weights=memory.master_weights)
-        step = step._replace(update=most, uncertain=most - least)
+        step = step._replace(**optimizer_memory(recipe, parameters, each.bits // 8)._asdict())
     if mesh.tp > 1 and mesh.weight_shards == 1 and not (mesh.zero or step.adapters):
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:

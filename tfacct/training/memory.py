@@ -18,13 +18,12 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.training.bounds import Bound, bound
-from tfacct.training.model_step import graph_of, stored, training_step
+from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases
 from tfacct.training.recipe import FP32, NF4, Recipe
 from tfacct.training.recompute import ATTENTION
 from tfacct.training.states import HostMemory, on_device, on_host, optimizer_memory, with_gradient_dtype
 from tfacct.training.step import TrainingStep
-from tfacct.training.traits import mode_of, traits_of
 from tfacct.training.unsupported import check_supported, of_another_size, reads_images, refusal
 
 
@@ -76,9 +75,7 @@ def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> Train
         own = f"the class trains on images of its own size only: {model.context:,} tokens"
         raise UsageError(f"{model.name}: {own}", option("ctx", model.context))
     if recipe.mesh is None:
-        run = recipe.runs(work)
-        graph = graph_of(model, run, recipe, mode_of(model, recipe), traits_of(model))
-        return TrainingMemory(model, work, recipe, training_step(model, run, recipe, graph, stored(model)))
+        return TrainingMemory(model, work, recipe, training_step(model, recipe.runs(work), recipe))
     from tfacct.training.layouts import sequences_of_rank, steps_of_ranks
 
     steps = steps_of_ranks(model, sequences_of_rank(model, recipe.mesh, work), recipe)
@@ -98,8 +95,7 @@ def unsure(model: LoadedModel, recipe: Recipe) -> bool:
     if recipe.mesh is not None:
         return False  # no such optimizer is counted there
     each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
-    update = optimizer_memory(recipe, stored(model), each).update
-    return update.most > update.least
+    return optimizer_memory(recipe, stored(model), each).uncertain > 0
 
 
 HEAD = "lm_head"

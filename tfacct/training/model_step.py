@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import isqrt
 
 from tfacct.ledger import paths
@@ -20,50 +19,42 @@ from tfacct.training.recompute import chunked_loss, recomputing
 from tfacct.training.saved_tensors import step_graph, with_shared_casts
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import Adapter, StepGraph, TrainingStep
-from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, Mode, Traits
+from tfacct.training.traits import OUTPUT_PROJECTION_FIRST, mode_of, traits_of
 
-IN, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
+QUERIES, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_proj", "o_proj"))
 
 
-def stored(subject: LoadedModel, part: Ledger | None = None) -> list[TorchParameter]:
+def stored(model: LoadedModel, part: Ledger | None = None) -> list[TorchParameter]:
     """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them. `part`: the
     part of the ledger whose parameters they are, if not all."""
-    ledger = part or subject.ledger
+    ledger = part or model.ledger
     if "stored" not in ledger.known:
-        ledger.known["stored"] = _stored(subject, ledger)
+        ledger.known["stored"] = _stored(model, ledger)
     found: list[TorchParameter] = ledger.known["stored"]
     return found
 
 
-def _stored(subject: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
-    named, stacks = subject.class_tensors, dict[int, int]()
+def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
+    names, stacks = model.class_tensors, dict[int, int]()
     found: dict[tuple[str, int | None], TorchParameter] = {}
     for tensor in ledger.tensors():
         table = tensor.parameter.table
         if (table is not None and not table.trained) or is_routing_bias(tensor.path):
             continue  # sines, corrections of the choice of experts: no optimizer gets them
         inside = paths.repeated(tensor.path)
-        stack = stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
-        key = named[tensor.path], stack
+        key = names[tensor.path], stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         shape = _kernel(tensor)
         if key in found:  # fused along their outputs
             at = 1 if tensor.parameter.bank else 0
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
-        found[key] = TorchParameter(shape, int(tensor.count), stack, tensor.embedding)
-    if subject.family in OUTPUT_PROJECTION_FIRST:
-        modules = subject.config.hf_module_paths()
-        return _out_first(found, modules[IN], modules[OUT])
-    return list(found.values())
-
-
-def _out_first(found: Mapping[tuple[str, int | None], TorchParameter], made: str, out: str) -> list[TorchParameter]:
-    """The same, attention's last product in front of the one that makes queries."""
-    order: list[tuple[str, int | None]] = []
-    for key in found:
-        name, stack = key
-        if not name.startswith(f"{out}."):
-            order += [(f"{out}.weight", stack), key] if name == f"{made}.weight" else [key]
-    return [found[key] for key in order]
+        found[key] = TorchParameter(shape, int(tensor.count), key[1], tensor.embedding)
+    if model.family not in OUTPUT_PROJECTION_FIRST:
+        return list(found.values())
+    queries, out = (f"{model.config.hf_module_paths()[path]}.weight" for path in (QUERIES, OUT))
+    order: list[TorchParameter] = []
+    for (name, stack), own in found.items():
+        order += [found[out, stack], own] if name == queries else [] if name == out else [own]
+    return order
 
 
 def _kernel(tensor: Tensor) -> tuple[int, ...]:
@@ -75,13 +66,11 @@ def _kernel(tensor: Tensor) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] // side**2, side, side)
 
 
-def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, mode: Mode, traits: Traits) -> StepGraph:
-    """Saved tensors and backward operations of a model's step with a recipe."""
-    return changed(plain_graph(model, work, mode, traits), model, work, recipe, traits)
-
-
-def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe, traits: Traits) -> StepGraph:
-    """The graph as a recipe changes it: with adapters, parts that run again, the loss in chunks."""
+def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedModel | None = None) -> StepGraph:
+    """Saved tensors and backward operations of a model's step with a recipe. `sizes`: the same model whose sizes they
+    have, if they are symbols."""
+    recipe, traits, run = recipe.for_model(model), traits_of(model), (sizes or model).running("expanded")
+    graph = step_graph(run.architecture, run.ledger, work.axes(), mode_of(model, recipe), traits)
     if recipe.lora is not None:
         graph = with_adapters(graph, model, recipe)
     if recipe.recomputed_modules:
@@ -91,32 +80,22 @@ def changed(graph: StepGraph, model: LoadedModel, work: Workload, recipe: Recipe
     return with_shared_casts(graph)
 
 
-def plain_graph(model: LoadedModel, work: Workload, mode: Mode, traits: Traits) -> StepGraph:
-    """The same of full fine-tuning that recomputes nothing, or full layers."""
-    model = model.running("expanded")
-    return step_graph(model.architecture, model.ledger, work.axes(), mode, traits)
-
-
-def training_step(
-    model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph, parameters: list[TorchParameter]
-) -> TrainingStep:
-    """The step of a recipe that trains these parameters."""
-    compute, stored = width(recipe.dtype), width(FP32 if recipe.autocast else recipe.dtype)
-    adapters, bytes_each = tuple[Adapter, ...](), stored.bits // 8
-    if recipe.lora is not None:
+def training_step(model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph | None = None) -> TrainingStep:
+    """The step of a recipe. `graph`: that of a rank, if not the model's own."""
+    stored_as = width(FP32 if recipe.autocast else recipe.dtype)
+    adapters, bytes_each = tuple[Adapter, ...](), stored_as.bits // 8
+    if recipe.lora is None:
+        parameters = stored(model)
+    else:
         adapters, parameters = adapters_of(model, recipe)
         bytes_each = width(recipe.adapter_dtype).bits // 8
-    memory = optimizer_memory(recipe, parameters, bytes_each)
     return TrainingStep(
-        graph,
+        graph_of(model, work, recipe) if graph is None else graph,
         model.running("expanded").ledger,
         work.axes(),
-        compute,
-        stored,
-        optimizer_state=memory.state,
-        master_weights=memory.master_weights,
-        update=memory.update.most,
-        uncertain=memory.update.most - memory.update.least,
+        width(recipe.dtype),
+        stored_as,
+        **optimizer_memory(recipe, parameters, bytes_each)._asdict(),
         recompute=recipe.recompute == "full",
         offloads_inputs=recipe.offloads("activations"),
         accumulates=recipe.accumulates,

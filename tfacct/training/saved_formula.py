@@ -14,10 +14,9 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, PATCHES, Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.training.model_step import changed, plain_graph
+from tfacct.training.model_step import graph_of
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
-from tfacct.training.traits import mode_of, traits_of
 
 SEVERAL = 2
 """Sequences of a batch: a single one is laid out differently in memory."""
@@ -53,8 +52,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
     in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
     written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
-    traits = traits_of(model)
-    graph = changed(plain_graph(written, work, mode_of(model, recipe), traits), model, work, recipe, traits)
+    graph = graph_of(model, work, recipe, sizes=written)
     if len(graph.layers) != len(stacks):
         raise UsageError(f"{model.name}: layers of one kind save different tensors", "`tfacct train` counts them")
     counted = zip(graph.layers, stacks, strict=True)

@@ -7,13 +7,13 @@ needs, and the loss its log-probabilities. `Traits` says where a class differs f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, letters
+from tfacct.ledger.einsum import Axes, letters, renamed
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, Table, Unused
 from tfacct.training.step import (
@@ -561,35 +561,7 @@ def _as_decoder(group: Group) -> Group:
 
 def _of_encoder(graph: LayerGraph) -> LayerGraph:
     """A graph of the encoder by its own names, and the axes that it has in the whole model."""
-    names = {"T": "I", "S": "J"}
-
-    def axes(own: str) -> str:
-        return " ".join(names.get(axis, axis) for axis in own.split())
-
-    name = paths.in_encoder
-    return LayerGraph(
-        tuple(map(name, graph.order)),
-        tuple(
-            each._replace(path=name(each.path), axes=axes(each.axes), saved_for=tuple(map(name, each.saved_for)))
-            for each in graph.saved
-        ),
-        tuple(
-            BackwardOp(name(each.at), tuple(one._replace(axes=axes(one.axes)) for one in each.temporary))
-            for each in graph.backward
-        ),
-        tuple(each._replace(at=name(each.at), saved=each.saved and name(each.saved)) for each in graph.casts),
-        flow=tuple(_flow_of_encoder(each, axes) for each in graph.flow),
-    )
-
-
-def _flow_of_encoder(flow: DataFlow, axes: Callable[[str], str]) -> DataFlow:
-    name, made = paths.in_encoder, flow.result
-    return DataFlow(
-        name(flow.at),
-        tuple(map(name, flow.reads)),
-        made and made._replace(path=name(made.path), axes=axes(made.axes)),
-        tuple((name(saved), name(other)) for saved, other in flow.factors),
-    )
+    return graph.mapped(lambda axes, _: renamed(axes, {"T": "I", "S": "J"}), paths.in_encoder)
 
 
 def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mode, traits: Traits) -> StepGraph:

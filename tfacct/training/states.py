@@ -21,7 +21,7 @@ from tfacct.base.units import binary
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.storage import width
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, StepMemory, optimizer
+from tfacct.training.optimizers import BLOCK, FP32_BYTES, SCALE, optimizer
 from tfacct.training.phases import Phase
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
@@ -34,12 +34,12 @@ MASTER_WEIGHTS = {
 
 
 class OptimizerMemory(NamedTuple):
-    """Bytes that an optimizer needs for the parameters of one device. `state` includes the `master_weights`. `update`:
-    temporary bytes of its step."""
+    """Bytes that an optimizer needs for the parameters of one device, as fields of a `TrainingStep`."""
 
-    state: int
+    optimizer_state: int
     master_weights: int
-    update: StepMemory
+    update: int
+    uncertain: int
 
 
 def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes_each: int) -> OptimizerMemory:
@@ -48,15 +48,12 @@ def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes
     An optimizer of master weights updates these: its state is as wide as they are, and 16-bit gradients are cast to
     fp32 for the update (DeepSpeed's `single_grad_partition`, `_prepare_fp32_grad_for_sub_group`).
     """
-    rule = optimizer(recipe.optimizer)
-    if recipe.master_weights is None:
-        return OptimizerMemory(rule.state_bytes(parameters, bytes_each), 0, rule.step_memory(parameters, bytes_each))
-    master = FP32_BYTES * sum(each.copies * each.elements for each in parameters)
-    most, least = rule.step_memory(parameters, FP32_BYTES)
-    casts = 0 if recipe.fp32_gradients else master
-    return OptimizerMemory(
-        rule.state_bytes(parameters, FP32_BYTES) + master, master, StepMemory(most + casts, least + casts)
-    )
+    rule, master, casts = optimizer(recipe.optimizer), 0, 0
+    if recipe.master_weights is not None:
+        bytes_each, master = FP32_BYTES, FP32_BYTES * sum(each.copies * each.elements for each in parameters)
+        casts = 0 if recipe.fp32_gradients else master
+    most, least = rule.step_memory(parameters, bytes_each)
+    return OptimizerMemory(rule.state_bytes(parameters, bytes_each) + master, master, most + casts, most - least)
 
 
 def with_gradient_dtype(recipe: Recipe, phases: list[Phase]) -> list[Phase]:

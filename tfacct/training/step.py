@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.ledger import paths
@@ -111,6 +111,32 @@ class LayerGraph(NamedTuple):
         """The operations whose results each operation reads, or LAYER_INPUT."""
         before = {name: (last,) for last, name in zip((LAYER_INPUT, *self.order), self.order, strict=False)}
         return before | {each.at: each.reads for each in self.flow if each.reads}
+
+    def mapped(self, axes: Callable[[str, Sequence[str]], str], name: Callable[[str], str] = str) -> LayerGraph:
+        """The graph by other names, and with other axes of tensors: by their axes and the operations that need them."""
+
+        def tensor(one: SavedTensor) -> SavedTensor:
+            return SavedTensor(name(one.path), axes(one.axes, one.saved_for), names(one.saved_for), one.role, one.times)
+
+        def temporary(one: BackwardOp) -> BackwardOp:
+            return BackwardOp(name(one.at), tuple(t._replace(axes=axes(t.axes, [one.at])) for t in one.temporary))
+
+        def flow(one: DataFlow) -> DataFlow:
+            made = None if one.result is None else tensor(one.result)
+            return DataFlow(name(one.at), names(one.reads), made, tuple((name(a), name(b)) for a, b in one.factors))
+
+        def names(own: Sequence[str]) -> tuple[str, ...]:
+            return tuple(map(name, own))
+
+        return LayerGraph(
+            names(self.order),
+            tuple(map(tensor, self.saved)),
+            tuple(map(temporary, self.backward)),
+            tuple(one._replace(at=name(one.at), saved=one.saved and name(one.saved)) for one in self.casts),
+            tuple(map(tensor, self.recomputed)),
+            tuple(map(flow, self.flow)),
+            tuple(map(names, self.recomputed_parts)),
+        )
 
 
 class LayerGroup(NamedTuple):
