@@ -156,12 +156,7 @@ def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callabl
     assert facts["lora_adapters"]["params"] == 6_684_672
 
 
-@pytest.mark.parametrize(
-    ("name", "lora", "count"),
-    [
-        ("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536)),
-    ],
-)
+@pytest.mark.parametrize(("name", "lora", "count"), [("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536))])
 def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], name: str, lora: str, count: int) -> None:
     ran = run("train", name, "--ctx", "64", "--lora", lora)
     assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
@@ -275,11 +270,11 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ),
         ("llama-3.1-8b --lora 16:", "is a rank, or a rank and modules"),
         ("llama-3.1-8b --lora 0", "is a rank, or a rank and modules"),
-        ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not fp16"),
+        ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not 'fp16'"),
         ("llama-3.1-8b --adapters bf16", "--adapters and --lora-dropout need --lora"),
         ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is at least 0 and below 1, not 1.0"),
         ("llama-3.1-8b --weights nf4", "--weights nf4 needs --lora"),
-        ("llama-3.1-8b --lora 16 --weights int3", "--weights is one of fp32, bf16, nf4, not int3"),
+        ("llama-3.1-8b --lora 16 --weights int3", "--weights is bf16, fp32 or nf4, not 'int3'"),
         ("gpt2 --lora 16:q_proj", "the class has c_attn as one linear layer: all of it gets an adapter, or none of it"),
         (
             "gpt2 --lora 16:c_atn",
@@ -292,10 +287,7 @@ def test_a_layer_of_bitsandbytes_itself() -> None:
         ("mixtral-8x7b --lora 16:router", "'router' is a parameter in the class, not a linear layer"),
         ("qwen1.5-moe-a2.7b --lora 16:up_proj", "counted only together with some on attention"),
         ("qwen3-30b-a3b --lora 16:gate_proj", "'gate_proj' is a parameter in the class, not a linear layer"),
-        (
-            "qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8",
-            "peft adapts gate_proj of the routed experts too",
-        ),
+        ("qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8", "peft adapts gate_proj of the routed experts too"),
         ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -26,9 +27,8 @@ from tfacct.parallel.shard_model import shard_weights, stages_of
 from tfacct.parallel.support import DTYPES, check_axes
 from tfacct.parallel.verified import verified
 from tfacct.training import layouts
-from tfacct.training.layouts import shard_graph
 from tfacct.training.memory import TrainingMemory
-from tfacct.training.model_step import graph_of, training_step
+from tfacct.training.model_step import graph_of
 from tfacct.training.recipe import Recipe
 from tfacct.training.step import StepGraph, TrainingStep
 from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
@@ -312,10 +312,8 @@ class TrainingSearch:
         """What a rank computes; the same in many layouts."""
         key = _rank_shape(mesh), batch, recipe.accumulates, recipe.recompute
         if key not in self.steps:
-            one, own = self._model_of_rank(mesh), alone(recipe)
-            work = own.runs(self._work(mesh, batch))
-            graph = shard_graph(self._graph(mesh, one, work, own), mesh, work.axes())
-            self.steps[key] = training_step(one, work, own, graph)
+            one, work = self._model_of_rank(mesh), self._work(mesh, batch)
+            self.steps[key] = layouts.rank_step(one, work, recipe, partial(self._graph, mesh))
         return self.steps[key]
 
     def _graph(self, mesh: Mesh, one: LoadedModel, work: Workload, recipe: Recipe) -> StepGraph:

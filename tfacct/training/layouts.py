@@ -185,42 +185,25 @@ def _part(axes: str) -> str:
 # What FSDP and ZeRO shard.
 
 
-def shards_of(
-    graph: StepGraph,
-    ledger: Ledger,
-    mesh: Mesh,
-    stored: Width,
-    *,
-    accumulates: bool,
-    adapters: Iterable[tuple[Adapter, int]] = (),
-) -> WeightShards:
+def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, accumulates: bool) -> WeightShards:
     """Elements of each layer that the rank with most stores, padding included. `ledger`: that of the whole model, or of
-    one pipeline stage. `adapters`: with the bytes of a shard of each."""
+    one pipeline stage."""
     root: dict[str, int] = {}
-    layers, own_adapters = list[LayerShards](), list(adapters)
-    for group, lines in zip(graph.groups, _ledger_groups(graph, ledger), strict=True):
+    layers = list[LayerShards]()
+    for group, lines in zip(step.graph.groups, _ledger_groups(step.graph, ledger), strict=True):
         own = shards(lines, mesh)
         if not group.numbers:
             root |= {path: one.elements for path, one in own.items()}
             layers.append(LayerShards())
             continue
         experts = sum(own[one.path].elements for one in lines.own.parameters if one.bank and mesh.ep > 1)
-        elements = sum(one.elements for one in own.values()) - experts
-        of_adapters = sum(size for one, size in own_adapters if group.numbers[0] in one.numbers)
-        layers.append(LayerShards(elements, experts, of_adapters))
-    gathers, replicated = mesh.zero == 0, mesh.dp > 1
+        adapters = (one for one in step.adapters if group.numbers[0] in one.numbers)
+        of_adapters = sum(one.bytes // one.elements * one.shard(mesh.weight_shards) for one in adapters)
+        layers.append(LayerShards(sum(one.elements for one in own.values()) - experts, experts, of_adapters))
     whole = tuple(layers), sum(root.values())
-    return WeightShards(mesh.weight_shards, mesh.expert_shards, stored, *whole, gathers, accumulates, replicated)
-
-
-def adapter_shards(adapters: Iterable[Adapter], rank: int, mesh: Mesh) -> list[tuple[Adapter, int]]:
-    """Adapters of a LoRA rank, and the elements of each that one of `fsdp`'s ranks stores: FSDP shards the rows of both
-    of an adapter's matrices."""
-    found = []
-    for one in adapters:
-        rows = rank if one.path.endswith("lora_A.weight") else int(one.elements) // rank
-        found.append((one, rounded_up(rows, mesh.weight_shards) * (int(one.elements) // rows)))
-    return found
+    return WeightShards(
+        mesh.weight_shards, mesh.expert_shards, stored, *whole, mesh.zero == 0, accumulates, replicated=mesh.dp > 1
+    )
 
 
 def other_rows(step: TrainingStep, ledger: Ledger, mesh: Mesh) -> Size:
@@ -416,8 +399,7 @@ def _waits(step: TrainingStep) -> Size:
 
 def steps_of_ranks(model: LoadedModel, work: Workload, recipe: Recipe) -> list[TrainingStep]:
     """The step of a rank, or steps of ranks of a pipeline among which the one with the highest peak is."""
-    mesh = recipe.mesh
-    assert mesh is not None
+    mesh = recipe.layout
     one, times = model_of_rank(model, mesh), microbatches(mesh, work.axes(), train=True)
     step = rank_step(one, replace(work, batch=work.batch // times) if mesh.pp > 1 else work, recipe)
     return [*sharded_steps(model, one, step, recipe, times)]
@@ -436,12 +418,16 @@ def sequences_of_rank(model: LoadedModel, mesh: Mesh, work: Workload) -> Workloa
     return replace(work, tokens=work.tokens // mesh.sequence_shards, context=work.context // mesh.sequence_shards)
 
 
-def rank_step(one: LoadedModel, work: Workload, recipe: Recipe) -> TrainingStep:
+def rank_step(
+    one: LoadedModel,
+    work: Workload,
+    recipe: Recipe,
+    graph: Callable[[LoadedModel, Workload, Recipe], StepGraph] = graph_of,
+) -> TrainingStep:
     """What a rank of `tp`, `ep` and `cp` computes: the step of the model that it has, on its part of the sequences."""
-    mesh, own = recipe.mesh, alone(recipe).for_model(one)
-    assert mesh is not None
+    own = alone(recipe).for_model(one)
     work = own.runs(work)
-    return training_step(one, work, own, shard_graph(graph_of(one, work, own), mesh, work.axes()))
+    return training_step(one, work, own, shard_graph(graph(one, work, own), recipe.layout, work.axes()))
 
 
 def sharded_steps(
@@ -449,8 +435,7 @@ def sharded_steps(
 ) -> Iterator[TrainingStep]:
     """The step of a rank with what other ranks shard; in a pipeline, of ranks that take so many micro-batches, `step`
     of all stages and one micro-batch. `one`: the model of a rank of `tp` and `ep`."""
-    mesh = recipe.mesh
-    assert mesh is not None
+    mesh = recipe.layout
     if mesh.pp == 1:
         yield with_shards(model, step, recipe)
         return
@@ -464,21 +449,20 @@ def with_shards(
 ) -> TrainingStep:
     """The step where ranks shard weights, gradients or optimizer state, or reduce gradients in buckets. Of a rank of a
     pipeline, `stages` are its own, and `one` is the model of a rank of `tp`."""
-    mesh, stored_as = recipe.mesh, width(recipe.weights_dtype or recipe.dtype)
-    assert mesh is not None
+    mesh, stored_as = recipe.layout, width(recipe.weights_dtype or recipe.dtype)
     ledger = part(model.ledger, stages) if stages else model.ledger
     shares = as_fsdp(mesh) if mesh.zero else mesh
-    own_adapters = adapter_shards(step.adapters, _lora_rank(recipe), shares)
     parameters: list[TorchParameter] | None = None
     if step.adapters:
-        parameters = [TorchParameter((own,), len(one.numbers), one.numbers[0]) for one, own in own_adapters]
+        each = (TorchParameter((a.shard(shares.weight_shards),), len(a.numbers), a.numbers[0]) for a in step.adapters)
+        parameters = [*each]
     elif shares.weight_shards > 1:
         parameters = sharded_parameters(ledger, shares, model.class_tensors)
     elif one is not None:
         parameters = stored(one, part(one.ledger, stages))
     if parameters is not None:
-        each = width(recipe.adapter_dtype) if step.adapters else stored_as
-        step = step._replace(**optimizer_memory(recipe, parameters, each.bits // 8)._asdict())
+        bits = width(recipe.adapter_dtype).bits if step.adapters else stored_as.bits
+        step = step._replace(**optimizer_memory(recipe, parameters, bits // 8)._asdict())
     if mesh.tp > 1 and mesh.weight_shards == 1 and not (mesh.zero or step.adapters):
         step = step._replace(other_rows=other_rows(step, model.ledger, mesh))
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero:
@@ -487,14 +471,8 @@ def with_shards(
     if shares.weight_shards == 1 or mesh.zero == 1:
         return step
     lines = stage_ledger(model.ledger, stages[0]) if stages else model.ledger
-    bytes_each = width(recipe.adapter_dtype).bits // 8
-    adapters = [(one, bytes_each * own) for one, own in own_adapters]
-    found = shards_of(step.graph, lines, shares, stored_as, accumulates=recipe.accumulates, adapters=adapters)
+    found = shards_of(step, lines, shares, stored_as, accumulates=recipe.accumulates)
     return step._replace(shards=found, accumulates=step.accumulates and mesh.pp > 1)
-
-
-def _lora_rank(recipe: Recipe) -> int:
-    return 1 if recipe.lora is None else lora_targets(recipe.lora).rank
 
 
 def sent_bytes(model: LoadedModel, work: Workload, recipe: Recipe) -> int:
@@ -504,8 +482,7 @@ def sent_bytes(model: LoadedModel, work: Workload, recipe: Recipe) -> int:
 
 def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
     """Collectives of one rank in a step; of a pipeline, of the one that sends most."""
-    mesh, bits = recipe.mesh, units.dtype_bits(recipe.dtype)
-    assert mesh is not None
+    mesh, bits = recipe.layout, units.dtype_bits(recipe.dtype)
     if recipe.lora is None:
         return model_collectives(model, mesh, work.axes(), bits, train=True)
     every = stage_collectives(model, mesh, work.axes(), bits, train=True)
@@ -521,9 +498,8 @@ def lora_collectives(
     model: LoadedModel, recipe: Recipe, step: TrainingStep, found: list[Collective], times: int = 1
 ) -> list[Collective]:
     """Collectives of a step that trains adapters on frozen weights, of `times` micro-batches; `found`: without them."""
-    mesh, graph = recipe.mesh, step.graph
-    assert mesh is not None and recipe.lora is not None
-    targets, bits = lora_targets(recipe.lora), units.dtype_bits(recipe.adapter_dtype)
+    mesh, graph = recipe.layout, step.graph
+    targets, bits = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype)
     live = [(group.count, {each.at for each in group.graph.backward}) for group in (*graph.layers, graph.after)]
     ledger = model.ledger if step.stage is None else step.ledger
     of_lora: Iterable[Collective] = ()

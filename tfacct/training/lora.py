@@ -232,7 +232,8 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...]
         numbers = group.numbers[:1] if group.once else group.numbers
         for which, shape in ("A", (targets.rank, layer.inputs)), ("B", (layer.outputs, targets.rank)):
             elements = shape[0] * shape[1]
-            found.append(Adapter(f"{layer.path}.lora_{which}{WEIGHT}", elements, bytes_each * elements, numbers))
+            path = f"{layer.path}.lora_{which}{WEIGHT}"
+            found.append(Adapter(path, shape[0], elements, bytes_each * elements, numbers))
             parameters.append(TorchParameter(shape, len(numbers), layer.group))
     return tuple(found), parameters
 

@@ -77,30 +77,31 @@ class Recipe:
         optimizer(self.optimizer)
         _ = self.recomputed_modules
         check_size(option("gradient_accumulation"), self.gradient_accumulation)
-        if self.loss not in get_args(Loss):
-            raise UsageError(f"{option('loss')} is whole or chunked, not {self.loss!r}")
-        if self.attention not in (None, "sdpa", "eager"):
-            raise UsageError(f"{option('attention')} is sdpa or eager, not {self.attention!r}")
-        adapter_dtype = units.dtype_name(self.adapter_dtype)
-        if adapter_dtype not in (FP32, dtype):
-            raise UsageError(f"{option('adapter_dtype')} is {' or '.join({FP32: 0, dtype: 0})}, not {adapter_dtype}")
+        named = replace(self, dtype=dtype, adapter_dtype=units.dtype_name(self.adapter_dtype))
+        choices: dict[str, tuple[str | None, ...]] = {
+            "loss": get_args(Loss),
+            "attention": (None, *get_args(AttentionKind)),
+            "adapter_dtype": (FP32, dtype),
+            "weights_dtype": (None, dtype, FP32, NF4),
+            "master_weights": (None, FP32),
+            "gradient_dtype": (None, dtype, FP32),
+        }
+        for name, known in choices.items():
+            if (value := getattr(named, name)) not in known:
+                *others, last = dict.fromkeys(filter(None, known))
+                words = " or ".join(filter(None, (", ".join(others), last)))
+                raise UsageError(f"{option(name)} is {words}, not {value!r}")
         if not 0 <= self.lora_dropout < 1:
             raise UsageError(f"{option('lora_dropout')} is at least 0 and below 1, not {self.lora_dropout}")
-        if self.weights_dtype not in (None, dtype, FP32, NF4):
-            known = ", ".join({FP32: 0, dtype: 0, NF4: 0})
-            raise UsageError(f"{option('weights_dtype')} is one of {known}, not {self.weights_dtype}")
-        if self.master_weights not in (None, FP32):
-            raise UsageError(f"{option('master_weights')} is fp32, not {self.master_weights!r}")
-        if self.gradient_dtype not in (None, dtype, FP32):
-            raise UsageError(f"{option('gradient_dtype')} is {dtype} or {FP32}, not {self.gradient_dtype!r}")
+        on_host = {name.strip(): 0 for name in (self.offload or "").split(",") if name.strip()}
+        if unknown := next((name for name in on_host if name not in OFFLOADED), None):
+            raise UsageError(f"{option('offload')} is of {', '.join(OFFLOADED)}, not {unknown!r}")
         found = replace(
-            self,
+            named,
             mesh=None if self.mesh is None else checked(self.mesh),
-            dtype=dtype,
-            adapter_dtype=adapter_dtype,
             weights_dtype=None if self.weights_dtype == dtype else self.weights_dtype,
             gradient_dtype=None if self.gradient_dtype == dtype else self.gradient_dtype,
-            offload=self._checked_offload(),
+            offload=",".join(name for name in OFFLOADED if name in on_host) or None,
         )
         for row in matching(RECIPES, Features(RECIPE_FEATURES, found)):
             raise UsageError(row.reason, row.instead or None)
@@ -116,18 +117,9 @@ class Recipe:
         """True if this is on the host: "optimizer" or "activations"."""
         return self.offload is not None and what in self.offload.split(",")
 
-    def _checked_offload(self) -> str | None:
-        names = [name.strip() for name in (self.offload or "").split(",") if name.strip()]
-        for name in names:
-            if name not in OFFLOADED:
-                raise UsageError(f"{option('offload')} is of {', '.join(OFFLOADED)}, not {name!r}")
-        return ",".join(name for name in OFFLOADED if name in names) or None
-
     def for_model(self, model: LoadedModel) -> Recipe:
         """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
-        if self.attention is not None:
-            return self
-        return replace(self, attention=attention_of(model.family))
+        return self if self.attention is not None else replace(self, attention=attention_of(model.family))
 
     def for_models(self, models: Sequence[LoadedModel]) -> Recipe:
         """The recipe with the default attention of all these models; None where the defaults differ."""
@@ -139,6 +131,12 @@ class Recipe:
         """Names of the parts of a layer that are recomputed; none where whole layers are, or nothing is. Raises
         UsageError for an unknown name."""
         return () if self.recompute in ("none", "full") else modules_of(self.recompute)
+
+    @property
+    def layout(self) -> Mesh:
+        """The parallel layout of a recipe that has one."""
+        assert self.mesh is not None
+        return self.mesh
 
     @property
     def accumulates(self) -> bool:
@@ -200,17 +198,14 @@ class Recipe:
         """The differences between this recipe and a new one, in words."""
         both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
         both += [("recomputation", self.recompute, new.recompute), ("attention", self.attention, new.attention)]
-        both += [("loss", self.loss, new.loss), ("", self._lora_name, new._lora_name)]
+        own, other = ("no LoRA" if each.lora is None else f"LoRA {each.lora}" for each in (self, new))
+        both += [("loss", self.loss, new.loss), ("", own, other)]
         if self.lora is not None and new.lora is not None:
             both += [("adapters", self.adapter_dtype, new.adapter_dtype)]
             both += [("LoRA dropout", f"{self.lora_dropout:g}", f"{new.lora_dropout:g}")]
         if self.weights_dtype != new.weights_dtype:
             both += [("weights in training", self.weights_dtype or self.dtype, new.weights_dtype or new.dtype)]
         return [f"{name} {old} → {to}".lstrip() for name, old, to in both if old != to]
-
-    @property
-    def _lora_name(self) -> str:
-        return "no LoRA" if self.lora is None else f"LoRA {self.lora}"
 
     @property
     def runs_with(self) -> str:
@@ -232,8 +227,10 @@ RECIPES = (
         "{keep_logits=True} does not work with {loss=chunked}, which makes the logits of one chunk at a time",
     ),
     Unsupported("adapters no_lora", "{adapter_dtype} and {lora_dropout} need {lora}"),
-    Unsupported("nf4 no_lora", "{weights_dtype=nf4} needs {lora} and a 16-bit {dtype}"),
-    Unsupported("nf4 fp32", "{weights_dtype=nf4} needs {lora} and a 16-bit {dtype}"),
+    *(
+        Unsupported(f"nf4 {other}", "{weights_dtype=nf4} needs {lora} and a 16-bit {dtype}")
+        for other in ("no_lora", "fp32")
+    ),
     Unsupported(
         "master_weights trains_fp32",
         "{master_weights=fp32} needs trained weights in 16 bits: these are in fp32",
@@ -255,10 +252,7 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "keep_logits": ("{keep_logits=True}", lambda recipe: recipe.keep_logits),
     "lora": ("LoRA", lambda recipe: recipe.lora is not None),
     "no_lora": ("no {lora}", lambda recipe: recipe.lora is None),
-    "adapters": (
-        "{adapter_dtype} or {lora_dropout}",
-        lambda recipe: recipe.adapter_dtype != FP32 or recipe.lora_dropout,
-    ),
+    "adapters": ("{adapter_dtype} or {lora_dropout}", lambda one: one.adapter_dtype != FP32 or one.lora_dropout),
     "nf4": ("{weights_dtype=nf4}", lambda recipe: recipe.weights_dtype == NF4),
     "fp16": ("{dtype=fp16}", lambda recipe: recipe.dtype == "fp16"),
     "fp32": ("{dtype=fp32}", lambda recipe: recipe.in_fp32),
@@ -270,9 +264,7 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "no_master_weights": ("no {master_weights}", lambda recipe: recipe.master_weights is None),
     "trains_fp32": (
         "trained weights in fp32",
-        lambda recipe: (
-            FP32 in ((recipe.dtype, recipe.weights_dtype) if recipe.lora is None else (recipe.adapter_dtype,))
-        ),
+        lambda one: FP32 in ((one.dtype, one.weights_dtype) if one.lora is None else (one.adapter_dtype,)),
     ),
     "gradients_fp32": ("{gradient_dtype=fp32}", lambda recipe: recipe.gradient_dtype is not None),
     "packing": ("{packing=True}", lambda recipe: recipe.packing),
@@ -333,25 +325,23 @@ def batch_sizes(
 def _divided(whole: int, micro: int | None, steps: int | None, ranks: int) -> tuple[int, int]:
     """Micro-batches of an optimizer step, and their size."""
     each, left = divmod(whole, ranks)
-    of = f"{option('global_batch_size', whole)} does not divide into"
+    of, on = f"{option('global_batch_size', whole)} does not divide into", f"on {ranks:,} data-parallel ranks"
     if left:
         raise UsageError(f"{of} {ranks:,} data-parallel ranks", f"give a multiple of {ranks:,}")
-    if steps is None:
-        micro = micro or 1
-        if each % micro:
-            raise UsageError(f"{of} micro-batches of {micro:,} on {ranks:,} data-parallel ranks")
-        return each // micro, micro
-    if micro is None:
+    if micro is None and steps is not None:
         if each % steps:
-            raise UsageError(f"{of} {steps:,} micro-batches on {ranks:,} data-parallel ranks")
+            raise UsageError(f"{of} {steps:,} micro-batches {on}")
         return steps, each // steps
-    if each != micro * steps:
+    micro = micro or 1
+    if steps is None and each % micro:
+        raise UsageError(f"{of} micro-batches of {micro:,} {on}")
+    if steps is not None and each != micro * steps:
         raise UsageError(
             f"{option('global_batch_size', whole)} is not {micro * steps * ranks:,}: micro-batches of {micro:,},"
-            f" {steps:,} of them, on {ranks:,} data-parallel ranks",
+            f" {steps:,} of them, {on}",
             f"leave {option('gradient_accumulation')} out",
         )
-    return steps, micro
+    return each // micro, micro
 
 
 def size_facts(work: Workload, recipe: Recipe) -> dict[str, int]:

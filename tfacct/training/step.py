@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Size, elements
+from tfacct.ledger.einsum import Axes, Size, elements, rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Width
 
@@ -215,12 +215,17 @@ INPUTS_ON_DEVICE = 2
 
 
 class Adapter(NamedTuple):
-    """A weight of an adapter, which each of some layers has: elements and bytes of one."""
+    """A weight of an adapter, which each of some layers has: rows, elements and bytes of one."""
 
     path: str
-    elements: Size
-    bytes: Size
+    rows: int
+    elements: int
+    bytes: int
     numbers: Sequence[int]
+
+    def shard(self, ranks: int) -> int:
+        """Elements on one of FSDP's ranks, which shards the rows."""
+        return rounded_up(self.rows, ranks) * (self.elements // self.rows)
 
 
 class LayerShards(NamedTuple):

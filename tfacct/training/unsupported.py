@@ -6,7 +6,7 @@ The errors, the nearest step that is supported, and the support matrix of the do
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -195,7 +195,8 @@ def _unsupported_part(model: LoadedModel, recipe: Recipe) -> str | None:
         return None
     if recipe.lora is None and not computes_part(mesh) and shards_weights_only(model, mesh):
         return None
-    return _step_reason(model, alone(recipe)) or f"a parallel layout does not support {part}"
+    reason = next((row.reason for row in matching(STEPS, ModelFeatures(model, alone(recipe)))), None)
+    return reason or f"a parallel layout does not support {part}"
 
 
 def _uneven(model: LoadedModel, recipe: Recipe) -> object:
@@ -388,8 +389,13 @@ class ModelFeatures(Features):
 # The answers.
 
 
-def _step_reason(model: LoadedModel, recipe: Recipe) -> str | None:
-    return next((row.reason for row in matching(STEPS, ModelFeatures(model, recipe))), None)
+def _cases(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[Unsupported, LoadedModel, Recipe]]:
+    """Rows that apply, with the model and the recipe that they are about: of what one rank computes, after its
+    layout."""
+    if recipe.mesh is not None:
+        yield from ((row, model, recipe) for row in matching(LAYOUTS, ModelFeatures(model, recipe)))
+        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
+    yield from ((row, model, recipe) for row in matching(STEPS, ModelFeatures(model, recipe)))
 
 
 def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
@@ -405,11 +411,9 @@ def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None
 
 def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
     """Why a model's training step is not supported; None if it is."""
-    if recipe.mesh is not None:
-        if (found := unsupported_layout(model, recipe)) is not None:
-            return found
-        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
-    return next(matching(STEPS, ModelFeatures(model, recipe)), None)
+    if recipe.mesh is not None and (found := unsupported_layout(model, recipe)) is not None:
+        return found
+    return next((row for row, _, _ in _cases(model, recipe)), None)
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
@@ -418,21 +422,15 @@ def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
     return None if found is None else found.reason
 
 
-def supports(model: LoadedModel, recipe: Recipe) -> bool:
-    """True if a model's training step is supported."""
-    return unsupported(model, recipe.checked()) is None
-
-
 def check_supported(model: LoadedModel, recipe: Recipe) -> None:
     """Raises TfacctError for a step that is not supported, with the nearest one that is."""
     if recipe.mesh is not None:
         check_layout(model, recipe.mesh)
-        for row in matching(LAYOUTS, ModelFeatures(model, recipe)):
-            instead = "; ".join(filter(None, (parameter_words(model, recipe), row.instead)))
-            raise UsageError(f"{model.name}: {row.reason}", instead if row.instead else _advice(model, recipe))
-        model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
-    for row in matching(STEPS, ModelFeatures(model, recipe)):
-        raise UsageError(f"{model.name}: {row.reason}", row.instead or _advice(model, recipe))
+    for row, one, own in _cases(model, recipe):
+        instead = row.instead or _advice(one, own)
+        if row.instead and own.mesh is not None:
+            instead = "; ".join(filter(None, (parameter_words(one, own), instead)))
+        raise UsageError(f"{model.name}: {row.reason}", instead)
 
 
 def check_layout(model: LoadedModel, mesh: Mesh) -> None:
