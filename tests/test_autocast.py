@@ -67,7 +67,7 @@ def test_what_was_not_measured_is_refused(model: str, asked: dict[str, str], say
 
 
 def test_weights_that_are_no_dtype_are_refused() -> None:
-    with pytest.raises(UsageError, match="fp32, bf16, nf4"):
+    with pytest.raises(UsageError, match="bf16, fp32 or nf4"):
         Recipe(weights_dtype="fp8").checked()
 
 

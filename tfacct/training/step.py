@@ -225,7 +225,8 @@ class Adapter(NamedTuple):
 
     def shard(self, ranks: int) -> int:
         """Elements on one of FSDP's ranks, which shards the rows."""
-        return rounded_up(self.rows, ranks) * (self.elements // self.rows)
+        rows: int = rounded_up(self.rows, ranks)
+        return rows * (self.elements // self.rows)
 
 
 class LayerShards(NamedTuple):
