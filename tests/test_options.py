@@ -1,5 +1,6 @@
 """Options and arguments: what the help says of them, other names for them, and what a shell offers after Tab."""
 
+import csv
 import json
 import os
 import re
@@ -252,6 +253,23 @@ def test_models_by_a_part_of_their_name(run) -> None:
     assert set(named(run("models", "qwen3_moe").out)) == {"qwen3-30b-a3b", "qwen3-235b-a22b", "qwen3-coder-480b"}
     assert named(run("models", "llama", "4", "--max-params", "2B").out) == ["llama-4-scout-vision"]
     assert len(named(run("models").out)) == len(presets.names())
+
+
+def test_rows_by_a_column(run) -> None:
+    """llama-2-7b has 6.74 B parameters, llama-3-8b 8.03 B, tinyllama-1.1b 1.1 B."""
+    rising, falling = (named(run("models", "llama", "--sort", column).out) for column in ("params", "-total_params"))
+    assert rising.index("tinyllama-1.1b") < rising.index("llama-2-7b") < rising.index("llama-3-8b")
+    assert {*rising} == {*falling} == {*named(run("models", "llama").out)} and falling[0] == "llama-3.1-405b"
+    watts = [row["tdp"] for row in csv.DictReader(run("devices", "--sort", "-watts", "--csv").out.splitlines())]
+    known = [int(one) for one in watts if one]
+    assert known == sorted(known, reverse=True) and not any(watts[len(known) :])  # devices without a figure come last
+    for line, message in (
+        ("--sort parms", "did you mean params?"),
+        ("--sort qqq", "columns: model, family, params"),
+        ("--sort params --json", "--sort orders rows, which --json has not"),
+    ):
+        ran = run("models", *line.split())
+        assert (ran.code, ran.out) == (2, "") and message in ran.err
 
 
 def test_no_model_of_that_name(run) -> None:

@@ -356,6 +356,9 @@ class Shown(NamedTuple):
     limit: Annotated[
         int | None, Option("Rows of the table at most; 0: all. Default: 20 on a terminal.", "N", OUTPUT)
     ] = None
+    sort: Annotated[
+        str | None, Option("Rows by a column, from the smallest; -COLUMN: from the largest.", "COLUMN", OUTPUT)
+    ] = None
     verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
     strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
         False

@@ -41,13 +41,15 @@ def check(show: Shown, command: Command) -> None:
         raise UsageError("choose one of --json, --csv and --markdown")
     if show.limit is not None and show.limit < 0:
         raise UsageError(f"--limit must be 0 or more, not {show.limit}")
+    if show.sort is not None and show.json:
+        raise UsageError("--sort orders rows, which --json has not", "--csv has them")
     if show.force and not show.output and not command.writes:
         raise UsageError("--force needs --output FILE")
     if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
         raise UsageError(f"--style {show.style} needs --output FILE{PICTURES[0]}")
     if show.latex and not show.explain and command.explained is not None:
         raise UsageError("--latex needs --explain")
-    others = {"--csv": show.csv} if show.explain else {}
+    others = {"--csv": show.csv, "--sort": show.sort is not None} if show.explain else {}
     others |= {"--json": show.json, "--markdown": show.markdown, "--csv": show.csv} if show.latex else {}
     for other, given in others.items():
         if given:
@@ -287,6 +289,10 @@ def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[st
 def _show(found: Found, show: Shown, command: Command) -> None:
     """Print a report in the form that was asked for. Files come first: where one cannot be written, nothing is
     printed."""
+    if show.sort is not None:
+        from tfacct.output.sorting import sorted_by
+
+        found = found._replace(report=sorted_by(found.report, show.sort))
     report = found.derived() if show.explain and found.derived is not None else found.report
     wrote = [_write(file, found, show, command) for file in show.output or () if not command.writes]
     if show.latex:

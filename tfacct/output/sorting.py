@@ -1,0 +1,41 @@
+"""The rows of a report in the order of one of its columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, TypeVar
+
+from tfacct.base.errors import UsageError, nearest
+from tfacct.output.report import Amount, Report, Row
+
+ReportT = TypeVar("ReportT", bound=Report)
+
+
+def sorted_by(report: ReportT, column: str) -> ReportT:
+    """The report with the rows of each section by a column, from the smallest; by `-column` from the largest. Rows
+    without a value come last. Raises UsageError."""
+    name, falling = column.removeprefix("-"), column.startswith("-")
+    keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}
+    if name not in keys:
+        raise UsageError(
+            f"no column {name!r}", nearest(name, keys) or f"columns: {', '.join(one.label for one in report.columns)}"
+        )
+
+    def section(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        known = [row for row in rows if row.get(keys[name]) not in (None, "")]
+        others = [row for row in rows if row.get(keys[name]) in (None, "")]
+        return (*sorted(known, key=lambda row: _order(row[keys[name]]), reverse=falling), *others)
+
+    return replace(report, sections=tuple(section(rows) for rows in report.sections))
+
+
+def _order(cell: Any) -> tuple[bool, Any]:
+    """Numbers before texts; several numbers by their product."""
+    value = cell.value if isinstance(cell, Amount) else cell
+    if isinstance(value, tuple):
+        product = Fraction(1)
+        for one in value:
+            product *= one or 0
+        return False, product
+    return isinstance(value, str), value.casefold() if isinstance(value, str) else value
