@@ -315,7 +315,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path)).out
         assert out.startswith("my-model: ")
-        assert "defaulted: 7 fields of my-model; tfacct show MODEL names them" in " ".join(out.split())
+        assert "defaulted: 7 fields of my-model; tfacct models MODEL names them" in " ".join(out.split())
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 

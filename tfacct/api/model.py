@@ -92,7 +92,7 @@ class Model(Rated):
         `all_layers` runs every layer instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as in `train`: that needs
         transformers. With `shard` what one rank stores and sends is, where torch shards the class among the ranks of a
-        layout (two or four if none are given), as in `comms`. Raises TfacctError.
+        layout (two or four if none are given), as in `plan`. Raises TfacctError.
         """
         if train and shard:
             raise UsageError("shard=True is asked alone, with a layout")

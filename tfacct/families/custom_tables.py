@@ -34,7 +34,7 @@ class Table(BaseModel):
 
 
 class ModelTable(Table):
-    """What stands at the model's ends."""
+    """Embeddings and head of the model."""
 
     vocab: PositiveInt = key("rows of the token table; number of logits")
     hidden: PositiveInt = key("elements per token between the blocks")
@@ -49,7 +49,7 @@ class ModelTable(Table):
     buckets: PositiveInt = key("distances that `relative` positions tell apart", 32)
     latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = key(
         "how latent attention is run, where a block has it: auto is expanded or absorbed, whichever takes fewer FLOPs"
-        " in a step; unpacked keeps the keys and values of all heads",
+        " in a step; unpacked caches the keys and values of all heads",
         "auto",
     )
     source_vocab: PositiveInt | None = key("rows of the encoder's own token table; `vocab` is then the decoder's", None)
@@ -104,26 +104,26 @@ class CrossTable(Table):
 
 
 class FeedForwardTable(Table):
-    """The feed-forward network."""
+    """The MLP."""
 
     width: PositiveInt = key("width between its two products")
     gated: StrictBool = key("a third matrix, whose activated result multiplies another's", False)
     bias: StrictBool = key("biases on all its projections", False)
     activation: Activation = key("no count depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu")
-    norm: NormKind | None = key("a norm inside the network, on its input", None)
+    norm: NormKind | None = key("a norm inside the MLP, on its input", None)
     called: StrictBool = key("false: stored but never run, nor are its norms and addition", True)
 
 
 class ExpertsTable(Table):
-    """Experts in place of the feed-forward network: gated networks, of which each token passes through some."""
+    """Experts in place of the MLP: gated MLPs, of which each token passes through some."""
 
-    experts: PositiveInt = key("networks that are stored")
-    active: PositiveInt = key("networks that each token is sent to")
+    experts: PositiveInt = key("experts that are stored")
+    active: PositiveInt = key("experts that each token is sent to")
     width: PositiveInt = key("width of one expert")
-    shared: PositiveInt | None = key("width of one more network, which every token passes through", None)
-    shared_gate: StrictBool = key("weight the shared network's result by one number per token", False)
+    shared: PositiveInt | None = key("width of a shared expert, which every token passes through", None)
+    shared_gate: StrictBool = key("weight the shared expert's result by one number per token", False)
     bias: StrictBool = key(
-        "biases on the router, every expert's projections and the shared network's; its gate has none", False
+        "biases on the router, every expert's projections and the shared expert's; its gate has none", False
     )
     activation: Activation = key("no count depends on it", "silu")
 
@@ -137,7 +137,7 @@ class MambaTable(Table):
     rank: PositiveInt | None = key("elements from which a token's step size is computed", None)
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
-    network: StrictBool = key("its blocks also have the feed-forward network", False)
+    network: StrictBool = key("its blocks also have the MLP", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
@@ -152,8 +152,8 @@ class Mamba2Table(Table):
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 256)
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
-    gated_norm: StrictBool = key("a norm behind the gate", True)
-    network: StrictBool = key("its blocks also have the feed-forward network", False)
+    gated_norm: StrictBool = key("a norm after the gate", True)
+    network: StrictBool = key("its blocks also have the MLP", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
@@ -210,7 +210,7 @@ class NormTable(Table):
 
     kind: NormKind = key("layer: scale and shift; rms: scale")
     order: Literal["pre", "post", "parallel", "sandwich", "reordered"] = key(
-        "pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and network side by side; sandwich: x +"
+        "pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and MLP side by side; sandwich: x +"
         " norm(f(norm(x))); reordered: x + norm(f(x))",
         "pre",
     )

@@ -168,7 +168,7 @@ def _advice(folder: Path | None) -> str:
     """What to type instead: a format, or the files where some are there."""
     if folder is None or not any(folder.glob("*.safetensors")):
         return f"give {option('dtype', 'bf16')} or another format"
-    counts = spelled(f"`tfacct checkpoint {folder}` counts the files", "tfacct.checkpoint(folder) counts the files")
+    counts = spelled(f"`tfacct check {folder}` counts the files", "tfacct.checkpoint(folder) counts the files")
     return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
 

@@ -268,7 +268,7 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
     if mesh.sequence_shards > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not supported with {option('cp')} here"
         raise UsageError(
-            both, f"`tfacct train`, `comms` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
+            both, f"`tfacct train`, `plan` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
         )
     return checked_axes(mesh)
 

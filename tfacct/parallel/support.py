@@ -107,7 +107,7 @@ SHARED = "which tensors share a bucket was not compared"
 PARTS = (
     does_not("gathered_part buckets", "{of[buckets]}", f"{{of[gathered_part]}}: {SHARED}", REDUCES),
     does_not("part fsdp_reason", "a parallel layout", "{of[part]}", "{of[fsdp_reason]}"),
-    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, with `tfacct params` or `comms`"),
+    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, with `tfacct params` or `plan`"),
     does_not("part", "a parallel layout", "{of[part]}", ""),
     does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),
     does_not("buckets shared_gate", "{of[buckets]}", f"a gate of the shared expert: {SHARED}", REDUCES),

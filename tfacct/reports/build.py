@@ -378,10 +378,10 @@ def _defaulted(subjects: Sequence[Subject]) -> str:
     if len(subjects) == 1 and len(silent[0].defaulted) <= SHORT:
         return defaulted_notes(silent)[0]
     if len(silent) > SHORT:
-        return "defaulted: fields of some models; tfacct show MODEL names them"
+        return "defaulted: fields of some models; tfacct models MODEL names them"
     names = listed([name_of(subject) for subject in silent])
     fields = sum(len(subject.defaulted) for subject in silent)
-    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct show MODEL names them"
+    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL names them"
 
 
 def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:

@@ -325,7 +325,7 @@ def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | 
         kinds = [group for group in model.ledger.groups if group.numbers]
         if len(kinds) > 1:
             what = f"{model.name}: pipeline stages with layers of several kinds have no formula"
-            raise ConfigError(what, f"`tfacct flops`, `params` and `kv` count them with {option('pp')}")
+            raise ConfigError(what, f"`tfacct flops`, `params` and `memory` count them with {option('pp')}")
         layers = len(kinds[0].numbers)
         if layers % (numbers["pp"] or 1):
             what = f"{model.name}: {option('pp', numbers['pp'])} does not divide L = {layers:,} evenly"
@@ -364,7 +364,7 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
 def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
     if gathers_heads(model):
         what = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads, which has no formula"
-        raise ConfigError(what, "`tfacct flops`, `params` and `kv` count it")
+        raise ConfigError(what, "`tfacct flops`, `params` and `memory` count it")
     if number is None:
         check_mesh(model, Mesh(2), train=False)
         return

@@ -399,7 +399,7 @@ def _files_note(subject: LoadedModel, alone: bool) -> str:
     apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than is counted"
     if not found.dtypes:  # the files themselves are not here
         return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
-    compared = spelled(f"`tfacct checkpoint {subject.folder}` compares them", "tfacct.checkpoint compares them")
+    compared = spelled(f"`tfacct check {subject.folder}` compares them", "tfacct.checkpoint compares them")
     return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 

@@ -129,7 +129,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         facts,
         title="1 preset" if len(subjects) == 1 else f"{len(subjects)} presets",
         convention="unique tensors, a tied head once",
-        notes=lambda at: ["`tfacct show MODEL` prints a model's config and where it comes from."] if at == ALL else [],
+        notes=lambda at: ["`tfacct models MODEL` prints a model's config and its source."] if at == ALL else [],
         defaults=[],
     )
 

@@ -215,7 +215,7 @@ def plan(
         title=f"{build.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
         f" {build.workload_words([model], request)}{also}",
         answer=_answer(one) if lines is None else _explained(one),
-        convention="each layout as `train`, `memory` and `comms` count it",
+        convention="each layout as `train` and `memory` count it",
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
         counted=f"what one rank needs and sends; {'' if one.timed else 'no time, '}no topology of the links",
         requests=[request],

@@ -89,7 +89,7 @@ class Placement:
                 what += f" and {units.binary(cache)} of cache"
             raise UsageError(
                 f"{self.model.name}: {what} do not fit into the usable {memory.words}",
-                spelled(f"`tfacct fit {self.model.name}` says how many devices hold it", "ask for more of them"),
+                spelled(f"`tfacct memory {self.model.name} --on all` counts the devices that fit", "name more devices"),
             )
 
 

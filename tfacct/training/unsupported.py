@@ -57,7 +57,7 @@ WIDEST, STEP = 256, 8
 UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
 LAYOUTS = (
     Unsupported(
-        "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `comms` count its weights under {fsdp}"
+        "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `plan` count its weights under {fsdp}"
     ),
     together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
     together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
