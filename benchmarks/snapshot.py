@@ -46,9 +46,9 @@ def commands(name: str) -> Iterator[tuple[str, ...]]:
         at = (*model, "--ctx", ctx)
         for step in ((), *DECODES):
             yield ("flops", *at, *step)
-        for more in (("--batch", "3"), ("--masked",), ("--pointwise",), ("--train",), ("--bytes", "--dtype", "bf16")):
+        for more in (("--batch", "3"), ("--masked",), ("--pointwise",), ("--train",), ("--traffic", "--dtype", "bf16")):
             yield ("flops", *at, *more)
-        yield ("memory", *at, "--dtype", "bf16", "--fit", "80GB")
+        yield ("memory", *at, "--dtype", "bf16", "--on", "80GB")
         yield ("memory", *at, "--dtype", "int8")
         yield ("flops", *at, "--generate", "100")
         yield ("diff", *at, "--to-ctx", "1000", "--dtype", "bf16")

@@ -1,8 +1,8 @@
 """Prints the tables of the documentation from the program itself, or checks that they are what it prints.
 
-`python docs/build.py` rewrites every ```console block in README.md and docs/, the whole of docs/cli.md and
-docs/models.md, the tables of families in docs/models/, the schemas under docs/schema, the outputs of notebooks and the
-list of metric names; `python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
+`python docs/build.py` rewrites every ```console block in README.md and docs/, the whole of docs/cli.md, docs/support.md
+and docs/models.md, the tables of families in docs/models/, the schemas under docs/schema, the outputs of notebooks and
+the list of metric names; `python docs/build.py --check` only compares, and exits 1 naming the files that are stale.
 
 A page may hold files of its own: a block under a line that is only a file's name. Its commands then run in a copy of
 the package with those files in it.
@@ -29,10 +29,14 @@ from models_page import models_pages
 from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
+from tfacct.base.combinations import matrix
+from tfacct.base.spelling import as_in_a_shell
 from tfacct.commands import NAMES
 from tfacct.loading import index, presets
+from tfacct.parallel import support
 from tfacct.reports.models import listed
 from tfacct.reports.schema import KINDS, PAGES, schema
+from tfacct.training import recipe, unsupported
 from tfacct.training.optimizers import Optimizer, optimizers
 
 ROOT = Path(__file__).parent.parent
@@ -40,8 +44,8 @@ BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 EXIT_CODES = """\
-Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify`, `check` or `checkpoint`
-found a difference, 2 wrong usage or bad input, 130 interrupted, 141 where the reader of stdout stops reading.
+Data goes to stdout; hints, warnings and progress to stderr. Exit codes: 0 fine, 1 `verify` or `check` found a
+difference, 2 wrong usage or bad input, 130 interrupted, 141 where the reader of stdout stops reading.
 `NO_COLOR`, pipes and `TERM=dumb` give plain text.
 
 No table is wider than the terminal, and no number is broken: a narrow one drops bars and specs, breaks headers, drops
@@ -163,6 +167,45 @@ def cli_reference() -> str:
     return "\n".join(parts)
 
 
+SUPPORT = {
+    "Parallel layouts": (support.LAYOUTS, support.FEATURES),
+    "Pipeline stages": (support.STAGES, support.FEATURES),
+    "Sequences among ranks": (support.SEQUENCES, support.FEATURES),
+    "Parts of models in a layout": (support.PARTS, support.FEATURES),
+    "Recipes of a training step": (recipe.RECIPES, unsupported.FEATURES),
+    "Training steps in a layout": (unsupported.LAYOUTS, unsupported.FEATURES),
+    "Training steps": (unsupported.STEPS, unsupported.FEATURES),
+}
+"""The rows of unsupported combinations by what they are about, with the features that they name."""
+SUPPORT_INTRO = """\
+# What is not supported together
+
+Printed by the program: `python docs/build.py`. The errors come from these rows: a question with all features of a row
+is refused, with the reason and what to do instead. Where no alternative is listed, the error names the nearest step
+that is supported, or `train --exact`. A part without a rule is one whose shards no rule gives, such as Mamba:
+[sharding.md](sharding.md#what-is-counted-and-what-is-not) lists them. Everything else goes together, if sizes divide.
+"""
+
+
+def support_page() -> str:
+    """docs/support.md: every unsupported combination, as the command line spells it."""
+    parts = [SUPPORT_INTRO]
+    with as_in_a_shell():
+        for title, (rows, features) in SUPPORT.items():
+            table = (f"| {' | '.join(_support_row(row))} |" for row in matrix(rows, features))
+            parts.append("\n".join([f"## {title}\n", "| together | why | instead |", "|---|---|---|", *table, ""]))
+    return "\n".join(parts)
+
+
+def _support_row(row: dict[str, str]) -> tuple[str, str, str]:
+    """The cells of a row, without what only repeats its features."""
+    features, reason, instead = row["features"], row["reason"], row["instead"]
+    labels = features.split(" + ")
+    if len(labels) > 1 and "not support" in reason:
+        reason = reason.partition(": ")[2]
+    return features, "" if reason in labels else reason, "" if instead in labels else instead
+
+
 def schemas() -> dict[Path, str]:
     """docs/schema: a JSON Schema for the answer of each command."""
     written = {name: json.dumps(schema(name), indent=2, ensure_ascii=False) for name in (*KINDS, *PAGES)}
@@ -230,7 +273,7 @@ def preset_index() -> str:
 
 def documents() -> dict[Path, str]:
     """Every page as it should be."""
-    whole = {"cli.md": cli_reference(), **models_pages()}
+    whole = {"cli.md": cli_reference(), "support.md": support_page(), **models_pages()}
     whole_pages = {ROOT / "docs" / name: text for name, text in whole.items()}
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     wanted = {page: refreshed(page.read_text(encoding="utf-8")) for page in pages if page not in whole_pages}

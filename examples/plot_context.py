@@ -17,7 +17,7 @@ PICTURES = {
 }
 
 for file, command in PICTURES.items():
-    words = ["tfacct", *command, "--plot", file, "--force"]
+    words = ["tfacct", *command, "--output", file, "--force"]
     ran = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True)
     if ran.returncode:
         sys.exit(ran.stderr.strip())

@@ -38,7 +38,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["flops", "--generate", "8", "--ctx", "128", "gpt2", "deepseek-v3"],
         ["flops", "t5-small", "--generate", "1", "--ctx", "12"],
     ],
-    "flops-bytes": [["flops", *KINDS, "--bytes", "--dtype", "bf16"], ["flops", "--bytes", "mamba-130m"]],
+    "flops-traffic": [["flops", *KINDS, "--traffic", "--dtype", "bf16"], ["flops", "--traffic", "mamba-130m"]],
     "params": [
         ["params", *KINDS],
         ["params", "gpt2", "--set", "n_layer=3"],
@@ -160,7 +160,7 @@ QUESTIONS = [(name, words) for name, asked in ASKED.items() for words in asked]
 SHOWN = {
     "training": "flops",
     "generate": "flops-generate",
-    "traffic": "flops-bytes",
+    "traffic": "flops-traffic",
     "lettered": "show-ledger",
     "prove": "verify-prove",
     "train_time": "time-train",

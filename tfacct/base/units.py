@@ -117,7 +117,7 @@ def _exact(digits: str, exponent: str | None) -> Fraction:
 def read_integer(option: str, text: str) -> int:
     """Whole number as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10, `B` and `T` decimal.
 
-    >>> read_integer("--gpus", "16k"), read_integer("--ctx", "16,384"), read_integer("--limit", "0")
+    >>> read_integer("--batch", "16k"), read_integer("--ctx", "16,384"), read_integer("--limit", "0")
     (16384, 16384, 0)
     >>> read_integer("--tokens", "1e12") == read_integer("--tokens", "1T") == 10**12
     True
@@ -170,7 +170,7 @@ def read_count(option: str, text: str, of: str = "parameters", example: str = "8
 def read_bytes(option: str, text: str) -> int:
     """Number of bytes as a user writes it: powers of 1024 with an `i`, powers of 1000 without; the `B` may be left out.
 
-    >>> read_bytes("--fit", "24GiB"), read_bytes("--fit", "24GB"), read_bytes("--fit", "24G")
+    >>> read_bytes("--on", "24GiB"), read_bytes("--on", "24GB"), read_bytes("--on", "24G")
     (25769803776, 24000000000, 24000000000)
 
     `24G` is 24 GB, as SI has it and as `24GB` is read: never more than a card sold by that name holds.

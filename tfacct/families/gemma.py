@@ -300,7 +300,7 @@ OTHER, EACH = "Xo", "Xs"
 STREAMS_MADE = {OTHER: str(STREAMS - 1), EACH: str(STREAMS), "Xt": str(STREAMS), "Xu": str(STREAMS)}
 STREAMS_LEGEND = {
     "D": "hidden size",
-    OTHER: f"streams beside the one that a block reads, {STREAMS - 1}",
+    OTHER: f"streams other than the one that a block reads, {STREAMS - 1}",
     EACH: f"streams, {STREAMS}",
     "Xt": f"streams that another is predicted from, {STREAMS}",
     "Xu": f"streams that are predicted, {STREAMS}",
@@ -431,7 +431,7 @@ class Laurel(Part):
     name: ClassVar[str] = "laurel"
     listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 0)
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the product beside attention"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the product parallel to attention"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Two products, a norm and a sum."""

@@ -330,7 +330,7 @@ class GatedMerger(Part):
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
     legend: ClassVar[dict[str, str]] = {
         **{letter: text for letter, text in Merger.legend.items() if letter != "Du"},
-        "Fm": "width of the merger's network",
+        "Fm": "width of the merger's MLP",
         "Dh": "another vector as wide as Dq",
     }
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}

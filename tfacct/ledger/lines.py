@@ -55,7 +55,7 @@ TAPS = "Kw"
 """The axis of the taps of a convolution in groups."""
 FRONT, FURTHER = "Xc", "Xr"
 """The axes of the learned tokens in front of an image's patches, by which the ledger binds how many patches there are,
-and of those of them behind the class token, which bind nothing."""
+and of those of them after the class token, which bind nothing."""
 PIXELS = "Px"
 """The axis of the pixels of a square patch."""
 MERGE, TILE = "Mp", "Wp"

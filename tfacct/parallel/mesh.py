@@ -41,7 +41,7 @@ AXIS_NAMES = {
     "N": "query heads",
     "F": "feed-forward width",
     "Fe": "width of one expert",
-    "Fs": "width of the shared network",
+    "Fs": "width of the shared expert",
     "V": "vocabulary",
     "E": "experts",
     "T": "new tokens",

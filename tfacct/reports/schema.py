@@ -35,7 +35,7 @@ from tfacct.reports import (
 KINDS: Mapping[str, type[Answer]] = {
     "flops": flops.FlopsReport,
     "flops-generate": flops.GenerateReport,
-    "flops-bytes": flops.TrafficReport,
+    "flops-traffic": flops.TrafficReport,
     "params": params.ParamsReport,
     "memory": memory.MemoryReport,
     "kv": memory.KvReport,
@@ -64,6 +64,19 @@ KINDS: Mapping[str, type[Answer]] = {
     "show-ledger": models.LedgerReport,
 }
 """Reports by command; by an option too where it changes what is answered."""
+TYPED = {
+    "kv": "memory --kv",
+    "fit": "memory --on all",
+    "diff": "compare --by line",
+    "comms": "plan",
+    "show": "models",
+    "show-ledger": "models --ledger",
+    "checkpoint": "check",
+    "measure": "mfu --run",
+    "conventions": "help counting",
+    "metrics": "help metrics",
+}
+"""The command of an answer, where its name is another."""
 PAGES: Mapping[str, Mapping[str, Any]] = {
     "metrics": dict.fromkeys(("metric", "unit", "about"), str),
     "schemas": dict.fromkeys(("name", "about"), str),
@@ -116,7 +129,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     about = (kind.__doc__ or "").strip() if kind else "A page that is about no model."
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"tfacct {name.replace('-', ' --')} --json",
+        "title": f"tfacct {TYPED.get(name) or name.replace('-', ' --')} --json",
         "description": f"{about} "
         "docs/json.md explains the keys. Later versions may add some: ignore what you do not know.",
         **found.whole(properties),

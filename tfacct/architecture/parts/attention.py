@@ -273,7 +273,7 @@ class Attention(Grouped, SelfAttention):
         "Hr": "rotated elements of a head",
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed block sees",
-        "Wb": "keys that a query of a windowed block sees, before and behind it",
+        "Wb": "keys that a query of a windowed block sees, before and after it",
         TILE: "positions of a window that sees itself alone",
         "Wk": "the same positions, as keys",
     }

@@ -79,7 +79,7 @@ class Experts(Part):
         "E": "experts",
         "A": "experts that each token is sent to",
         "Fe": "width of one expert",
-        "Fs": "width of the shared network",
+        "Fs": "width of the shared expert",
         "Dl": "width of a token in the experts",
         "Ez": "choices of the router that give back what they read",
         "Er": "choices of the router, E + Ez",

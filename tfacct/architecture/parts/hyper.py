@@ -123,7 +123,7 @@ class HyperHead(Part):
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
-        "Xg": "factors of the weights behind the blocks, 1",
+        "Xg": "factors of the weights after the blocks, 1",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 

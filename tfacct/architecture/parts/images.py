@@ -58,7 +58,7 @@ class Patches(Part):
         "Px": "pixels of a patch",
         "D": "hidden size",
         FRONT: "learned tokens in front of the patches",
-        FURTHER: "those of them behind the class token",
+        FURTHER: "those of them after the class token",
         **ALONE,
     }
     made: ClassVar[dict[str, str]] = {"U": "1"}

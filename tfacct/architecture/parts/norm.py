@@ -75,7 +75,7 @@ class GatedNorm(Norm):
     gate_rank: Size
 
     letters: ClassVar[dict[str, str]] = {**Norm.letters, "gate_rank": "Rn"}
-    legend: ClassVar[dict[str, str]] = {"D": WIDTHS["D"], "Rn": "width of the network that gates a norm"}
+    legend: ClassVar[dict[str, str]] = {"D": WIDTHS["D"], "Rn": "width of the MLP that gates a norm"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The norm and its gate."""

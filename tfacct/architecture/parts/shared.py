@@ -17,7 +17,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 JOINED = {"Dj": "stream and token row side by side, 2 · D", "Ra": "rank of the adapters of shared weights"}
 BOTH = {"Dj": "2 · D"}
-ALONE = {"U": "1: what stands alone, as a class token or the gate of a shared network"}
+ALONE = {"U": "1: a single row, as a class token or the gate of a shared expert"}
 
 
 @record(kw_only=True)

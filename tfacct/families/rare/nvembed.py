@@ -43,7 +43,7 @@ class LatentPooler(Part):
         "Zp": "learned rows that the pooler reads",
         "Np": "heads of the pooler",
         "Hz": "size of one head of the pooler",
-        "Fy": "width of the pooler's network",
+        "Fy": "width of the pooler's MLP",
     }
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -77,7 +77,7 @@ class CCA(Attention):
     legend: ClassVar[dict[str, str]] = {
         **{letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "Hr", "W")},
         "Hj": "half the size of one head",
-        "Ho": "numbers of a head behind the second convolution of queries and keys, 2 · Hj",
+        "Ho": "numbers of a head after the second convolution of queries and keys, 2 · Hj",
         "Nj": "heads of queries and of keys, K · G + K",
         "Ka": "tokens before a token's own that the first convolution of queries and keys sees",
         "Kq": "tokens that it sees, Ka + 1",
@@ -151,8 +151,8 @@ class MLPRoutedExperts(Experts):
     label: ClassVar[str] = "experts"
     legend: ClassVar[dict[str, str]] = {
         **Experts.legend,
-        "Rr": "width of the router's network",
-        "Rm": "numbers in the middle of a router's network, as many as Rr",
+        "Rr": "width of the router's MLP",
+        "Rm": "numbers in the middle of a router's MLP, as many as Rr",
     }
     made: ClassVar[dict[str, str]] = {**Experts.made, "Rm": "Rr"}
 
