@@ -13,10 +13,11 @@ from tfacct.commands import FORMER, NAMES
 from tfacct.options import of
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+QUOTING = ROOT / "docs" / "style.md"
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {QUOTING})]
 COMMAND = re.compile(rf"tfacct ({'|'.join(sorted({*FORMER} - {*NAMES}))})\b(?!,)")
 OF_LAST_RELEASE = ("fit", "users", "bytes", "bound-only", "tokens-total", "hold-logits", "html", "plot", "part-by")
-OPTION = re.compile(rf"--({'|'.join((*OF_LAST_RELEASE, 'gpus', 'recompute-attention'))})\b")
+OPTION = re.compile(rf"--({'|'.join((*OF_LAST_RELEASE, 'recompute-attention'))})\b")
 PRIVATE = re.compile(
     r"\b(moments|turned|told|untold|beside|behind|stands|witness(es)?|divisions|handed|spoken|in few bits)\b", re.I
 )
@@ -26,7 +27,12 @@ CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 def written() -> Iterator[tuple[Path, str]]:
     """Files that users read or run, and the package's own texts."""
-    folders = {"docs": ("md", "json"), "examples": ("py", "ipynb", "toml"), "presets": ("toml",), "tfacct": ("py", "js")}
+    folders = {
+        "docs": ("md", "json"),
+        "examples": ("py", "ipynb", "toml"),
+        "presets": ("toml",),
+        "tfacct": ("py", "js"),
+    }
     yield ROOT / "README.md", (ROOT / "README.md").read_text(encoding="utf-8")
     for folder, kinds in folders.items():
         for file in sorted((ROOT / folder).rglob("*")):

@@ -390,7 +390,7 @@ def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
     if not silent:
         return []
     if len(subjects) > 4:
-        return ["Some configs leave fields to their class's defaults: `tfacct show MODEL` names them."]
+        return ["Some configs leave fields to their class's defaults: `tfacct models MODEL` names them."]
     notes = []
     for subject in silent:
         fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
