@@ -54,6 +54,22 @@ function counted(text) {
   });
 }
 
+// Bytes that fused attention moves, by module: those of queries and results, and those of keys and values.
+function attention(text) {
+  const { facts, at: given, form, cache: cacheName } = JSON.parse(text);
+  const sizes = bigs(facts.sizes),
+    at = bigs(given),
+    way = ledger.sized(facts.ways[form], sizes);
+  const unfused = ledger
+    .products(way, at)
+    .map((each) => ({ ...each, moved: ledger.moved(each, storage.storage("bf16"), 16, way.experts) }));
+  const found = ledger.fused(unfused, storage.width(cacheName)).filter((each) => each.kernel);
+  const scores = found.filter((each) => each.line.path.endsWith("scores")).map((each) => each.moved.left);
+  const values = found.filter((each) => each.line.path.endsWith("values")).map((each) => each.moved.written);
+  const read = found.map((each) => each.moved.right);
+  return texts({ activations: einsum.sum([...scores, ...values]), keys_values: einsum.sum(read) });
+}
+
 // What bounds a context: bytes of the next token, and the longest that a budget holds.
 function fitting(text) {
   const { facts, at: given, cache: cacheName, budget = 10n ** 10n, limit } = JSON.parse(text);

@@ -230,8 +230,30 @@ def test_sizes_that_were_typed_over_leave_the_notes_to_the_model_as_built(
     for link, so in (("", False), ("&L.E=16", True)):
         tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
         text = tab.js("document.getElementById('notes').innerText")
-        assert "2 of 8 experts" in text and ("of the model as built; E = 16 is typed over it" in text) == so
-        assert ("as built" in said(tab)["models"][0]["notes"][0]) == so
+        assert "2 of 8 experts" in text and ("about the model as configured; E = 16 replaces its own" in text) == so
+        assert ("as configured" in said(tab)["models"][0]["notes"][0]) == so
+
+
+def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gemma-3-27b-text"), "#v=1&ctx=300")
+    shown, others = (f"document.querySelectorAll('#notes {path}')" for path in (".panel > ul > li", "details li"))
+    assert tab.js(f"{shown}.length") == 3 and "at most 1,024 keys" in tab.js(f"[...{shown}].map(x => x.innerText).join()")
+    assert tab.js(f"{others}.length") >= 3 and not tab.js("document.querySelector('#notes details').open")
+
+
+def test_attention_is_fused_unless_asked(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """gpt2 at 1,024 tokens: 12 · 12 · 1,024² scores in bf16 are written by unfused kernels, and read again."""
+    scores = 2 * 12 * 12 * 1024**2 * 2
+    moved = "[...document.querySelectorAll('#bars .bar p')].find(one => /Bytes moved/.test(one.innerText)).innerText"
+    found = []
+    for link in ("", "&unfused=1"):
+        tab.open(pages("gpt2"), f"#v=1&ctx=1024{link}")
+        found.append(tab.js(moved).split("\n")[-1])
+        assert tab.js("document.getElementById('unfused').checked") == bool(link)
+    cost = load("gpt2").flops(ctx=1024, traffic=True).models[0]["total_moved_bytes"]
+    assert found == [units.binary(cost - scores), units.binary(cost)]
+    tab.js("unfused.click()")
+    assert tab.js(moved).split("\n")[-1] == found[0]
 
 
 def test_the_formula_is_copied_as_latex(tab: driver.Browser, pages: Callable[..., Path]) -> None:

@@ -27,6 +27,7 @@ from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
 from tfacct.output import page
 from tfacct.reports import explore
+from tfacct.timing.kernels import kernels, way_of
 
 racer = pytest.importorskip("py_mini_racer")
 HARNESS = (Path(__file__).parent / "counting.js").read_text(encoding="utf-8")
@@ -127,6 +128,41 @@ def test_every_preset_counts_as_python_at_many_points(engine: Engine) -> None:
 @given(name=st.sampled_from(presets.names()), seed=st.integers(0, 2**32))
 def test_any_preset_counts_as_python_at_any_point(engine: Engine, name: str, seed: int) -> None:
     same(engine, presets.load(name), random.Random(seed))
+
+
+KERNELS = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "deepseek-v3", "mistral-7b-v0.1", "falcon-7b", "mixtral-8x7b")
+
+
+@pytest.mark.parametrize("cache", ["bf16", "fp8"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_fused_attention_moves_what_its_kernel_does(engine: Engine, name: str, cache: str) -> None:
+    """Against the kernels that time is estimated from: prefill, a decode step, and new tokens after old ones."""
+    ours = presets.load(name)
+    model = written(ours.architecture)
+    for work in (Workload(700, 700), Workload(1, 5000, 3), Workload(64, 3000)):
+        at = work.axes()
+        way = way_of(ours.ledger, at)
+        found = kernels(way, at, storage("bf16"), width("bf16"), width(cache))
+        wanted = [kernel for kernel in found if kernel.kind == "attention"]
+        form = ours.ledger.ways.index(way)
+        asked = {"facts": {"sizes": model.sizes, "ways": model.ways}, "at": at, "form": form, "cache": cache}
+        assert engine("attention", asked) == {
+            "activations": str(sum(kernel.moved for kernel in wanted)),
+            "keys_values": str(sum(kernel.cache for kernel in wanted)),
+        }, (work, form)
+
+
+def test_fused_attention_by_hand(engine: Engine) -> None:
+    """gpt2 at 1,024 tokens, in 12 layers: queries, keys, values and results of 768 numbers a token, in bf16.
+
+    Its T × S scores, 12 · 1,024² in each layer, are written and read by unfused kernels alone.
+    """
+    ours = presets.load("gpt2")
+    model, at = written(ours.architecture), Workload(1024, 1024).axes()
+    facts = {"sizes": model.sizes, "ways": model.ways}
+    one = 12 * 1024 * 768 * 2
+    found = engine("attention", {"facts": facts, "at": at, "form": 0, "cache": "bf16"})
+    assert found == {"activations": str(2 * one), "keys_values": str(2 * one)}
 
 
 @settings(max_examples=40, deadline=None)

@@ -32,7 +32,7 @@ from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
-from tfacct.output.report import SCHEMA, Report, plain
+from tfacct.output.report import SCHEMA, Note, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes, selection
 from tfacct.reports.selection import Counting
@@ -329,17 +329,22 @@ def _warnings(model: LoadedModel) -> list[str]:
 
 
 def _notes(model: LoadedModel) -> list[str]:
-    """Sentences, each after its place in the terminal's order and the word for when it is true: `masked` or `whole`,
-    `reads` the source or `later`, `train`, or nothing; those on the cache (`kept`) are not about FLOPs."""
+    """Notes, each after its place in the terminal's order, the condition under which it holds (`masked` or `whole`,
+    `reads` the source or `later`, `train`, or nothing), its key and its rank; those on the cache are not about FLOPs.
+    """
     whole, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
-    found = [f"blocks\tmasked\t{text}" for text in masked if text not in whole]
-    found += [f"blocks\t{'' if text in masked else 'whole'}\t{text}" for text in whole]
-    found += [f"kept\t\t{text}" for text in model_notes.state_notes([model])]
+    found = [("layers", "masked", note) for note in masked if note not in whole]
+    found += [("layers", "" if note in masked else "whole", note) for note in whole]
+    found += [("cache", "", Note("state", 2, text)) for text in model_notes.state_notes([model])]
     if model.source is not None:
-        found += [f"source\treads\t{text}" for text in model_notes.source_notes([model])]
         later = selection.workload(model, Request(tokens=1))
-        found += [f"source\tlater\t{text}" for text in model_notes.source_notes([model], later)]
-    return [f"train\ttrain\t{flops.STEP}", *found]
+        for when, texts in (
+            ("reads", model_notes.source_notes([model])),
+            ("later", model_notes.source_notes([model], later)),
+        ):
+            found += [("source", when, Note("source", 2, text)) for text in texts]
+    found = [("train", "train", Note("step", 2, flops.STEP)), *found]
+    return [f"{place}\t{when}\t{note.key}\t{note.rank}\t{note}" for place, when, note in found]
 
 
 def _counted(model: LoadedModel) -> list[str]:

@@ -62,7 +62,7 @@ export function count(model, state) {
 		weights = storage.storage(name ?? "bf16"),
 		cache = storage.width(cached(state));
 	const width = storage.BITS[activations(name ?? "bf16")];
-	const products = ledger
+	const unfused = ledger
 		.products(way, at, state.masked)
 		.map(product => ({
 			...product,
@@ -70,6 +70,7 @@ export function count(model, state) {
 			flops: state.train ? product.forward + product.backward : product.forward,
 			moved: ledger.moved(product, weights, width, way.experts),
 		}));
+	const products = state.unfused ? unfused : ledger.fused(unfused, cache);
 	const tensors = ledger.tensors(way),
 		states = ledger.states(way, at, cache);
 	const flops = einsum.sum(products.map(product => product.flops));
@@ -80,7 +81,8 @@ export function count(model, state) {
 	return {
 		...{ model, state, at, sizes, way, ways, products, tensors, states, weights, cache },
 		dtype: name,
-		pointwise: ledger.pointwise(way, at),
+		fused: products.some(product => product.kernel),
+		kernels: kernels(products),
 		...{ flops, params, active, bytes, kept },
 		held: bytes + kept,
 		limit: positionLimit(model, sizes),
@@ -89,6 +91,24 @@ export function count(model, state) {
 		next: ledger.nextTokenBytes(way, at, cache),
 		moved: einsum.sum(products.map(product => product.moved.read + product.moved.written)),
 	};
+}
+
+// What runs as one kernel: a product, or the scores and values of fused attention.
+function kernels(products) {
+	const found = [];
+	for (const product of products) {
+		const { line, group, name, kernel, forward, moved } = product;
+		const bytes = moved.read + moved.written,
+			path = kernel ? `${kernel}.attention` : line.path;
+		const known = kernel && found.find(one => one.path === path && one.group === group);
+		if (!known) found.push({ path, group, name, forward, bytes, products: [product] });
+		else {
+			known.forward += forward;
+			known.bytes += bytes;
+			known.products.push(product);
+		}
+	}
+	return found;
 }
 
 // First context at which scores and values take more FLOPs than everything else; null if there is none. Of a chunk the

@@ -57,7 +57,8 @@ function ofProduct(counted, product, device) {
 	];
 }
 
-function facts(counted, { line, group, dims, moved, forward, backward, flops }, device) {
+function facts(counted, product, device) {
+	const { line, group, dims, moved, forward, backward, flops, kernel } = product;
 	const { m, k, n, times } = dims,
 		{ state } = counted,
 		g = numbers.grouped;
@@ -70,10 +71,11 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	if (counted.dtype !== null) {
 		found.push(
 			["reads", `${numbers.binary(moved.left)} + ${numbers.binary(moved.right)}`],
-			["writes", numbers.binary(moved.written)],
+			["writes", kernel && !moved.written ? "nothing: attention is fused" : numbers.binary(moved.written)],
 		);
-		const bytes = moved.read + moved.written;
-		if (bytes) found.push(["FLOPs per byte", `${numbers.decimals(forward, bytes, 2)}${ridge(forward, bytes, device)}`]);
+		const whole = counted.kernels.find(one => one.products.includes(product)),
+			each = whole.bytes ? `${numbers.decimals(whole.forward, whole.bytes, 2)}${ridge(whole, device)}` : "";
+		if (each) found.push([kernel ? "FLOPs per byte of attention" : "FLOPs per byte", each]);
 	}
 	const stored = lines.parameters(line);
 	if (stored.length) {
@@ -91,9 +93,9 @@ function facts(counted, { line, group, dims, moved, forward, backward, flops }, 
 	return found;
 }
 
-function ridge(flops, bytes, device) {
+function ridge({ forward, bytes }, device) {
 	if (!device?.ridge) return "";
-	const side = Number(flops) / Number(bytes) < device.ridge ? "below" : "above";
+	const side = Number(forward) / Number(bytes) < device.ridge ? "below" : "above";
 	return `, ${side} the bf16 ridge of ${device.name}, ${device.ridge.toFixed(0)}`;
 }
 

@@ -90,23 +90,11 @@ export function copies(label, title, text) {
 	);
 }
 
-// What is counted, and what is kept.
-export function said(counted) {
-	return dom.panel(
-		"notes",
-		"What is counted",
-		null,
-		h(
-			"ul",
-			[
-				...notes.typed(counted),
-				...notes.counts(counted),
-				...notes.holding(counted, "kept"),
-				"Bytes moved are those of unfused kernels: every operand of a product is read once, every result written once.",
-				"Memory held is the weights and what is kept between steps: no activations, no engine's buffers.",
-			].map(text => h("li", text)),
-		),
-	);
+// The notes: three of them, the others on request.
+export function notesPanel(counted) {
+	const [first, others] = notes.shown(counted).map(each => each.map(one => h("li", one.text)));
+	const more = others.length ? h("details.more", h("summary", `${others.length} more`), h("ul", others)) : null;
+	return dom.panel("notes", "Notes", null, h("ul", first), more);
 }
 
 export function markdown(counted) {

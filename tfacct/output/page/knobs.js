@@ -78,6 +78,7 @@ export function knobs(page, now, turn) {
 		field("Card", select("card", cards(page.devices), now.card, card => turn({ card }))),
 		flag("masked", "Only pairs that the mask keeps", now.masked, masked => turn({ masked })),
 		model.logits ? flag("last", "Logits of the last position only", now.last, last => turn({ last }), now.train) : null,
+		flag("unfused", "Unfused attention: scores written to memory", now.unfused, unfused => turn({ unfused })),
 		flag("train", "Training step: forward and backward", now.train, train => turn({ train }), now.step !== "prefill"),
 		sizes.fields(model, now, turn),
 		h("p.ends", h("button.plain", { type: "button", id: "as-built", onclick: () => turn(null) }, "As built")),

@@ -91,6 +91,41 @@ export function moved(product, weights, activations, experts) {
 	return { left: parts[0], right: parts[1], written: parts[2], read: parts[0] + parts[1] };
 }
 
+// Products with attention as one kernel: it reads queries, keys and values once, writes the result, and keeps the scores
+// on the chip. Keys and values are read as the cache stores them. Twin of the attention in timing/kernels.py.
+export function fused(products, cache) {
+	const attention = products.filter(({ line }) => lines.weightAxes(line) === null);
+	return products.map(product => {
+		if (!attention.includes(product)) return product;
+		const module = moduleOf(product.line),
+			alike = attention.filter(one => one.group === product.group && moduleOf(one.line) === module);
+		return isAttention(alike) ? { ...product, kernel: module, moved: fusedBytes(product, alike, cache) } : product;
+	});
+}
+
+const moduleOf = line => line.path.slice(0, line.path.lastIndexOf("."));
+const isScores = ({ line }) => /\.(compressed_)?scores$/.test(line.path);
+const isValues = ({ line }) => /\.(compressed_)?values$/.test(line.path);
+
+// Scores and values alone: no fused kernel is known where positions have scores of their own, or states are carried on.
+function isAttention(products) {
+	return products.some(isScores) && products.every(one => isScores(one) || isValues(one)) && products.some(isValues);
+}
+
+function fusedBytes({ line, group, axes, moved }, products, cache) {
+	const states = group.lines.filter(one => one.line === "state"),
+		operand = einsum.einsum(line.spec).right.join(" ");
+	const stored = group.count * storage.keptBytes({ spec: operand }, axes, cache);
+	const right = states.length && moved.right ? stored : moved.right;
+	if (isScores({ line })) return { left: moved.left, right, written: 0n, read: moved.left + right };
+	const scores = products.find(one => isScores(one) && one.line.path === line.path.replace(/values$/, "scores"));
+	const keys = einsum.einsum(scores.line.spec).right.join(" ");
+	// A latent, or a key that is its own value, is read once for both.
+	const once = !/[KN]\b/.test(`${keys} ${operand}`) || (states.length === 1 && states[0].spec === keys);
+	const values = once ? 0n : right;
+	return { left: 0n, right: values, written: moved.written, read: values };
+}
+
 // Every stored tensor once: a weight that two lines use is one, and blocks of another kind own others.
 export function tensors(ledger) {
 	const found = new Map();

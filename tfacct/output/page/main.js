@@ -128,7 +128,7 @@ function rest(names) {
 			}),
 			other ? tables.beside(counted, other, names) : null,
 			page.models.length > 1 ? gallery(device) : null,
-			head.said(counted),
+			head.notesPanel(counted),
 		].filter(Boolean),
 	);
 	document.body.dataset.drawn = "yes";

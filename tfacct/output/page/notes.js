@@ -1,5 +1,6 @@
-// What the terminal says under its table, sentence by sentence, at these knobs: the notes of `tfacct flops --json`.
-// Sentences that hold whatever is turned come with the model; here are those that name a number of the step.
+// The notes of `tfacct flops --json` at these knobs: key, rank and text of each. Rank 1 changes the decision, 2 is an
+// assumption, 3 is background. Notes that no knob changes are in the model's data; here are those with a number of the
+// step.
 
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
@@ -7,31 +8,50 @@ import * as count from "./count.js";
 import * as says from "./says.js";
 
 const g = numbers.grouped;
+const AT_MOST = 3; // notes shown at once, as under a table of the terminal
+const note = (key, rank, text) => ({ key, rank, text });
 
 // All of them, in the terminal's order.
 export function notes(counted) {
-	return [...typed(counted), ...counts(counted), ...lengths(counted)];
+	const hints = lengths(counted).map(text => note("hint", 1, text));
+	return [...typed(counted), ...counts(counted), ...hints];
 }
 
 // Sizes that were typed over leave the sentences about the model as it was built.
-export function typed({ state }) {
+function typed({ state }) {
 	const found = Object.entries(state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
-	return found.length ? [`Sentences are of the model as built; ${found.join(", ")} is typed over it.`] : [];
+	if (!found.length) return [];
+	return [note("sizes", 1, `Notes are about the model as configured; ${found.join(", ")} replaces its own.`)];
 }
 
 // About what is counted.
-export function counts(counted) {
+function counts(counted) {
 	const { model, state } = counted;
 	return [
 		...readings(counted),
-		...overtakes(counted),
-		...holding(counted, "train", "blocks"),
+		...overtakes(counted).map(text => note("attention_overtakes", 1, text)),
+		...holding(counted, "train", "layers"),
 		...latent(counted),
 		...holding(counted, "source"),
-		model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)],
-		model.uncounted,
+		note("counted", 3, model.counted[(state.masked ? 2 : 0) + (state.last ? 1 : 0)]),
+		note("counted", 3, model.uncounted),
 		...defaults(model, state),
 	];
+}
+
+const MOVED = "Bytes moved: each operand of a matrix product is read once, each result written once";
+
+// The notes of the page: the three of lowest rank, and the others.
+export function shown(counted) {
+	const every = [
+		...typed(counted),
+		...counts(counted),
+		...holding(counted, "cache"),
+		note("moved", 3, `${MOVED}${counted.fused ? "; fused attention writes no scores" : ""}.`),
+		note("memory", 3, "Memory: weights and KV cache; no activations, no buffers of an engine."),
+	];
+	const first = new Set([...every].sort((one, other) => one.rank - other.rank).slice(0, AT_MOST));
+	return [every.filter(one => first.has(one)), every.filter(one => !first.has(one))];
 }
 
 // About a context and a source past what the model was made for.
@@ -52,13 +72,15 @@ export function lengths({ model, state, at }) {
 }
 
 // Notes of the model that hold at these knobs: each has a place in the order, and when it holds.
-export function holding({ model, state: { masked, train }, at: { I } }, ...places) {
+function holding({ model, state: { masked, train }, at: { I } }, ...places) {
 	const holds = { "": true, masked, whole: !masked, reads: I > 0n, later: !I, train };
 	const found = model.notes.map(text => text.split("\t"));
-	return found.filter(([place, when]) => places.includes(place) && holds[when]).map(([, , text]) => text);
+	return found
+		.filter(([place, when]) => places.includes(place) && holds[when])
+		.map(([, , key, rank, text]) => note(key, Number(rank), text));
 }
 
-// FLOPs as the model runs, and if what it stores and never calls ran too.
+// FLOPs as the model runs, and those with the MLPs that it stores and never calls.
 function readings(counted) {
 	const called = says.ifCalled(counted),
 		{ idle } = counted.model;
@@ -67,7 +89,7 @@ function readings(counted) {
 	return [
 		`As it runs: ${g(counted.flops)} FLOPs. ${names} is stored but never called (called = false).`,
 		`If it were called: ${g(called)} FLOPs.`,
-	];
+	].map(text => note("never_called", 1, text));
 }
 
 // Where attention outgrows the rest, if the context grows and the rest stays.
@@ -84,16 +106,16 @@ function latent(counted) {
 		runs = way.form ?? model.built_form;
 	if (!runs) return [];
 	const other = says.otherwise(counted);
-	if (other === null) return [`Latent attention runs ${runs}, as set: ${model.forms[runs]}.`];
+	if (other === null) return [note("latent", 2, `Latent attention runs ${runs}, as set: ${model.forms[runs]}.`)];
 	const name = other.latent_attention,
 		more = `${name[0].toUpperCase()}${name.slice(1)}, it would take ${numbers.si(other.total_flops)}FLOPs`,
 		why = `which takes fewer FLOPs here: ${model.forms[runs]}`;
-	return [`Latent attention runs ${runs}, ${why}. ${more} (--set ${model.form}=${name}).`];
+	return [note("latent", 2, `Latent attention runs ${runs}, ${why}. ${more} (--set ${model.form}=${name}).`)];
 }
 
 function defaults(model, state) {
-	const fields = Object.entries(says.left(model, state));
-	return fields.length ? [`defaulted: ${fields.map(([name, value]) => `${name} = ${spoken(value)}`).join(", ")}`] : [];
+	const fields = Object.entries(says.left(model, state)).map(([name, value]) => `${name} = ${spoken(value)}`);
+	return fields.length ? [note("defaulted", 3, `defaulted: ${fields.join(", ")}`)] : [];
 }
 
 function spoken(value) {

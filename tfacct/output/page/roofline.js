@@ -1,4 +1,4 @@
-// FLOPs per byte of every product beside the ridge of a card. Of unfused kernels, and no seconds.
+// FLOPs per byte of every kernel, and the ridge of a card. No seconds.
 
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
@@ -19,26 +19,26 @@ export function roofline(counted, device) {
 		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", why));
 	}
 	const { ridge } = device;
-	const points = counted.products
-		.map(product => ({ product, bytes: product.moved.read + product.moved.written }))
-		.filter(({ bytes, product }) => bytes > 0n && product.forward > 0n)
-		.map(({ product, bytes }) => ({ product, each: Number(numbers.decimals(product.forward, bytes, 6)) }));
+	const points = counted.kernels
+		.filter(({ bytes, forward }) => bytes > 0n && forward > 0n)
+		.map(kernel => ({ kernel, each: Number(numbers.decimals(kernel.forward, kernel.bytes, 6)) }));
 	const all = [...points.map(point => point.each), ridge];
 	const low = Math.log10(Math.max(Math.min(...all) / 2, 0.05)),
 		high = Math.log10(Math.max(...all) * 2.5);
 	const x = each => LEFT + ((Math.log10(Math.max(each, 0.05)) - low) / (high - low)) * (WIDTH - LEFT - RIGHT);
-	const under = points.filter(point => point.each < ridge).reduce((sum, point) => sum + point.product.forward, 0n);
-	const total = points.reduce((sum, point) => sum + point.product.forward, 0n);
-	const said =
-		`${numbers.percent(under, total || 1n)} of the FLOPs are in products below the ridge of ${device.name},` +
-		` ${ridge.toFixed(0)} FLOPs per byte in bf16: unfused, bound by memory.`;
+	const under = points.filter(point => point.each < ridge).reduce((sum, point) => sum + point.kernel.forward, 0n);
+	const total = points.reduce((sum, point) => sum + point.kernel.forward, 0n);
+	const where = `the ridge of ${device.name}, ${ridge.toFixed(0)} FLOPs per byte in bf16`;
+	const answer = under
+		? `${numbers.percent(under, total)} of the FLOPs are in kernels below ${where}: memory bounds these.`
+		: `Every kernel is above ${where}: arithmetic bounds the step.`;
 	return dom.panel(
 		"roofline",
 		"Bound by memory or by arithmetic",
-		"FLOPs per byte, unfused.",
+		counted.fused ? "FLOPs per byte, fused attention." : "FLOPs per byte.",
 		svg(
 			"svg.chart",
-			{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
+			{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": answer },
 			svg("rect.below", { x: LEFT, y: 20, width: Math.max(x(ridge) - LEFT, 0), height: BASE - 20 }),
 			svg("line.cross", { x1: x(ridge), x2: x(ridge), y1: 20, y2: BASE }),
 			svg(
@@ -49,7 +49,7 @@ export function roofline(counted, device) {
 			ticks(low, high, x),
 			dots(points, total, x),
 		),
-		h("p.said", said),
+		h("p.said", answer),
 	);
 }
 
@@ -63,25 +63,25 @@ function ticks(low, high, x) {
 	return found;
 }
 
-// A dot for each product, larger for more FLOPs; those of near intensity stand above each other.
+// A dot for each kernel, larger for more FLOPs; dots of near intensity are stacked.
 function dots(points, total, x) {
 	const placed = [];
-	const ranked = [...points].sort((one, other) => (other.product.forward > one.product.forward ? 1 : -1));
-	for (const { product, each } of ranked) {
-		const radius = 4 + 14 * Math.sqrt(Number(numbers.decimals(product.forward, total || 1n, 6)));
+	const ranked = [...points].sort((one, other) => (other.kernel.forward > one.kernel.forward ? 1 : -1));
+	for (const { kernel, each } of ranked) {
+		const radius = 4 + 14 * Math.sqrt(Number(numbers.decimals(kernel.forward, total || 1n, 6)));
 		let y = BASE - radius - 4;
 		const at = x(each);
 		const meets = () => placed.find(one => Math.hypot(one.at - at, one.y - y) < one.radius + radius + 1);
 		while (meets() && y > 40) y -= 6;
-		placed.push({ at, y, radius, product, each });
+		placed.push({ at, y, radius, kernel, each });
 	}
 	const named = legible(placed);
 	return [
-		placed.map(({ at, y, radius, product, each }) =>
+		placed.map(({ at, y, radius, kernel, each }) =>
 			svg(
-				`circle.${paths.hue(product.name)}`,
+				`circle.${paths.hue(kernel.name)}`,
 				{ cx: at, cy: y, r: radius },
-				svg("title", `${paths.short(product.line.path)}: ${each.toFixed(2)} FLOPs per byte`),
+				svg("title", `${paths.short(kernel.path)}: ${each.toFixed(2)} FLOPs per byte`),
 			),
 		),
 		named.map(label),
@@ -91,14 +91,14 @@ function dots(points, total, x) {
 // Names of the largest dots, where they cover neither another name nor a dot.
 function legible(placed) {
 	const found = [];
-	for (const { at, y, radius, product } of placed) {
-		const text = (paths.parse(product.line.path).leaf || paths.short(product.line.path)).replaceAll("_", " ");
+	for (const { at, y, radius, kernel } of placed) {
+		const text = (paths.parse(kernel.path).leaf || paths.short(kernel.path)).replaceAll("_", " ");
 		const width = 6.6 * text.length,
 			left = at + radius + width > WIDTH - RIGHT;
 		const x = left ? at - radius - 4 - width : at + radius + 4;
 		const covers = one => one.x < x + width && one.x + one.width > x && Math.abs(one.y - y) < 12;
 		const dot = one => covers({ x: one.at - one.radius, width: 2 * one.radius, y: one.y });
-		if (!found.some(covers) && !placed.some(one => one.product !== product && dot(one)))
+		if (!found.some(covers) && !placed.some(one => one.kernel !== kernel && dot(one)))
 			found.push({ x, y, width, text });
 	}
 	return found;

@@ -79,7 +79,7 @@ export function answer(counted) {
 	return `${numbers.si(flops)} FLOPs, ${each} per token: ${numbers.decimals(flops, rule, 2)} times ${thumb}.`;
 }
 
-// What `tfacct flops --json` prints, with the sentences of its notes. `record`: its schema, and the keys that are null
+// What `tfacct flops --json` prints, with its notes. `record`: its schema, and the keys that are null
 // here because no knob of the page asks for them.
 export function document(counted, notes, record) {
 	const { model, state } = counted;
@@ -102,7 +102,8 @@ function facts(counted, notes, record) {
 		...named,
 		unknown: model.unknown,
 		left_out: model.left_out,
-		notes,
+		notes: notes.map(note => note.text),
+		note_keys: notes.map(note => note.key),
 		workload: { ...workload, logits, masked: state.masked, dtype: null },
 		train: state.train,
 		recompute: "none",

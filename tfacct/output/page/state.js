@@ -25,6 +25,7 @@ export const STILL = {
 	masked: false,
 	last: false,
 	train: false,
+	unfused: false,
 	sizes: {},
 };
 
@@ -51,6 +52,7 @@ export function kinds(page) {
 		masked: FLAG,
 		last: FLAG,
 		train: FLAG,
+		unfused: FLAG,
 	};
 }
 
