@@ -25,7 +25,7 @@ from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reports.selection import takes_context
+from tfacct.loading.selection import takes_context
 
 # No device, token or cache of whoever runs the tests is read, in this process or one begun by it.
 _settings = tempfile.TemporaryDirectory(prefix="tfacct-tests-")

@@ -33,8 +33,8 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.selection import takes_context
 from tfacct.reports.formula import formula
-from tfacct.reports.selection import takes_context
 
 sympy = pytest.importorskip("sympy")
 

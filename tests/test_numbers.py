@@ -15,7 +15,7 @@ from tfacct.api import Model
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.reports.selection import takes_context
+from tfacct.loading.selection import takes_context
 
 # model, parameters, context, forward FLOPs, KV-cache bytes in bf16 at batch 1. FLOPs by hand for gpt2-xl @ 1,024:
 # 48 · (4 · 2·1024·1600² + 2 · 2·1024²·1600 + 2 · 2·1024·1600·6400) + 2·1024·1600·50257.

@@ -23,8 +23,8 @@ from tfacct.ledger.workload import Request
 from tfacct.loading import presets
 from tfacct.loading.model import subject
 from tfacct.reports import explore
+from tfacct.reports.build import Counting
 from tfacct.reports.flops import flops
-from tfacct.reports.selection import Counting
 
 pytestmark = [
     pytest.mark.browser,

@@ -9,9 +9,8 @@ import pytest
 
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
-from tfacct.loading import presets
+from tfacct.loading import presets, selection
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import selection
 from tfacct.reports.explore import PARTS, training
 from tfacct.reports.train import train
 from tfacct.training.laws import value

@@ -9,8 +9,8 @@ from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
+from tfacct.loading.selection import workload
 from tfacct.reports.flops import flops
-from tfacct.reports.selection import workload
 
 
 def test_gpt2_by_hand(run) -> None:

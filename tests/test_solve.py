@@ -15,7 +15,8 @@ from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reports.selection import Counting, workload
+from tfacct.loading.selection import workload
+from tfacct.reports.build import Counting
 from tfacct.reports.solve import solve
 
 # (model, unknown, equation, workload, answer), each by hand:

@@ -31,10 +31,9 @@ from unittest import mock
 from tfacct import families, load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading import presets
+from tfacct.loading import presets, selection
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import selection
 from tfacct.training import bounds
 from tfacct.training.lora import lora_targets, unknown_targets
 from tfacct.training.memory import TrainingMemory, training_memory

@@ -114,8 +114,9 @@ def _counted(
     from tfacct.accounts.step_flops import recomputed_flops
     from tfacct.api.asked import loaded
     from tfacct.base.errors import nearest
+    from tfacct.loading.selection import workload
     from tfacct.options import request
-    from tfacct.reports.selection import Counting, workload
+    from tfacct.reports.build import Counting
     from tfacct.timing.utilization import flops_per_token
 
     ways = ("full", "attention", "none")

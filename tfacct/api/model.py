@@ -229,8 +229,8 @@ class Model(Rated):
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
+        from tfacct.loading.selection import workload
         from tfacct.options import counting, request, sizes
-        from tfacct.reports.selection import workload
 
         given: Any = {name: value for name, value in options.items() if name in MetricTerms.__annotations__}
         knobs = {name: value for name, value in options.items() if name not in given}

@@ -43,7 +43,8 @@ class Rated(Asked):
 
 
 def _counted(model: LoadedModel, ctx: Any, train: bool, convention: Convention) -> Any:
-    from tfacct.reports.selection import Counting, workload
+    from tfacct.loading.selection import workload
+    from tfacct.reports.build import Counting
     from tfacct.timing.utilization import flops_per_token
 
     work = workload(model, request({"ctx": ctx}))

@@ -13,12 +13,12 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
-from tfacct.loading import devices, presets
+from tfacct.loading import devices, presets, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, selection
+from tfacct.reports import build
 from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
 from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER

@@ -19,14 +19,15 @@ from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report
-from tfacct.reports import build, model_notes, selection
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import Counting
 from tfacct.reports.memory import heads_words, is_latent, variants
-from tfacct.reports.selection import Counting
 from tfacct.reports.sweep import label
 
 STEPS = 8

@@ -18,16 +18,14 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading import maps
+from tfacct.loading import maps, selection
 from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.headers import Held
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
-from tfacct.reports import build, selection
-from tfacct.reports.build import ModelReport
-from tfacct.reports.build import Workload as WorkloadFacts
-from tfacct.reports.selection import Counting
+from tfacct.reports import build
+from tfacct.reports.build import Counting, ModelReport, WorkloadFacts
 from tfacct.verify import tensor_names as names
 from tfacct.verify.checkpoint import Difference, Reconciled, reconcile
 from tfacct.verify.matching import WRAPPED

@@ -12,6 +12,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
@@ -23,7 +24,7 @@ from tfacct.parallel.rules import AfterHead
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes
 from tfacct.parallel.verified import verified
-from tfacct.reports import build, selection
+from tfacct.reports import build
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 _ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
@@ -72,7 +73,7 @@ class Collectives(TypedDict):
 class CommsReport(build.ModelReport):
     """Collectives of the ranks of a mesh."""
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     train: bool
     mesh: build.MeshFacts
     after_head: AfterHead

@@ -19,15 +19,16 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.selection import ASSUMED
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
-from tfacct.reports import build, model_notes, selection
-from tfacct.reports.build import DtypeFrom, ModelReport
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import WEIGHED, Counting, DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
-from tfacct.reports.selection import ASSUMED, WEIGHED, Counting
 
 WIDE = 6
 """Sides above which each is a row, not a column."""

@@ -44,10 +44,11 @@ from tfacct.ledger.workload import (
     Request,
     Workload,
 )
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.derivation import Component, Derivation, Letter, Step
 from tfacct.output.report import Note, Report
-from tfacct.reports import build, model_notes, selection
+from tfacct.reports import build, model_notes
 from tfacct.reports.flops import FlopsReport, flops
 from tfacct.reports.memory import KvReport, MemoryReport, kv, memory
 from tfacct.reports.params import ParamsReport, params

@@ -25,7 +25,7 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import HALF
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading import devices
+from tfacct.loading import devices, selection
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
@@ -34,8 +34,8 @@ from tfacct.output import page as html
 from tfacct.output.answer import nullable
 from tfacct.output.report import SCHEMA, Note, Report, plain
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, flops, model_notes, selection
-from tfacct.reports.selection import Counting
+from tfacct.reports import build, flops, model_notes
+from tfacct.reports.build import Counting
 from tfacct.reports.train import train
 from tfacct.training.laws import Region, peak_laws, regions
 from tfacct.training.layouts import sent_bytes

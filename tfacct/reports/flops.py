@@ -21,11 +21,12 @@ from tfacct.ledger.evaluated import Product
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, dtypes, width
 from tfacct.ledger.workload import LARGEST, Request, Workload, check_size, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, model_notes, ranks, selection
+from tfacct.reports import build, model_notes, ranks
 from tfacct.reports.build import Shown, shown
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class FlopsReport(build.ExplainedReport):
 
     _line = FlopsLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     train: bool
     recompute: Literal["full", "attention", "none"]
     recomputed_flops: int
@@ -118,7 +119,7 @@ class TrafficReport(build.ModelReport):
 
     _line = TrafficLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom
     published_dtype: str | None
     activation_dtype: str
@@ -904,7 +905,7 @@ class GenerateReport(build.ModelReport):
 
     _line = GenerateLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     prompt_tokens: int
     new_tokens: int
     decode_steps: int

@@ -31,6 +31,7 @@ from tfacct.ledger.workload import (
     Workload,
     whole_sequences,
 )
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Kind, Report, Row, Table
@@ -48,11 +49,9 @@ from tfacct.parallel.rank_flops import cached_tokens
 from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
-from tfacct.reports import build, model_notes, params, selection
+from tfacct.reports import build, model_notes, params
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.build import Letter, ModelReport
-from tfacct.reports.build import Workload as WorkloadFacts
-from tfacct.reports.selection import Counting
+from tfacct.reports.build import Counting, Letter, ModelReport, WorkloadFacts
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula

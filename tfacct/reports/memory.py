@@ -26,12 +26,12 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Storage, Width, dtypes, storage, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
-from tfacct.loading import devices
+from tfacct.loading import devices, selection
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, model_notes, ranks, selection
+from tfacct.reports import build, model_notes, ranks
 from tfacct.reports.build import dtypes_by_part
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class MemoryReport(build.ExplainedReport):
 
     _line = MemoryLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom
     published_dtype: str | None
     kv_dtype: str
@@ -898,7 +898,7 @@ class KvReport(build.ExplainedReport):
 
     _line = KvLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     query_heads: int | None
     query_heads_by_block: list[int] | None
     kv_heads: int | None
@@ -1340,7 +1340,7 @@ class FitReport(build.ModelReport):
 
     _line = FittingDevice
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom
     published_dtype: str | None
     kv_dtype: str

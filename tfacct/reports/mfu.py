@@ -19,14 +19,13 @@ from tfacct.base.spelling import option, spelled
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD
 from tfacct.ledger.storage import storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload, whole_sequences
-from tfacct.loading import devices
+from tfacct.loading import devices, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, Tick, notes, unwatched
-from tfacct.reports import build, model_notes, selection
-from tfacct.reports.build import ModelReport
-from tfacct.reports.build import Workload as WorkloadFacts
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import ModelReport, WorkloadFacts
 from tfacct.timing.fsdp_time import Trained, least_bytes
 from tfacct.timing.utilization import (
     CONVENTIONS,
@@ -212,7 +211,7 @@ class MeasureReport(build.ModelReport):
 
     _reserved: ClassVar[dict[str, Any]] = {"interrupted": bool}
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     device: str
     device_name: str
     torch: str

@@ -26,10 +26,11 @@ from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, dtypes, width
 from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request, Workload
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
 from tfacct.output.report import Note, NoteRow, notes
-from tfacct.reports import build, selection
+from tfacct.reports import build
 
 
 def attends(subjects: Sequence[LoadedModel]) -> bool:
@@ -759,9 +760,9 @@ def details(
 def counted(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: selection.Counting,
+    terms: build.Counting,
     request: Request,
-    to: selection.Counting | None = None,
+    to: build.Counting | None = None,
 ) -> str:
     """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
     the new side of a comparison is counted."""
@@ -784,9 +785,9 @@ def counted(
 def counted_at_length(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: selection.Counting,
+    terms: build.Counting,
     request: Request,
-    to: selection.Counting | None = None,
+    to: build.Counting | None = None,
 ) -> list[str]:
     """What was counted as these metrics, a sentence for each kind that there is."""
     said = []
@@ -809,7 +810,7 @@ def counted_at_length(
     return said
 
 
-def _recipes(terms: selection.Counting, to: selection.Counting | None, *, at_length: bool) -> str:
+def _recipes(terms: build.Counting, to: build.Counting | None, *, at_length: bool) -> str:
     """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
     sides = (terms, to or terms)
     words = dict.fromkeys(f"{side.recipe.precision} with {side.recipe.description}" for side in sides)
@@ -829,8 +830,8 @@ def convention(metrics: Sequence[Metric]) -> str:
 
 def counted_dtypes(
     subjects: Sequence[LoadedModel],
-    terms: selection.Counting,
-    to: selection.Counting | None = None,
+    terms: build.Counting,
+    to: build.Counting | None = None,
     weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
 ) -> list[list[str]]:
     """The dtypes of the weights and those of the cache: one of each, or two where the new
@@ -840,7 +841,7 @@ def counted_dtypes(
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
-def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: selection.Counting) -> str:
+def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: build.Counting) -> str:
     """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
     if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
         return ""
@@ -852,8 +853,8 @@ def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: s
 def metric_notes(
     subjects: Sequence[LoadedModel],
     metrics: Sequence[Metric],
-    terms: selection.Counting,
-    to: selection.Counting | None = None,
+    terms: build.Counting,
+    to: build.Counting | None = None,
 ) -> list[Note]:
     """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
     side of a comparison is counted."""
@@ -880,7 +881,7 @@ def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metri
     return [Note("windows", 2, text) for text in found]
 
 
-def _unsure(subjects: Sequence[LoadedModel], terms: selection.Counting, to: selection.Counting | None) -> list[str]:
+def _unsure(subjects: Sequence[LoadedModel], terms: build.Counting, to: build.Counting | None) -> list[str]:
     """Says of which optimizers a peak is the most that it can be."""
     from tfacct.training.memory import unsure
 
@@ -904,7 +905,7 @@ def _kept(metrics: Sequence[Metric]) -> bool:
 
 
 def _weighed(metrics: Sequence[Metric]) -> bool:
-    return any(metric.name in selection.WEIGHED for metric in metrics)
+    return any(metric.name in build.WEIGHED for metric in metrics)
 
 
 def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:

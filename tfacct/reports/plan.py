@@ -16,6 +16,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request, Workload, check_size, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
@@ -23,7 +24,7 @@ from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
-from tfacct.reports import build, comms, model_notes, selection
+from tfacct.reports import build, comms, model_notes
 from tfacct.timing.layout_time import MEGATRON, Order, ServingTimes, Times, ranking, times_of
 from tfacct.training.layout_search import (
     RECOMPUTE,
@@ -78,7 +79,7 @@ class PlannedDivision(TypedDict):
 class PlanReport(build.ModelReport):
     """Parallel layouts of some devices that hold a model."""
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom
     published_dtype: str | None
     train: bool

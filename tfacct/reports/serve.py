@@ -11,11 +11,12 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, ranks, selection
+from tfacct.reports import build, ranks
 from tfacct.reports.flops import foreseeing
 from tfacct.reports.time import (
     CONVENTION,

@@ -19,6 +19,7 @@ from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
@@ -26,10 +27,9 @@ from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified
-from tfacct.reports import build, model_notes, selection
-from tfacct.reports.build import MetricsReport
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import Counting, MetricsReport
 from tfacct.reports.ranks import on_the_way
-from tfacct.reports.selection import Counting
 
 ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""

@@ -21,15 +21,15 @@ from tfacct.base.ranges import FOR_MORE, MOST, Values, limited
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
-from tfacct.reports import build, model_notes, selection
-from tfacct.reports.build import MetricsReport
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import Counting, MetricsReport
 from tfacct.reports.ranks import on_the_way
-from tfacct.reports.selection import Counting
 
 DEFAULT = ("total_flops", "flops_per_token", "ratio_to_rule_of_thumb", "share.attn_scores_values")
 MANY = 1000

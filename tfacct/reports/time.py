@@ -16,13 +16,14 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
+from tfacct.loading import selection
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
-from tfacct.reports import build, model_notes, selection
+from tfacct.reports import build, model_notes
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
 from tfacct.timing.fsdp_time import TRAINING
@@ -272,7 +273,7 @@ class TimedKernel(TypedDict):
 class TimeReport(build.ModelReport):
     """Estimated time of a step on devices, kernel by kernel."""
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     on: OnDevices
     estimate: bool
     value_seconds: float | None
@@ -289,7 +290,7 @@ class TimeReport(build.ModelReport):
 class TimeTrainReport(build.ModelReport):
     """Estimated time of a training step under FSDP, beside that of a constant utilization."""
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     train: bool
     device: str
     devices: int

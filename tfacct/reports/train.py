@@ -17,6 +17,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
@@ -24,7 +25,7 @@ from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
-from tfacct.reports import build, selection
+from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.ranks import fitting_words, in_devices
 from tfacct.training import states
@@ -115,7 +116,7 @@ class TrainReport(build.ModelReport):
 
     _line = TrainLine
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     dtype: str
     optimizer: str
     recompute: str
@@ -161,7 +162,7 @@ class ExactTrainReport(build.ModelReport):
 
     _line = SavedByModule
 
-    workload: build.Workload
+    workload: build.WorkloadFacts
     class_name: str
     versions: dict[str, str]
     seconds: float

@@ -13,17 +13,16 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
-from tfacct.reports import build, model_notes, selection
-from tfacct.reports.build import Letter, MeshFacts, ModelReport
-from tfacct.reports.build import Workload as WorkloadFacts
+from tfacct.reports import build, model_notes
+from tfacct.reports.build import Counting, Letter, MeshFacts, ModelReport, WorkloadFacts
 from tfacct.reports.model_notes import TRAINING
-from tfacct.reports.selection import Counting
 from tfacct.reports.train import error_words, trainable
 from tfacct.training.bounds import answered_groups
 from tfacct.training.exact import ExactStep, starred

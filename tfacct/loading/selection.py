@@ -1,152 +1,20 @@
-"""Ways to count: in which dtypes, which pairs, which pass; and the models that can be counted so."""
+"""What is asked of models: the workload of each, the format of its weights, and the models that can be counted so."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point
 from tfacct.architecture.parts import Patches
-from tfacct.base.errors import ConfigError, TfacctError, UsageError
-from tfacct.base.record import record
+from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
-from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.storage import DEFAULT_DTYPE, Storage
+from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel, assumed
 from tfacct.loading.published import published
-
-if TYPE_CHECKING:
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.training.memory import TrainingMemory
-    from tfacct.training.recipe import Recipe
-
-
-WEIGHED = ("weights_bytes", "total_bytes")
-"""Metrics of what weights take."""
-
-
-@record
-class Counting:
-    """In which dtypes, with which query–key pairs, and of which pass a metric is taken. `trained`: the fields of a
-    training step's recipe that were named, for its bytes. `mesh`: ranks that divide the model; all is of one then."""
-
-    dtype: str | None = None
-    kv_dtype: str | None = None
-    masked: bool = False
-    train: bool = False
-    trained: tuple[tuple[str, Any], ...] = ()
-    mesh: Mesh | None = None
-
-    @property
-    def recipe(self) -> Recipe:
-        """How a model is trained. Raises TfacctError for a name that is not known."""
-        from tfacct.training.recipe import Recipe
-
-        return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained), mesh=self.mesh).checked()
-
-    def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
-        """The same with another dtype of the weights, the cache or both; None leaves it."""
-        return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
-
-    def with_recipe(self, recipe: Mapping[str, Any]) -> Counting:
-        """The same with other fields of a training step's recipe, where they are named."""
-        return replace(self, trained=tuple({**dict(self.trained), **dict(named_of(recipe))}.items()))
-
-    def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
-        """Reason why the bytes of a training step are not counted, and advice; None if they are."""
-        from tfacct.accounts.metrics import STEP_METRICS, memory_of
-
-        try:
-            memory_of(self.point(subject, work, list(STEP_METRICS.values())))
-        except (ConfigError, UsageError) as error:
-            return error.message.removeprefix(f"{subject.name}: "), error.hint
-        return None
-
-    def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
-        """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
-        for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needs}")
-
-    def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
-        """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
-        metrics would be a guess."""
-        points = self.points(subject, work, metrics)
-        own = [metric for metric in metrics if not metric.of_step]
-        if len(points) == 1 or not own:
-            return points[0]
-        if len(metrics) > 1:
-            raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
-        return max(points, key=lambda one: int(own[0].of(one)))
-
-    def points(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
-        """The model at a workload, or each stage of it. Raises UsageError where one of the metrics would be a guess."""
-        if self.train and work.tokens != work.context:
-            raise whole_sequences("train")
-        if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
-            others = f"{option('masked')} and {option('train')}"
-            raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
-        _, cached = dtypes(self.dtype, self.kv_dtype)
-        weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
-        weights = self._weights(subject, weighed=weighed)
-        step = self._step(subject, work, metrics)
-        point = Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
-        apart = [metric for metric in metrics if not metric.of_step]
-        if self.mesh is None or not apart:
-            return [point]
-        from tfacct.parallel.rank_flops import points_of
-
-        return points_of(subject, point, apart, self.mesh, self.dtype)
-
-    def _weights(self, subject: LoadedModel, *, weighed: bool) -> Storage:
-        """Storage of the weights; bf16 where it is not known and no metric is of it."""
-        try:
-            return subject.storage(self.dtype)
-        except TfacctError:
-            if weighed:
-                raise
-            return BF16
-
-    def _step(
-        self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
-    ) -> Callable[[Workload], TrainingMemory] | None:
-        """The training step at any workload, where a metric is of one. Raises UsageError for a model or a workload
-        whose step is not counted."""
-        asked = next((metric.name for metric in metrics if metric.of_step), None)
-        if asked is None:
-            return None
-        if work.tokens != work.context:
-            parts = f"{option('decode')} and {option('tokens')}"
-            raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
-        if work.logits == "last":
-            raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
-        from tfacct.training.memory import memory_at
-
-        return memory_at(subject, self.recipe)
-
-    def recipe_facts(self, metrics: Sequence[Metric], subject: LoadedModel | None = None) -> dict[str, Any]:
-        """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's
-        attention where none is named."""
-        if not any(metric.of_step for metric in metrics):
-            return {}
-        recipe = self.recipe if subject is None else self.recipe.for_model(subject)
-        named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
-        return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
-
-    def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
-        """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
-        _, cached = dtypes(self.dtype, self.kv_dtype)
-        facts = workload_facts(work, masked=self.masked, dtype=weights)
-        return {"workload": facts, **format_facts(subject, self.dtype), "kv_dtype": cached, "train": self.train}
-
-
-def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Fields of a recipe that were named, None where one was not."""
-    named = ((name, value) for name, value in recipe.items() if value is not None)
-    return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)
-
 
 IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
 """Fields of an image encoder's config that its context follows from, and values of them."""
