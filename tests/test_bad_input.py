@@ -575,7 +575,7 @@ def test_past_the_trained_context_is_answered_with_a_hint(run) -> None:
     # (16,384 − 1,024) rows of 1,600
     assert "has a context of 1,024" in ran.err and "the 24,576,000 parameters of a longer" in ran.err
     ran = run("flops", "llama-3-8b", "--ctx", "16k")
-    assert ran.code == 0 and "has a context of 8,192" in ran.err and "longer position table" not in ran.err
+    assert ran.code == 0 and "has a context of 8,192" in ran.err and "longer position embedding" not in ran.err
 
 
 JUNK = st.recursive(

@@ -7,9 +7,11 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import tfacct
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base import units
 from tfacct.base.spelling import shell_option
@@ -71,6 +73,19 @@ def test_a_former_command_names_the_one_that_answers(run, command: str) -> None:
     ran = run(command, *words)
     assert ran.err.startswith(f"hint: `tfacct {command}` is now `tfacct {FORMER[command][0]}")
     assert ran.code == (2 if command in ("checkpoint", "measure") else 0)
+
+
+def test_a_refusal_in_json_is_one_object_under_a_former_name_too(run) -> None:
+    refused = run("fit", "bert-base", "--json")
+    assert refused.code == 2 and not refused.out
+    assert "`tfacct memory bert-base --on DEVICE`" in json.loads(refused.err)["hint"]
+
+
+def test_no_message_names_a_former_command() -> None:
+    """In the code, backticks of `tfacct NAME`: what a hint tells a reader to type."""
+    code = "".join(file.read_text() for file in Path(tfacct.__file__).parent.rglob("*.py"))
+    named = set(re.findall(r"`tfacct ([a-z]+)", code))
+    assert {"flops", "memory", "check"} <= named and named <= {*NAMES}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -131,7 +131,7 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
     past = run("sweep", "gpt2", "--set", "n_positions=512,2048", "--ctx", "1k").err
     # 512 more rows of 768 numbers
     assert "gpt2 has a context of 512 in some settings. Counted at 1,024 anyway" in past
-    assert "the 393,216 parameters of a longer position table are not included" in past
+    assert "the 393,216 parameters of a longer position embedding are not included" in past
     every = run("sweep", "gpt2", "--set", "n_positions=256,512", "--ctx", "1k").err
     assert "gpt2 has a context of 256 or 512. Counted at 1,024 anyway" in every
     assert "the 393,216 or 589,824 parameters of a" in every

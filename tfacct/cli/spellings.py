@@ -136,7 +136,7 @@ def _moved(words: list[str], quiet: bool) -> list[str]:
         rest.remove("--calibrate")
     if former == "diff":
         rest = _listed(rest)
-    if not quiet:
+    if not quiet and "--json" not in words:  # a refusal is one object then
         print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
     return [command, *rest, *options]
 

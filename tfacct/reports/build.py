@@ -540,7 +540,7 @@ def _past_context(group: Sequence[LoadedModel], context: int) -> str:
     added = {longer_table(subject, context) for subject in past.values()}
     if not any(added):
         return f"{hint}."
-    return f"{hint}; the {units.between(added)} parameters of a longer position table are not included."
+    return f"{hint}; the {units.between(added)} parameters of a longer position embedding are not included."
 
 
 def _tables(subject: LoadedModel) -> tuple[object, ...]:

@@ -308,7 +308,7 @@ def _check_counted(model: LoadedModel) -> None:
             f"{model.name}: devices are not counted for {odd}",
             spelled(
                 f"`tfacct memory {model.name} --on DEVICE` counts whether one holds it",
-                "memory(fit=...) counts whether one device holds it",
+                "memory(on=...) counts whether one device holds it",
             ),
         )
 
