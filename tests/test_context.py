@@ -146,7 +146,7 @@ def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
     ],
 )
 def test_what_has_no_parts_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
-    ran = run("comms", *arguments.split())
+    ran = run("plan", *arguments.split())
     words = " ".join(ran.err.split())
     assert ran.code == 2 and said in words and "Traceback" not in words, words
 
@@ -173,5 +173,5 @@ def test_only_a_step_sums_gradients() -> None:
 
 def test_heads_that_ranks_of_tp_do_not_divide_leave_no_size(run: Callable[..., Ran]) -> None:
     """Eight heads of keys, three ranks of tp."""
-    words = " ".join(run("comms", "llama-3.1-8b", "--tp", "3", "--ulysses", "2", "--ctx", "8k", "--train").err.split())
+    words = " ".join(run("plan", "llama-3.1-8b", "--tp", "3", "--ulysses", "2", "--ctx", "8k", "--train").err.split())
     assert "no size does: --tp 3 alone does not divide all of them" in words

@@ -32,14 +32,14 @@ COMMANDS = [
     *(f"memory {models}{fit} --dtype bf16" for models in ("deepseek-v3", "t5-base", "gpt2 llama-3.1-8b")
       for fit in ("", " --on 2TiB")), "memory --on 2TiB --dtype bf16",
     "train llama-3.1-405b --ctx 8k", "train llama-3.1-8b --ctx 8k --on 80GiB", "train llama-3.1-8b qwen3-8b --ctx 4k",
-    *(f"comms llama-3.1-70b {mesh}" for mesh in ("--tp 8", "--tp 8 --sp --fsdp 8 --train --ctx 8k")),
+    *(f"plan llama-3.1-70b {mesh}" for mesh in ("--tp 8", "--tp 8 --sp --fsdp 8 --train --ctx 8k")),
     "train llama-3.1-70b --ctx 8k --tp 8 --sp --fsdp 8", "train llama-3.1-8b --ctx 8k --fsdp 8 --on 16GiB",
     "solve llama-3.1-70b --for tp --until total_bytes=80GB --ctx 8k", "sweep gpt2-xl --fsdp 1,8 --metric peak_bytes",
     "formula llama --tp t --of params", "formula mixtral-8x7b --tp t --ep e",
     "formula llama --of saved", "formula llama-3.1-8b --tp 8 --of kv",
     "plan llama-3.1-70b --gpus 64 --on 80GB --ctx 8k --batch 512 --train", "plan gpt2 --on 4xh100-sxm",
-    "comms mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "comms gpt2 --tp 2 --after-head loss --train",
-    "comms llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --on 8xh100-sxm",
+    "plan mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "plan gpt2 --tp 2 --after-head loss --train",
+    "plan llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --on 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",
     *(f"time llama-3.1-70b --on {on} --dtype fp8 --ctx 8k{step}" for on in ("4xh100-sxm", "8xmi300x")
       for step in (" --batch 32", " --prefill", " --batch 8 --bound-only")),

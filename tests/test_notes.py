@@ -133,11 +133,11 @@ memory {quantized} --on all --ctx 1k
 memory minimax-m2 --on all
 memory phi-4 --on all --dtype q4_k_m
 memory olmo-2-7b --on all --ctx 1m --batch 8
-comms llama-3.1-8b --tp 16
-comms llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
-comms llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
-comms mixtral-8x7b --tp 2 --ep 2 --ctx 1k
-comms deepseek-v3 --fsdp 8 --train --ctx 1k
+plan llama-3.1-8b --tp 16
+plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
+plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
+plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k
+plan deepseek-v3 --fsdp 8 --train --ctx 1k
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
 plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
 plan mixtral-8x7b --train --ctx 2k --batch 8 --on 8xh100

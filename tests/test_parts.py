@@ -293,7 +293,7 @@ def with_part() -> list[str]:
 @pytest.mark.parametrize("part", ["text", "vision", "audio", "both"])
 @pytest.mark.parametrize("command", with_part())
 def test_every_command_refuses_a_part_of_one_model(run, command: str, part: str) -> None:
-    more = {"comms": ["--tp", "2"], "explore": ["--output", "-"]}.get(command, [])
+    more = {"plan": ["--tp", "2"], "explore": ["--output", "-"]}.get(command, [])
     ran = run(command, "gpt2", "--part", part, *more)
     assert (ran.code, ran.out) == (2, "")
     assert " ".join(ran.err.split()) == (
@@ -466,7 +466,7 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
     assert ran.code == 0 and "transformers, parameters" in ran.out
 
 
-@pytest.mark.parametrize("asked", [["kv"], ["comms", "--tp", "2"]])
+@pytest.mark.parametrize("asked", [["memory", "--kv"], ["plan", "--tp", "2"]])
 def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, asked: list[str]) -> None:
     command, *rest = asked
     err = run(command, llava, "--part", "both", *rest).err
@@ -475,7 +475,7 @@ def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, aske
 
 
 def test_an_encoder_of_images_has_no_rules_on_a_mesh(run) -> None:
-    err = " ".join(run("comms", "vit-base-patch16-224", "--tp", "2").err.split())
+    err = " ".join(run("plan", "vit-base-patch16-224", "--tp", "2").err.split())
     assert "a parallel layout does not support patches" in err
 
 

@@ -179,11 +179,11 @@ def _said(ran: Ran) -> str:
 
 
 def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran]) -> None:
-    step = _said(run("comms", "llama-3.2-1b", "--pp", "3", "--train", "--ctx", "64"))
+    step = _said(run("plan", "llama-3.2-1b", "--pp", "3", "--train", "--ctx", "64"))
     assert "from a rank of stage 1: 2 collectives" in step and "each rank" not in step  # the middle one has no table
     assert "6 in the first, 5 in the others" in step
     assert "The rank that sends most sends" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
-    several = _said(run("comms", "gpt2", "bert-base", "llama-3.2-1b", "--pp", "4", "--ctx", "512"))
+    several = _said(run("plan", "gpt2", "bert-base", "llama-3.2-1b", "--pp", "4", "--ctx", "512"))
     assert "The rank that sends most sends from 1.50 KiB (gpt2)" in several
 
 
@@ -211,9 +211,9 @@ def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -
     # 2 of 3 stages send B · T · D = 2 · 64 · 768 numbers of 2 bytes on, once each.
     assert tfacct.load("bert-base").comms(pp=3, ctx=64, batch=2).sent_bytes == 2 * 64 * 768 * 2
     assert "A forward pass sends 192 KiB from" in _said(
-        run("comms", "bert-base", "--pp", "3", "--ctx", "64", "--batch", "2")
+        run("plan", "bert-base", "--pp", "3", "--ctx", "64", "--batch", "2")
     )
-    mixed = run("comms", "gpt2", "bert-base", "--pp", "3", "--ctx", "64")
+    mixed = run("plan", "gpt2", "bert-base", "--pp", "3", "--ctx", "64")
     assert "left out: bert-base (nothing is kept between steps)" in " ".join(mixed.err.split())
 
 
@@ -230,24 +230,24 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("comms gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
-        ("comms gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
-        ("comms gpt2 --schedule gpipe", "it needs --pp 2 or more"),
-        ("comms gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
-        ("comms gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
+        ("plan gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
+        ("plan gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
+        ("plan gpt2 --schedule gpipe", "it needs --pp 2 or more"),
+        ("plan gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
+        ("plan gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
         (
-            "comms gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
+            "plan gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
             "--fsdp with --pp is not supported under this --schedule",
         ),
-        ("comms gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported: DeepSpeed refuses it"),
+        ("plan gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported: DeepSpeed refuses it"),
         (
-            "comms t5-base --pp 2",
+            "plan t5-base --pp 2",
             "--pp does not support an encoder: every stage reads its output hint: leave --pp out",
         ),
-        ("comms mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
-        ("comms gemma-3n-e4b-text --pp 2", "--pp does not support"),
+        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
+        ("plan gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
-        ("comms gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),
+        ("plan gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),
     ],
 )
 def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:

@@ -130,7 +130,7 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
     for command, (model, why) in {
         "memory": unfit,
         "params": unfit,
-        "comms": ("bert-base", "nothing is kept between steps"),
+        "plan": ("bert-base", "nothing is kept between steps"),
     }.items():
         ran = run(command, model, "gpt2", "--tp", "2")
         assert f"left out: {model} ({why}" in ran.err
@@ -140,17 +140,17 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
 
 
 def test_two_models_of_one_name_are_two_rows(run: Callable[..., Ran]) -> None:
-    for command in ("memory", "params", "comms"):
+    for command in ("memory", "params", "plan"):
         out = run(command, "gpt2", "gpt2", "--tp", "2", "--csv").out
         assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
 
 
 def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[..., Ran]) -> None:
     given = ("llama-3.1-8b", "--tp", "8", "--set", "num_key_value_heads=1")
-    for command in ("memory", "params", "comms"):
+    for command in ("memory", "params", "plan"):
         words = " ".join(run(command, *given, "-v").out.split())
         assert "The one key/value head is on 8 ranks: its weights and its cache." in words
-    for command in ("memory", "params", "comms"):  # 50,257 rows of four ranks: 12,565 and 12,562
+    for command in ("memory", "params", "plan"):  # 50,257 rows of four ranks: 12,565 and 12,562
         words = " ".join(run(command, "gpt2", "--tp", "4", "-v").out.split())
         assert "V = 50,257 is not divided evenly: the fullest rank has 12,565" in words
     assert "The fullest rank stores 31.7 M of 124 M parameters." in words
@@ -221,4 +221,4 @@ def test_layouts_without_a_measured_error_say_so(run: Callable[..., Ran], mesh: 
     ],
 )
 def test_a_part_without_a_rule_is_named_in_words(run: Callable[..., Ran], name: str, part: str) -> None:
-    assert f"a parallel layout does not support {part}" in run("comms", name, "--tp", "2").err
+    assert f"a parallel layout does not support {part}" in run("plan", name, "--tp", "2").err

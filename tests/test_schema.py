@@ -52,7 +52,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["memory", "bert-base", "--on", "24GiB"],
         ["memory", "llama-3.1-8b", "--tp", "2"],
     ],
-    "kv": [["kv"], ["kv", *STEPPING], ["kv", "deepseek-v3"], ["kv", "gpt2", "--explain"], ["kv", "t5-small"]],
+    "kv": [["memory", "--kv", *more] for more in ([], STEPPING, ["deepseek-v3"], ["gpt2", "--explain"], ["t5-small"])],
     "formula": [
         ["formula", "llama"],
         ["formula", "gpt2", "--of", "params"],
@@ -100,11 +100,11 @@ ASKED: dict[str, list[list[str]]] = {
     "checkpoint": [],  # in test_checkpoint.py, which has files to ask about
     "measure": [["mfu", "--run", "gpt2", "--ctx", "8", "--steps", "1", "--set", "n_layer=2"]],
     "models": [["models"]],
-    "show": [["show", "gpt2"], ["show", "lecture-transformer"]],
+    "show": [["models", "gpt2"], ["models", "lecture-transformer"]],
     "show-ledger": [
-        ["show", "gpt2", "--ledger"],
-        ["show", "deepseek-v3", "--ledger"],
-        ["show", "t5-small", "--ledger"],
+        ["models", "gpt2", "--ledger"],
+        ["models", "deepseek-v3", "--ledger"],
+        ["models", "t5-small", "--ledger"],
     ],
     "train": [
         ["train"],
@@ -112,7 +112,7 @@ ASKED: dict[str, list[list[str]]] = {
         ["train", "llama-3.1-8b", "--ctx", "4k", "--tp", "2", "--fsdp", "2"],
     ],
     "train-exact": [["train", "gpt2", "--exact", "--ctx", "16"], ["train", "gpt2", "--exact", "--on", "1GiB"]],
-    "comms": [["comms", "llama-3.1-8b", "--tp", "8"], ["comms", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
+    "comms": [["plan", "llama-3.1-8b", "--tp", "8"], ["plan", "qwen3-8b", "--tp", "2", "--fsdp", "2", "--train"]],
     "plan": [
         ["plan", "llama-3.1-8b", "--gpus", "8", "--on", "h100-sxm", "--batch", "16", "--ctx", "8k"],
         ["plan", "llama-3.1-8b", "--gpus", "8", "--on", "24GB", "--batch", "16", "--ctx", "8k", "--train"],

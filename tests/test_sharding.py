@@ -283,13 +283,13 @@ def test_one_new_token() -> None:
     ],
 )
 def test_what_cannot_be_derived_is_refused_by_name(run, arguments: str, said: str) -> None:
-    ran = run("comms", *arguments.split())
+    ran = run("plan", *arguments.split())
     words = " ".join(ran.err.split()).replace("hint: ", "")
     assert ran.code == 2 and said in words and "Traceback" not in words, words
 
 
 def test_the_answer_comes_first(run) -> None:
-    ran = run("comms", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
+    ran = run("plan", "llama-3.1-70b", "--tp", "8", "--sp", "--fsdp", "8", "--train", "--ctx", "8k")
     assert "A step sends 113 GiB from each rank: 70.4 GiB over tp and 42.7 GiB over fsdp" in ran.out
     assert "all-gather      tp    forward     161  20.1 GiB" in ran.out and "T is sharded" in ran.out
 
@@ -352,7 +352,7 @@ def test_heads_that_several_ranks_have(run) -> None:
     lines = copies["lines"]
     assert copies["calls"] == 160  # k's and v's weights among the ranks that have them
     assert {line["because"] for line in lines} == {"G"} and lines[0]["bytes"] == 80 * 8192 * 128 * 2
-    words = " ".join(run("comms", "llama-3.1-70b", "--tp", "16").out.split())
+    words = " ".join(run("plan", "llama-3.1-70b", "--tp", "16").out.split())
     assert "Of 8 key/value heads each is on 2 ranks: its weights and its cache." in words
 
 

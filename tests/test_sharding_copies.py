@@ -108,19 +108,19 @@ def test_copies_of_llama_by_hand() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("comms llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
-        ("comms llama-3.1-8b --dp 8 --zero 4 --train", "--zero: '4' is not one of"),
-        ("comms llama-3.1-8b --zero 1 --train", "--zero 1 needs --dp"),
-        ("comms llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
+        ("plan llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
+        ("plan llama-3.1-8b --dp 8 --zero 4 --train", "--zero: '4' is not one of"),
+        ("plan llama-3.1-8b --zero 1 --train", "--zero 1 needs --dp"),
+        ("plan llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
         (
-            "comms gpt-oss-20b --dp 8 --train",
+            "plan gpt-oss-20b --dp 8 --train",
             "does not support experts with biases: which tensors share a bucket",
         ),
         (
             "train qwen1.5-moe-a2.7b --dp 8",
             "--dp does not support a gate of the shared expert: which tensors share a bucket",
         ),
-        ("comms mixtral-8x7b --dp 2 --tp 2 --train", "--dp with --tp does not support matmuls that the class fuses"),
+        ("plan mixtral-8x7b --dp 2 --tp 2 --train", "--dp with --tp does not support matmuls that the class fuses"),
         ("train llama-3.1-8b --dp 2 --weights fp32", "autocast in a parallel layout without --fsdp is not supported"),
     ],
 )
@@ -131,5 +131,5 @@ def test_copies_that_are_not_counted_are_refused_by_name(run: Any, arguments: st
 
 
 def test_copies_are_said(run: Any) -> None:
-    words = " ".join(run("comms", "llama-3.1-8b", "--dp", "8", "--train").out.split())
+    words = " ".join(run("plan", "llama-3.1-8b", "--dp", "8", "--train").out.split())
     assert "8 replicas have a batch each; gradients are reduced in buckets of 25 MiB" in words

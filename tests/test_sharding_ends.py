@@ -97,5 +97,5 @@ def test_what_becomes_of_logits() -> None:
     ],
 )
 def test_ends_that_do_not_fit_are_refused(run, arguments: str, said: str) -> None:
-    ran = run("comms", "llama-3.1-8b", *arguments.split())
+    ran = run("plan", "llama-3.1-8b", *arguments.split())
     assert ran.code == 2 and said in " ".join(ran.err.split()).replace("hint: ", ""), ran.err

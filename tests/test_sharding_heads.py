@@ -60,7 +60,7 @@ def test_olmo_2_by_hand() -> None:
     ("arguments", "said"),
     [
         ("memory minimax-m2 --tp 16", "--tp 16 does not divide K = 8 (key/value heads) hint: sizes that divide all"),
-        ("comms olmo-2-1b --tp 2 --cp 2 --ctx 64", "--cp 2 with --tp does not support a norm over all heads"),
+        ("plan olmo-2-1b --tp 2 --cp 2 --ctx 64", "--cp 2 with --tp does not support a norm over all heads"),
         ("train olmo-2-1b --tp 2 --lora 8", "LoRA with --tp and a norm over all heads is not supported"),
         ("formula olmo-2-1b --of kv --tp 2", "which has no formula"),
     ],
@@ -71,9 +71,9 @@ def test_what_is_not_counted_is_refused_by_name(run: Any, arguments: str, said: 
 
 
 def test_what_is_whole_is_said(run: Any) -> None:
-    for command in ("memory", "kv", "comms", "flops"):
-        words = " ".join(run(command, "olmo-2-1b", "--tp", "2", "-v").out.split())
+    for command in ("memory", "memory --kv", "plan", "flops"):
+        words = " ".join(run(*command.split(), "olmo-2-1b", "--tp", "2", "-v").out.split())
         assert "attention and the KV cache are whole on each rank" in words
     words = " ".join(run("memory", "--kv", "olmo-2-1b", "llama-3.2-1b", "--tp", "2", "-v").out.split())
     assert "A rank keeps keys and values of its heads. Those of olmo-2-1b are whole on every rank" in words
-    assert "K N are sharded" in run("comms", "olmo-2-1b", "--tp", "2", "--ctx", "64").out
+    assert "K N are sharded" in run("plan", "olmo-2-1b", "--tp", "2", "--ctx", "64").out

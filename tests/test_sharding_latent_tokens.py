@@ -39,5 +39,5 @@ def test_deepseek_by_hand(run: Any) -> None:
     assert sorted((one["calls"], one["bytes"]) for one in back) == [(4, 4 * stream // 8), (58, 58 * stream // 8)]
     rank = tfacct.load("deepseek-v3").train(tp=8, sp=True, ctx="1k")
     assert rank.sent_bytes == sum(one["sent_bytes"] for one in every)
-    ran = run("comms", "deepseek-v3", "--tp", "8", "--sp", "--tp-plan", "megatron")
+    ran = run("plan", "deepseek-v3", "--tp", "8", "--sp", "--tp-plan", "megatron")
     assert ran.code == 2 and "--sp with --tp-plan megatron does not support latent attention" in ran.err

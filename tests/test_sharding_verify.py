@@ -202,9 +202,9 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("comms mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
+        ("plan mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
         ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is up to 59 % off in 16 bits"),
-        ("comms mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
+        ("plan mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
         ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
         (
@@ -212,8 +212,8 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
             "a parallel layout does not support Mamba-2 hint: blocks of its class share weights",
         ),
         ("params kimi-linear-48b-a3b --fsdp 2", "hint: its class lays out the decays of heads as one row"),
-        ("comms olmo-hybrid-7b --fsdp 2", "hint: its class has weights in fp32 beside those in bf16"),
-        ("comms rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),
+        ("plan olmo-hybrid-7b --fsdp 2", "hint: its class has weights in fp32 beside those in bf16"),
+        ("plan rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),
     ],
 )
 def test_what_gathers_no_weights_says_so(run: Callable[..., Ran], arguments: str, said: str) -> None:
