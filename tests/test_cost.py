@@ -43,11 +43,11 @@ def test_a_ledgers_cost_is_that_of_its_products(name: str) -> None:
 
 def test_one_more_token_past_the_windows(run: Callable[..., Ran]) -> None:
     """gemma-3-27b: 62 blocks of 16 · 128 keys and values in bf16, 8 KiB each; 52 of them keep 1,024 at most."""
-    for command in ("memory", "kv"):
-        past, within = (facts(run, command, "gemma-3-27b-text", "--ctx", ctx) for ctx in ("131072", "512"))
+    for command in ("memory", "memory --kv"):
+        past, within = (facts(run, *command.split(), "gemma-3-27b-text", "--ctx", ctx) for ctx in ("131072", "512"))
         assert past["kv_bytes_next_token"] == 10 * 8192 and within["kv_bytes_next_token"] == 62 * 8192
         assert past["kv_bytes_per_token"] == within["kv_bytes_per_token"] == 62 * 8192
-        table = run(command, "gemma-3-27b-text").out
+        table = run(*command.split(), "gemma-3-27b-text").out
         assert any(line.split()[:2] == ["next", "token"] and "80.0 KiB" in line for line in table.splitlines())
         assert "496 KiB" not in table.replace("496 MiB", "") and "/ token" not in table
     several = run("memory", "gemma-3-27b-text", "gpt2").out

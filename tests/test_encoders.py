@@ -112,7 +112,7 @@ def test_an_encoder_alone_has_no_steps(run, arguments: tuple[str, ...]) -> None:
     assert ran.code == 2 and "bert-base: nothing is kept between steps, so each takes the whole context" in ran.err
 
 
-@pytest.mark.parametrize("arguments", [("kv",), ("formula", "--of", "kv")])
+@pytest.mark.parametrize("arguments", [("memory", "--kv"), ("formula", "--of", "kv")])
 def test_an_encoder_alone_has_no_cache(run, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     ran = run(command, "bert-base", *options)

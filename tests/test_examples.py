@@ -129,7 +129,7 @@ def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> Non
     pytest.importorskip("fvcore")
     file = str(EXAMPLES / name)
     assert json.loads(run("params", file, "--json").out)["models"][0]["total_params"] == MODELS[name]
-    for command in ("flops", "memory", "show", "formula"):
+    for command in ("flops", "memory", "models", "formula"):
         assert run(command, file).code == 0, command
     assert run("verify", file, "--ctx", "20").code == 0
 

@@ -129,7 +129,7 @@ def refused(ran, began: float) -> None:
 def test_a_hostile_toml_is_refused_in_two_short_lines(run, tmp_path: Path, name: str) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(HOSTILE[name], encoding="utf-8")
-    for command in ("show", "flops"):
+    for command in ("models", "flops"):
         began = time.monotonic()
         refused(run(command, str(file)), began)
 
@@ -176,7 +176,7 @@ def safe(text: str) -> bool:
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--markdown"]])
-@pytest.mark.parametrize("command", ["show", "params", "flops", "formula"])
+@pytest.mark.parametrize("command", ["models", "params", "flops", "formula"])
 def test_a_text_of_others_does_not_steer_the_terminal(run, tmp_path: Path, command: str, form: list[str]) -> None:
     spelled = json.dumps(STEERING)
     preset_file, own_file, config = tmp_path / "mine.toml", tmp_path / f"my{STEERING}own.toml", tmp_path / "config.json"
@@ -188,9 +188,9 @@ def test_a_text_of_others_does_not_steer_the_terminal(run, tmp_path: Path, comma
         ran = run(command, str(file), *form)
         assert ran.code == 0, ran.err
         assert safe(ran.out) and safe(ran.err), (file, ran.out)
-        if command == "show" and not form and file != config:
+        if command == "models" and not form and file != config:
             assert "abc" in ran.out
-        if form == ["--json"] and command == "show" and file == preset_file:
+        if form == ["--json"] and command == "models" and file == preset_file:
             assert json.loads(ran.out)["models"][0]["origin"]["url"] == STEERING
 
 

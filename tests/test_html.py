@@ -102,7 +102,7 @@ def test_names_of_files_stay_names(tmp_path: Path, run: Callable[..., Ran]) -> N
     paths = [str(tmp_path / file) for file in files]
     rows = list(csv.reader(io.StringIO(run("memory", "--kv", *paths, "--ctx", "7", "--csv").out)))
     assert {row[0] for row in rows[1:]} == {f"'{file}" for file in files}
-    for command in (["kv", *paths], ["params", paths[0]], ["kv", paths[0], "--explain"]):
+    for command in (["memory", "--kv", *paths], ["params", paths[0]], ["memory", "--kv", paths[0], "--explain"]):
         told = run(*command, "--markdown").out
         assert r"1&lt;b>\[x](y)\|\*" in told and "<b>" not in told
 

@@ -72,7 +72,7 @@ COMMANDS = [
     "memory --kv gpt2 mamba-130m deepseek-v3 --ctx 1k..8k", "memory deepseek-v3 --batch 1,8,64 --dtype fp8 --on 2TiB",
     "flops gpt2-xl --train --recompute full", "sweep gpt2 --zip n_embd=768,1024 --zip n_head=12,16",
     "models", "models --family llama",
-    *(f"show {name}" for name in ("gpt2-xl", "deepseek-v3", "t5-base", "llama-3.1-8b", "transformer-base")),
+    *(f"models {name}" for name in ("gpt2-xl", "deepseek-v3", "t5-base", "llama-3.1-8b", "transformer-base")),
     "verify gpt2 --ctx 64 --set n_layer=1", "verify gpt2 deepseek-v3 --ctx 64",
     "mfu --run gpt2 --ctx 8 --set n_layer=1 --set vocab_size=97", "mfu --run gpt2 --ctx 8 --set n_layer=1 --decode",
 ]  # fmt: skip

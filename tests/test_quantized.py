@@ -425,7 +425,7 @@ def test_verdicts_take_the_upper_end(run: Callable[..., Ran]) -> None:
         "memory phi-4 --dtype q4_k_m --ctx 1 --on t4,",
         "solve phi-4 --for ctx --until total_bytes=24GiB --dtype q4_k_m",
         "serve phi-4 --on h100-sxm --dtype q4_k_m --prompt 100 --new 10",
-        "plan phi-4 --gpus 1 --on 24GiB --dtype q4_k_m",
+        "plan phi-4 --on 24GiB --dtype q4_k_m",
     ):
         said = " ".join(run(*command.split()).out.split())
         assert "versions of llama.cpp differ in the type of a fused q, k and v" in said and "upper end" in said, command

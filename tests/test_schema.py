@@ -146,7 +146,7 @@ ASKED: dict[str, list[list[str]]] = {
         ],
         ["serve", "qwen3-8b", "--on", "mi300x", "--prompt", "1k", "--new", "1", "--users", "1,3"],
     ],
-    "fit": [["fit", "llama-3.1-70b", "--ctx", "8k"], ["fit", "gpt2", "--on", "t4", "--on", "tpu-v3"]],
+    "fit": [["memory", "llama-3.1-70b", "--ctx", "8k", "--on", "all"], ["memory", "gpt2", "--on", "t4,tpu-v3"]],
     "metrics": [["help", "metrics"]],
     "options": [["help", "options"], ["help", "layout"], ["help", "recipe"], ["help", "output"]],
     "letters": [["help", "letters"]],

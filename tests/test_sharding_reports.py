@@ -131,7 +131,7 @@ def test_a_picture_of_a_rank_says_so() -> None:
         assert report._chart().title.endswith("(one of 4 ranks)")
 
 
-@pytest.mark.parametrize("command", [("kv",), ("flops",), ("flops", "--bytes")])
+@pytest.mark.parametrize("command", [("memory", "--kv"), ("flops",), ("flops", "--bytes")])
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

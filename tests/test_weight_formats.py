@@ -411,7 +411,7 @@ SHARD = "model-00001-of-00002.safetensors"
 
 @pytest.mark.parametrize(
     "command",
-    ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --gpus 2 --on 80GB"],
+    ["memory", "flops --bytes", "memory --on h100-sxm,", "time --on h100-sxm", "plan --on 2x80GB"],
 )
 def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str) -> None:
     """8,019,132,416 parameters hold 14.9 GiB in bf16, and the index names half of that."""
@@ -497,7 +497,7 @@ COMMANDS = (
     "memory --on h200-sxm,",
     "time --on h200-sxm",
     "serve --on h200-sxm --prompt 64 --new 4",
-    "plan --gpus 2 --on 80GB",
+    "plan --on 2x80GB",
 )
 
 
