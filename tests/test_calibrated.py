@@ -204,7 +204,7 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (("mfu", "--run"), "missing argument 'MODEL'"),
         (("devices", "h100", "--calibrate"), "--calibrate does not go with"),
         (("mfu", "--run", "gpt2", "--force"), "--force needs --output FILE"),
-        (("mfu", "--run", "gpt2", "-o", "x.toml"), "no report of this command ends in '.toml'"),
+        (("mfu", "--run", "gpt2", "-o", "x.toml"), "no output of this command ends in '.toml'"),
     ],
 )
 def test_options_of_a_sweep(words: tuple[str, ...], says: str, run: Callable[..., Ran]) -> None:

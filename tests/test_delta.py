@@ -71,7 +71,7 @@ def test_chunks_give_what_token_by_token_gives(family: str) -> None:
 @pytest.mark.parametrize(
     ("family", "fields", "says"),
     [
-        ("qwen3_next", {"linear_num_value_heads": 7}, "linear_num_value_heads by linear_num_key_heads"),
+        ("qwen3_next", {"linear_num_value_heads": 7}, "linear_num_key_heads=3 must divide linear_num_value_heads=7"),
         ("qwen3_next", {"layer_types": ["linear_attention"]}, "layer_types names 1 layers"),
         ("qwen3_next", {"layer_types": ["mamba"] * 4}, "'mamba' is not understood"),
         ("qwen3_next", {"num_experts_per_tok": 8}, "is more than num_experts = 7"),

@@ -48,8 +48,9 @@ def check(
         from tfacct.output.progress import spinner
         from tfacct.reports.check import checkpoint
 
-        for name, given in {"input_shape": input_shape, "paths": paths, "propose_map": propose_map}.items():
-            if given is not None:
+        own = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
+        for name, given in {**own, "device": device != "meta"}.items():
+            if given:
                 raise UsageError(f"{option(name)} is for MODULE:FACTORY, not for the files of a checkpoint")
         with spinner() as waiting:
             files, found, why = beside.read(target, compared=model is None, waiting=waiting)
@@ -60,9 +61,9 @@ def check(
 
 
 def _is_module(target: str) -> bool:
-    """True for MODULE:FACTORY."""
-    head, colon, name = target.rpartition(":")
-    return bool(colon and head) and name.isidentifier() and not Path(target).exists()
+    """True for MODULE:FACTORY, and for a Python file whose factory is missing, which is refused later."""
+    _, colon, name = target.rpartition(":")
+    return target.endswith((".py", ":")) or (bool(colon) and name.isidentifier() and not Path(target).exists())
 
 
 def _check_module(
