@@ -284,8 +284,9 @@ def test_matrix_times_vector_is_counted() -> None:
         ("./LICENSE:build", "is not named as a Python file"),
         ("model.py", "names no factory"),
         (":build", "names no factory"),
+        (str(HERE), "names no factory"),
     ],
-    ids="raises leaves nothing number wants typo card meta lazy empty pair file path text module sub bare none".split(),
+    ids="raises leaves nothing number wants typo card meta lazy empty pair file path text module sub bare none own".split(),
 )
 def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path: Path, factory: str, said: str) -> None:
     file = tmp_path / "config.json"

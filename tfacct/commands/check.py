@@ -50,7 +50,7 @@ def check(
 
         own = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
         for name, given in {**own, "device": device != "meta"}.items():
-            if given:
+            if given not in (None, False):
                 raise UsageError(f"{option(name)} is for MODULE:FACTORY, not for the files of a checkpoint")
         with spinner() as waiting:
             files, found, why = beside.read(target, compared=model is None, waiting=waiting)
