@@ -239,7 +239,7 @@ def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: P
     ]
     assert {one["tensors"] for one in model["differences"]} == {2}
     assert run("check", str(path), "--set", "n_inner=68").code == 2
-    for option in ("--train", "--device cpu", "--input-shape 1,8", "--paths x.toml"):
+    for option in ("--train", "--device cpu", "--input-shape 1,8", "--map x.toml"):
         ran = run("check", str(path), *option.split())
         assert ran.code == 2 and f"{option.split()[0]} is for MODULE:FACTORY" in ran.err
 

@@ -52,6 +52,13 @@ def test_the_long_help_has_every_option_once(run, command: str) -> None:
             assert len(re.findall(rf"^  {typed}(?=\s|$)", said, re.MULTILINE)) == 1, typed
 
 
+@pytest.mark.parametrize("command", NAMES)
+def test_no_spelling_takes_the_place_of_an_option_of_the_command(command: str) -> None:
+    own = parameters_of(command_of(command)).items()
+    for word in (shell_option(name) for name, one in own if not of(one.annotation).argument):
+        assert spellings.read([command, word, "1"], quiet=True)[1] == word
+
+
 @pytest.mark.parametrize(("command", "example"), [one for one in EXAMPLES if not any(word in one[1] for word in SLOW)])
 def test_the_example_works(run, command: str, example: str) -> None:
     program, *arguments = shlex.split(example)
