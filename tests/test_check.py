@@ -286,7 +286,7 @@ def test_matrix_times_vector_is_counted() -> None:
         (":build", "names no factory"),
         (str(HERE), "names no factory"),
     ],
-    ids="raises exits none number wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
+    ids="raises exits none int wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
 )
 def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path: Path, factory: str, said: str) -> None:
     file = tmp_path / "config.json"
