@@ -18,6 +18,7 @@ SAME_MODEL = [
     ("openai-community/gpt2", "gpt2"),
     ("OpenAI-Community/GPT2@main", "gpt2"),
     ("bert-base-uncased", "bert-base"),
+    ("llama-3.1:8b", "llama-3.1-8b"),
     ("meta-llama/Llama-3.1-8B", "llama-3.1-8b"),
     ("meta-llama/Meta-Llama-3.1-8B", "llama-3.1-8b"),
     ("Meta-Llama-3-8B", "llama-3-8b"),

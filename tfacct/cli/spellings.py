@@ -22,18 +22,21 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length"), "ctx"),
     "max-model-len": "ctx",
     **dict.fromkeys(("batch-size", "per-device-train-batch-size", "bs"), "batch"),
-    **dict.fromkeys(("precision", "torch-dtype", "quantization", "quant"), "dtype"),
+    **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
     **dict.fromkeys(("activation-checkpointing", "gradient-checkpointing", "checkpoint"), "recompute"),
     **dict.fromkeys(("gradient-accumulation-steps", "gradient-accumulation", "grad-accum"), "accumulate"),
-    **dict.fromkeys(("gpu", "hw", "fit"), "on"),
+    **dict.fromkeys(("gpu", "hw", "fit", "vram"), "on"),
+    **dict.fromkeys(("num-gpus", "n-gpus", "num-devices", "world-size"), "gpus"),
     **dict.fromkeys(("lora-rank", "lora-r"), "lora"),
-    **dict.fromkeys(("optim",), "optimizer"),
-    **dict.fromkeys(("zero-stage",), "zero"),
+    "optim": "optimizer",
+    "zero-stage": "zero",
+    "attn-implementation": "attention",
+    "tpot": "within",
     **dict.fromkeys(("gpu-memory-utilization", "mem-fraction-static"), "use"),
     **dict.fromkeys(("users", "concurrency", "max-concurrency", "max-num-seqs"), "requests"),
-    **dict.fromkeys(("input-len", "prompt-len", "isl"), "prompt"),
-    **dict.fromkeys(("output-len", "max-new-tokens", "max-tokens", "osl"), "new"),
+    **dict.fromkeys(("input-len", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"),
+    **dict.fromkeys(("output-len", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
     **dict.fromkeys(("tokens-per-sec", "tok-per-sec"), "tokens-per-second"),
     "bytes": "traffic",
     "bound-only": "lower-bound",
@@ -185,9 +188,9 @@ def _with_values(words: list[str]) -> list[str]:
 
 def _on_devices(words: list[str]) -> list[str]:
     """`--gpus 8 --on h100` as `--on 8xh100`. Raises UsageError where no device is named."""
-    if "--gpus" not in words or words.index("--gpus") + 1 == len(words):
+    at = next((place for place, word in enumerate(words[:-1]) if _is(word, "gpus")), None)
+    if at is None:
         return words
-    at = words.index("--gpus")
     count = words[at + 1]
     rest = words[:at] + words[at + 2 :]
     for place, word in enumerate(rest[:-1]):
@@ -195,7 +198,7 @@ def _on_devices(words: list[str]) -> list[str]:
             return [*rest[:place], "--on", f"{count}x{rest[place + 1]}", *rest[place + 2 :]]
     if words[0] == "plan":  # which asks for the device itself
         return words
-    raise UsageError(f"--gpus {count} names no device", f"--on {count}xh100, or another of `tfacct devices`")
+    raise UsageError(f"{words[at]} {count} names no device", f"--on {count}xh100, or another of `tfacct devices`")
 
 
 def _is(word: str, option: str) -> bool:

@@ -1,5 +1,6 @@
 """The presets, and one model's config."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tfacct import options as opt
@@ -58,7 +59,8 @@ def _is_one(word: str) -> bool:
     """True for the exact name of a preset, a file or a hub id."""
     from tfacct.loading import presets
 
-    return word == "-" or "/" in word or word.endswith((".json", ".toml")) or word in presets.names()
+    is_file = Path(word).is_file() or (Path(word) / "config.json").is_file()
+    return word == "-" or "/" in word or is_file or word.endswith((".json", ".toml")) or word in presets.names()
 
 
 def _one(word: str, fields: list[str] | None) -> "LoadedModel":

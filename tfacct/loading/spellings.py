@@ -68,7 +68,7 @@ def names_format(name: str) -> bool:
 
 def preset(name: str) -> Preset | None:
     """Preset that `name` stands for, exactly but for its case; None if there is none."""
-    return _index().get(name.strip().casefold())
+    return _index().get(name.strip().casefold().replace(":", "-"))  # a colon as in llama3.1:8b
 
 
 @cache
