@@ -75,6 +75,9 @@ TYPED = {
     "measure": "mfu --run",
     "conventions": "help counting",
     "metrics": "help metrics",
+    "options": "help options",
+    "letters": "help letters",
+    "schemas": "help schema",
 }
 """The command of an answer, where its name is another."""
 PAGES: Mapping[str, Mapping[str, Any]] = {

@@ -74,7 +74,7 @@ class Constants:
     attention_decode: float = 4e-6
     """Seconds of a launch of attention of one new token. Fitted."""
     experts_wide: float = 0.148
-    """Share of the bf16 peak that a bank of experts attains, uneven loads included. Fitted."""
+    """Share of the bf16 peak that products of experts attain, uneven loads included. Fitted."""
     experts_fp8: float = 0.25
     """The same of fp8 units. Fitted."""
     experts_fp4: float = 0.45
@@ -84,7 +84,7 @@ class Constants:
     skew: float = 0.79
     """Experts that are touched, over those that an even routing would touch. Fitted."""
     experts_launch: float = 20e-6
-    """Seconds of a launch over a bank, half of a layer's sorting and gathering. Fitted."""
+    """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
     link: float = 0.5
     """Share of the link, one way, that an all-reduce attains. Fitted."""
     link_network: float = 0.25
