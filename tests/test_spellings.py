@@ -85,6 +85,12 @@ def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: s
     assert run("params", preset.upper()).out == run("params", preset).out
 
 
+def test_a_model_of_several_means_its_language_model(run) -> None:
+    ran = run("params", "gemma-3-4b")
+    assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
+    assert "only the language model is counted, not vision_config" in ran.err
+
+
 def test_an_encoder_is_named_beside_what_the_hub_says(run) -> None:
     ran = run("params", "moonshotai/Kimi-K2.5")
     assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision counts its encoder of images" in ran.err

@@ -88,5 +88,7 @@ def _index() -> dict[str, Preset]:
             of = Preset(name, itself, without)
             found.setdefault(other.casefold(), of)
             short.setdefault(other.rpartition("/")[2].casefold(), of)
+        if without:  # gemma-3-4b for gemma-3-4b-text
+            short.setdefault(name.removesuffix("-text"), Preset(name, itself=True, without=without))
     # The name without its owner too, unless a preset or a family is called so.
     return {**{other: of for other, of in short.items() if other not in families.names()}, **found}
