@@ -10,6 +10,7 @@ from typing import Any
 
 from tfacct.accounts.memory import cache_bytes
 from tfacct.accounts.metrics import Point, attention_overtakes, metric, moved
+from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import headings, mixers
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -618,7 +619,7 @@ def _label_of(component: str) -> str:
 def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
     """Counts by part; those without a colour of their own, positions and norms among them, as one."""
     found: dict[str, int] = {}
-    for part, count in build.by_part(counts).items():
+    for part, count in by_part(counts).items():
         name = part if _hue_of(part) != look.GREY else OTHERS
         found[name] = found.get(name, 0) + count
     return found

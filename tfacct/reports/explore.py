@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfacct.accounts.products import never_called
 from tfacct.algebra.factored import Term
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.algebra.written import WrittenModel, spans, value, written
@@ -215,7 +216,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "defaulted": dict(model.defaulted),
         "unknown": list(model.unknown),
         "left_out": list(model.left_out),
-        "idle": build.never_called(model),
+        "idle": never_called(model.ledger),
         "warnings": [pools.texts(text) for text in _warnings(model)],
         "notes": [pools.texts(text) for text in _notes(model)],
         "counted": [pools.texts(text) for text in _counted(model)],

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, get_args
 
 from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of, rule_of_thumb
+from tfacct.accounts.products import Shown, never_called, shown
 from tfacct.accounts.step_flops import decode_flops
 from tfacct.architecture.parts import MlaMode, Projector
 from tfacct.base import units
@@ -27,7 +28,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
-from tfacct.reports.build import Shown, shown
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -454,7 +454,7 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
         **model_notes.latent_facts(one.model, one.point),
         "components": one.by_component,
         "lines": [_line_facts(one, line) for line in shown(one.products)],
-        "never_called": build.never_called(one.model),
+        "never_called": never_called(one.model.ledger),
         "total_flops_if_called": one.if_all_called,
     }
     if pointwise:
@@ -772,7 +772,7 @@ def _if_called(about: About) -> list[str]:
     called = about.first.if_all_called if len(about.counted) == 1 else None
     if called in (None, about.first.total):
         return []
-    idle = ", ".join(paths.short(path) for path in build.never_called(about.first.model))
+    idle = ", ".join(paths.short(path) for path in never_called(about.first.model.ledger))
     return [
         f"As it runs: {about.first.total:,} FLOPs. {idle} is stored but never called (called = false).",
         f"If it were called: {called:,} FLOPs.",

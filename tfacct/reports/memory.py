@@ -15,6 +15,7 @@ from tfacct.accounts.memory import (
     unwindowed_cache_bytes,
 )
 from tfacct.accounts.metrics import Point, cache_overtakes
+from tfacct.accounts.products import by_part, dtypes_by_part
 from tfacct.architecture.parts import Attention, LatentAttention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
@@ -32,7 +33,6 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
-from tfacct.reports.build import dtypes_by_part
 
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
@@ -620,8 +620,8 @@ def _lines(
     if shards is not None:
         elements = dict(shards)
         taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
-    parts = build.by_part(elements)
-    weights = build.by_part(taken)
+    parts = by_part(elements)
+    weights = by_part(taken)
     states, kept = ledger.states(at), ledger.state_bytes(at, cached)
     lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
     stored = {line.path: width_of(line, cached).name for line in lines}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point, flops_of
+from tfacct.accounts.products import by_part
 from tfacct.architecture.parts import (
     Attention,
     Experts,
@@ -171,7 +172,7 @@ BLOCKS = (
 def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     """Names the encoders whose count includes a projector, with its parameters."""
     found = [subject for subject in subjects if subject.architecture.projector is not None]
-    counts = [build.by_part(subject.ledger.parameters())[Projector.name] for subject in found]
+    counts = [by_part(subject.ledger.parameters())[Projector.name] for subject in found]
     return [
         f"{subject.name} includes the projector: {count:,} parameters."
         for subject, count in zip(found, counts, strict=True)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from tfacct.accounts.products import by_part, never_called, stored
 from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
@@ -20,7 +21,6 @@ from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_shapes import shard, stored_elements
 from tfacct.reports import build, model_notes, ranks
-from tfacct.reports.build import stored
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -256,7 +256,7 @@ def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -
         own = {line["path"]: 0 for line in fact["lines"]} if ranked else subject.ledger.parameters()
         for line in fact["lines"] if ranked else ():
             own[line["path"]] += line["rank_params"]
-        rows.append(row | build.by_part(own))
+        rows.append(row | by_part(own))
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
@@ -317,7 +317,7 @@ def _untrained(about: About) -> str:
 
 def _never_called(about: About) -> dict[str, str] | None:
     """What of one model is stored and never run."""
-    idle = build.never_called(about.models[0]) if about.alone else []
+    idle = never_called(about.models[0].ledger) if about.alone else []
     are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
     return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
 

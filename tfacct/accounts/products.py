@@ -1,0 +1,96 @@
+"""Products and tensors of a ledger as tables show them: those of several kinds of layers together, and by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tfacct.architecture.parts import headings
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Product, Tensor
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import Matmul, Unused
+from tfacct.ledger.storage import Storage
+
+
+def by_part(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts by tensor, summed by the part they belong to, in the order of tables."""
+    summed = dict.fromkeys(headings(), 0)
+    for path, count in counts.items():
+        summed[paths.heading_of(path)] += count
+    return {part: count for part, count in summed.items() if count}
+
+
+def never_called(ledger: Ledger) -> list[str]:
+    """What is stored and never run, by path: MLPs, or products of a part that runs without them."""
+    lines = [line for group in ledger.groups for line in group.lines]
+    run = {paths.module_of(line.path) for line in lines if isinstance(line, Matmul)}
+    idle = [line.path for line in lines if isinstance(line, Unused) and isinstance(line.of, Matmul)]
+    found = list(dict.fromkeys(path if paths.module_of(path) in run else paths.module_of(path) for path in idle))
+    return [path for path in found if not any(path.startswith(f"{other}.") for other in found)]
+
+
+@record
+class Shown:
+    """A line of products as tables and JSON show it. `kind`: the blocks it is of, where others run it otherwise."""
+
+    product: Product
+    kind: str
+
+    @property
+    def operation(self) -> str:
+        """Its path without the blocks, and the kind."""
+        name = paths.short(self.product.path)
+        return f"{name} ({self.kind})" if self.kind else name
+
+
+def shown(products: Iterable[Product]) -> list[Shown]:
+    """Products by path, those of equal m × k × n and operands in several kinds of blocks added up."""
+    by_path: dict[str, list[Product]] = {}
+    for product in products:
+        alike = by_path.setdefault(product.path, [])
+        known = next((i for i, other in enumerate(alike) if _alike(other, product)), None)
+        if known is None:
+            alike.append(product)
+        else:
+            alike[known] = _together(alike[known], product)
+    return [Shown(product, product.kind if len(alike) > 1 else "") for alike in by_path.values() for product in alike]
+
+
+def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Tensors by path, those of equal shape in several kinds of blocks added up."""
+    found: dict[tuple[str, tuple[int, ...]], Tensor] = {}
+    for tensor in tensors:
+        known = found.get((tensor.path, tensor.shape))
+        count = tensor.count + (known.count if known else 0)
+        found[tensor.path, tensor.shape] = tensor._replace(count=count)
+    return list(found.values())
+
+
+def _alike(one: Product, other: Product) -> bool:
+    sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
+    if sizes[0] != sizes[1]:
+        return False
+    both = (p.line.operands(p.axes) for p in (one, other))  # as many heads may share more keys
+    return next(both) == next(both)
+
+
+def _together(one: Product, other: Product) -> Product:
+    return one._replace(
+        kind=" and ".join(filter(None, (one.kind, other.kind))),
+        numbers=(*one.numbers, *other.numbers),
+        count=one.count + other.count,
+        dims=one.dims._replace(times=one.dims.times + other.dims.times),
+        forward=one.forward + other.forward,
+        backward=one.backward + other.backward,
+    )
+
+
+def dtypes_by_part(ledger: Ledger, how: Storage) -> dict[str, str]:
+    """In what the tensors of each part are stored: `mxfp4 + bf16` where they differ, that of most elements first."""
+    found: dict[str, dict[str, int]] = {}
+    for tensor in ledger.tensors(unfolded=how.by_block):
+        names = found.setdefault(paths.heading_of(tensor.path), {})
+        name = how.dtype(tensor.stored)
+        names[name] = names.get(name, 0) + tensor.count * tensor.elements
+    return {part: " + ".join(sorted(names, key=lambda name: -names[name])) for part, names in found.items()}
