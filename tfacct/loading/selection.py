@@ -136,6 +136,17 @@ def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Le
     return keeps, LeftOut.of(others, "nothing is kept between steps")
 
 
+def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models that have a language model's head, and the others. Raises UsageError where none has."""
+    others = [model for model in models if model.architecture.head is None]
+    if len(others) == len(models):
+        raise UsageError(
+            f"{', '.join(model.name for model in others)}: no tokens are generated without a language model's head"
+        )
+    heads = [model for model in models if model.architecture.head is not None]
+    return heads, LeftOut.of(others, "no language model's head")
+
+
 def storages(
     subjects: Sequence[LoadedModel], dtype: str | None
 ) -> tuple[list[tuple[LoadedModel, Storage]], dict[str, str]]:

@@ -8,25 +8,22 @@ from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, get_args
 
-from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of, rule_of_thumb
+from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of
 from tfacct.accounts.products import Shown, never_called, shown
-from tfacct.accounts.step_flops import decode_flops
 from tfacct.architecture.parts import MlaMode, Projector
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
 from tfacct.ledger.evaluated import Product
-from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import Storage, dtypes, width
-from tfacct.ledger.workload import LARGEST, Request, Workload, check_size, whole_sequences
+from tfacct.ledger.storage import dtypes
+from tfacct.ledger.workload import LARGEST, Request, check_size, whole_sequences
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
+from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
@@ -137,127 +134,6 @@ class TrafficReport(build.ModelReport):
     whole: UndividedTraffic | None
 
 
-@record
-class Counted:
-    """One model's products at one workload.
-
-    `recompute`: what the backward pass computes again. `how` and `kept`: formats of weights and activations, where
-    bytes are counted. `whole`: those of the whole model, where these are of one rank of a `mesh`, in this `stage`.
-    """
-
-    model: LoadedModel
-    work: Workload
-    products: list[Product]
-    train: bool = False
-    masked: bool = False
-    recompute: Recompute = "none"
-    how: Storage | None = None
-    kept: str = ""
-    whole: Counted | None = None
-    mesh: Mesh | None = None
-    stage: int = 1
-
-    def flops(self, product: Product) -> int:
-        """FLOPs of the line: forward, and backward in a training step."""
-        return int(product.forward + product.backward if self.train else product.forward)
-
-    @property
-    def total(self) -> int:
-        return sum(self.flops(product) for product in self.products)
-
-    @property
-    def tokens(self) -> int:
-        return int(self.own.batch * self.own.tokens)
-
-    @property
-    def own(self) -> Workload:
-        """The workload, with the tokens of one rank."""
-        parts = 1 if self.mesh is None else self.mesh.sequence_shards
-        return replace(self.work, tokens=self.work.tokens // parts)
-
-    @property
-    def undivided(self) -> LoadedModel:
-        """The whole model."""
-        return self.model if self.whole is None else self.whole.model
-
-    @property
-    def active_params(self) -> int:
-        return int(self._dealt.active_params())
-
-    @property
-    def active(self) -> bool:
-        """True if a token meets fewer parameters than are stored."""
-        return self.active_params != int(params_of(self.point))
-
-    @property
-    def rule_of_thumb(self) -> int:
-        """FLOPs by the rule of thumb."""
-        return int(rule_of_thumb(self._dealt))
-
-    @property
-    def ratio(self) -> Fraction:
-        """FLOPs over those by the rule of thumb."""
-        return Fraction(self.total, self.rule_of_thumb)
-
-    @property
-    def rule(self) -> str:
-        """`2·params·tokens`, with 6 in a training step, and the active parameters where there are others."""
-        return f"{'6' if self.train else '2'}·{'active' if self.active else 'params'}·tokens"
-
-    @property
-    def _dealt(self) -> Point:
-        """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
-        if self.mesh is None:
-            return self.point
-        from tfacct.parallel.rank_flops import RankPoint
-
-        return RankPoint.of(self.point, replace(self.mesh, cp=1, ulysses=1))
-
-    @property
-    def point(self) -> Point:
-        """As metrics see it."""
-        return Point(self.model.ledger, self.own, masked=self.masked, train=self.train, recompute=self.recompute)
-
-    @property
-    def recomputed(self) -> int:
-        """FLOPs of what is computed again."""
-        from tfacct.accounts.step_flops import recomputed_flops
-
-        if self.recompute == "none":
-            return 0
-        only = self.recompute == "attention"
-        return int(recomputed_flops(self.model.ledger, self.work.axes(), masked=self.masked, attention=only))
-
-    @property
-    def if_all_called(self) -> int | None:
-        """The total if every MLP ran; None where every one does."""
-        whole = self.model.architecture.all_called()
-        if whole is None:
-            return None
-        return sum(map(self.flops, _products(whole.ledger(), self.work, self.masked, self.recompute)))
-
-    @property
-    def by_component(self) -> dict[str, int]:
-        """FLOPs by component: attn_projections, attn_scores_values, mlp, mamba, lm_head."""
-        summed: dict[str, int] = {}
-        for product in self.products:
-            name = paths.component_of(product.line)
-            summed[name] = summed.get(name, 0) + self.flops(product)
-        return summed
-
-    @property
-    def costs(self) -> list[tuple[Shown, Cost]]:
-        """What each line moves."""
-        assert self.how is not None
-        kept = width(self.kept)
-        return [(line, line.product.cost(self.how, kept)) for line in shown(self.products)]
-
-    @property
-    def moved(self) -> Cost:
-        """FLOPs and bytes of all lines."""
-        return sum((cost for _, cost in self.costs), Cost())
-
-
 @answers(FlopsReport)
 def flops(
     models: Sequence[LoadedModel],
@@ -278,16 +154,16 @@ def flops(
     _check_options(models, train, by, pointwise, recompute, mesh)
     models, left_out = selection.steppable(models, request)
 
-    def count(model: LoadedModel) -> Counted:
+    def count(model: LoadedModel) -> ModelFlops:
         work = selection.workload(model, request)
-        return Counted(model, work, _products(model.ledger, work, masked, recompute), train, masked, recompute)
+        return ModelFlops(model, work, products_of(model.ledger, work, masked, recompute), train, masked, recompute)
 
     def shard(model: LoadedModel) -> LoadedModel:
         from tfacct.parallel.shard_model import shard_for_flops
 
         return shard_for_flops([model], mesh)[1][0]
 
-    counted, unfit = _counted(models, mesh, count, shard)
+    counted, unfit = flops_of_each(models, mesh, count, shard)
     if recompute == "attention" and not any(one.recomputed for one in counted):
         raise UsageError(f"{counted[0].model.name} has no attention that could run again")
     if train and any(one.work.tokens != one.work.context for one in counted):
@@ -333,16 +209,16 @@ def traffic(
     models, stepless = selection.steppable(models, request)
     stored = selection.stored_name(models, dtype)
 
-    def count(model: LoadedModel) -> Counted:
+    def count(model: LoadedModel) -> ModelFlops:
         work = selection.workload(model, request)
-        return Counted(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
+        return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
 
     def shard(model: LoadedModel) -> LoadedModel:
         from tfacct.parallel.shard_model import shard_models
 
         return shard_models([model], mesh, dtype)[1][0]
 
-    counted, unfit = _counted(models, mesh, count, shard)
+    counted, unfit = flops_of_each(models, mesh, count, shard)
     models = [one.model for one in counted]
     who = f"{build.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
     what = f"moved{ranks.of_one(mesh, 'on')}"
@@ -390,51 +266,10 @@ def _check_options(
         raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
 
 
-# Counts
-
-
-def _products(ledger: Ledger, work: Workload, masked: bool, recompute: Recompute) -> list[Product]:
-    """Every product at a workload, with what is computed again among its backward FLOPs."""
-    products = ledger.products(work.axes(), masked=masked)
-    if recompute == "none":
-        return products
-    from tfacct.accounts.step_flops import recomputed
-
-    again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
-    return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
-
-
-def _counted(
-    models: Sequence[LoadedModel],
-    mesh: Mesh | None,
-    count: Callable[[LoadedModel], Counted],
-    shard: Callable[[LoadedModel], LoadedModel],
-) -> tuple[list[Counted], list[LeftOut]]:
-    """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
-    that the mesh does not fit."""
-    if mesh is None:
-        return [count(model) for model in models], []
-    from tfacct.parallel.rank_flops import on_rank
-    from tfacct.parallel.shard_model import stages_of
-    from tfacct.parallel.support import supported_on
-
-    def of(model: LoadedModel) -> Counted:
-        whole = count(model)
-        found = []
-        for stage, own in stages_of(shard(model), mesh.pp):
-            one = count(own)
-            products = on_rank(own, one.products, mesh, one.work, masked=one.masked)
-            found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))
-        return max(found, key=lambda one: one.total if one.how is None else one.moved.moved)
-
-    _, found, left_out = supported_on(models, of)
-    return found, left_out
-
-
 # Facts
 
 
-def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
+def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
     whole = one.whole is not None and {
         "total_flops": one.whole.total,
         "active_params": one.whole.active_params,
@@ -463,21 +298,21 @@ def _facts(one: Counted, pointwise: bool) -> dict[str, Any]:
     return facts
 
 
-def _of_whole(one: Counted, whole: dict[str, Any] | Literal[False]) -> dict[str, Any]:
+def _of_whole(one: ModelFlops, whole: dict[str, Any] | Literal[False]) -> dict[str, Any]:
     """The mesh, and facts of the whole model next to those of one of its ranks."""
     if not whole or one.mesh is None:
         return {}
     return {**ranks.beside({}, whole, one.mesh, tuple(whole)), **ranks.stage_facts(one.mesh, one.stage)}
 
 
-def _line_facts(one: Counted, line: Shown) -> dict[str, Any]:
+def _line_facts(one: ModelFlops, line: Shown) -> dict[str, Any]:
     product, dims = line.product, line.product.dims
     facts: dict[str, Any] = {"path": product.path, "spec": product.spec, **({"blocks": line.kind} if line.kind else {})}
     facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": one.flops(product)}
     return facts | ({"forward_flops": product.forward, "backward_flops": product.backward} if one.train else {})
 
 
-def _traffic_facts(one: Counted) -> dict[str, Any]:
+def _traffic_facts(one: ModelFlops) -> dict[str, Any]:
     total, how = one.moved, one.how
     assert how is not None
     whole = one.whole.moved if one.whole is not None else None
@@ -515,7 +350,7 @@ SHARE = Column("share", "share", "share", drop=3)
 BAR = Column("bar", "", "bar", drop=4)
 
 
-def _by_line(one: Counted, pointwise: bool) -> Table:
+def _by_line(one: ModelFlops, pointwise: bool) -> Table:
     steps = Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)
     columns = (
         Column("operation", "operation"),
@@ -550,7 +385,7 @@ def _by_line(one: Counted, pointwise: bool) -> Table:
     return columns, sections, _totals(one, "operation")
 
 
-def _by_part(one: Counted, _: bool) -> Table:
+def _by_part(one: ModelFlops, _: bool) -> Table:
     columns = Column("part", "part"), Column("flops", "FLOPs", "flops"), SHARE, BAR
     rows = tuple(
         build.with_share({"part": build.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
@@ -559,7 +394,7 @@ def _by_part(one: Counted, _: bool) -> Table:
     return columns, (rows,), _totals(one, "part")
 
 
-def _by_block(one: Counted, _: bool) -> Table:
+def _by_block(one: ModelFlops, _: bool) -> Table:
     """One row for each run of equal blocks, and one for each product outside them."""
     columns = (
         Column("block", "block"),
@@ -578,7 +413,7 @@ def _by_block(one: Counted, _: bool) -> Table:
     return columns, (tuple(rows),), _totals(one, "block")
 
 
-TABLES: dict[By, Callable[[Counted, bool], Table]] = {"line": _by_line, "part": _by_part, "block": _by_block}
+TABLES: dict[By, Callable[[ModelFlops, bool], Table]] = {"line": _by_line, "part": _by_part, "block": _by_block}
 
 
 def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
@@ -597,7 +432,7 @@ def _span(numbers: Sequence[int]) -> str:
     return f"blocks.{','.join(map(str, numbers[:3]))}{',…' if len(numbers) > 3 else ''}"
 
 
-def _totals(one: Counted, first: str) -> tuple[Row, ...]:
+def _totals(one: ModelFlops, first: str) -> tuple[Row, ...]:
     dealt = one.mesh is not None and one.mesh.ep > 1  # to experts that a token may not meet here
     rule: Row = {first: one.rule, "flops": one.rule_of_thumb, "share": f"× {float(one.ratio):.2f}", PLAIN: 1}
     return (
@@ -608,7 +443,7 @@ def _totals(one: Counted, first: str) -> tuple[Row, ...]:
     )
 
 
-def _by_models(counted: Sequence[Counted]) -> Table:
+def _by_models(counted: Sequence[ModelFlops]) -> Table:
     """One row per model: what it costs, and the share of each component."""
     components = [one.by_component for one in counted]
     columns = (
@@ -644,7 +479,7 @@ def _by_models(counted: Sequence[Counted]) -> Table:
     return columns, (rows,), ()
 
 
-def _traffic_by_line(one: Counted) -> Table:
+def _traffic_by_line(one: ModelFlops) -> Table:
     columns = (
         Column("operation", "operation"),
         Column("spec", "einsum", "spec", drop=5),
@@ -675,7 +510,7 @@ def _traffic_by_line(one: Counted) -> Table:
     return columns, build.sections(rows), tuple(totals)
 
 
-def _traffic_by_model(counted: Sequence[Counted]) -> Table:
+def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
     columns = (
         Column("model", "model"),
         Column("keys", "context", "count"),
@@ -696,7 +531,7 @@ def _traffic_by_model(counted: Sequence[Counted]) -> Table:
 # Answers and notes
 
 
-def _answer(counted: Sequence[Counted]) -> str:
+def _answer(counted: Sequence[ModelFlops]) -> str:
     """The total of one model, or the least and the most of several."""
     if len(counted) > 1:
         return build.from_to([(one.total, one.model.name) for one in counted], units.si)
@@ -707,7 +542,7 @@ def _answer(counted: Sequence[Counted]) -> str:
     return f"{units.si(one.total)} FLOPs, {each} per token: {units.decimals(one.ratio, 2)} times {one.rule}."
 
 
-def _traffic_answer(counted: Sequence[Counted]) -> str:
+def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
     """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
     if len(counted) > 1:
         return build.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
@@ -731,7 +566,7 @@ class About(NamedTuple):
     """What notes are about: some of the models of a report. Not `alone`: there are others. `stored`: the format of all
     weights, where bytes are counted, and `dtype` the one that was asked for."""
 
-    counted: Sequence[Counted]
+    counted: Sequence[ModelFlops]
     request: Request
     pointwise: bool = False
     alone: bool = True
@@ -739,7 +574,7 @@ class About(NamedTuple):
     stored: str = ""
 
     @property
-    def first(self) -> Counted:
+    def first(self) -> ModelFlops:
         return self.counted[0]
 
     @property
@@ -919,96 +754,50 @@ class GenerateReport(build.ModelReport):
     phases: list[Phase]
 
 
-@record
-class _Counted:
-    """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
-
-    subject: LoadedModel
-    work: Workload
-    steps: int
-    specs: dict[str, str]
-    decode_specs: dict[str, str]
-    prefill: dict[str, int]
-    decode: dict[str, int]
-
-    @property
-    def prefill_total(self) -> int:
-        return sum(self.prefill.values())
-
-    @property
-    def decode_total(self) -> int:
-        return sum(self.decode.values())
-
-    @property
-    def total(self) -> int:
-        return self.prefill_total + self.decode_total
-
-    @property
-    def per_prompt_token(self) -> Fraction:
-        """FLOPs of the prefill by the prompt tokens of all sequences."""
-        return Fraction(self.prefill_total, self.work.batch * self.work.tokens)
-
-    @property
-    def per_new_token(self) -> Fraction | None:
-        """FLOPs of the decode steps by their tokens of all sequences; None where there is no step."""
-        return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
-
-
 @answers(GenerateReport)
-def generate(subjects: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
+def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
     """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
 
     The prompt is the context of `request`. Its last position alone gets logits, as a server does, and they are the
     first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
     """
     prompt = _checked(request, new_tokens)
-    if len(subjects) == 1 and not subjects[0].keeps:
-        raise UsageError(f"{subjects[0].name} keeps nothing between steps, so there is no decode step to generate with")
-    subjects, headless = foreseeing(subjects)
-    subjects, stepless = selection.keeping(subjects)
+    if len(models) == 1 and not models[0].keeps:
+        raise UsageError(f"{models[0].name} keeps nothing between steps, so there is no decode step to generate with")
+    models, headless = selection.generating(models)
+    models, stepless = selection.keeping(models)
     steps = new_tokens - 1
     request = replace(request, logits="last")
-    counted = [_count(subject, request, steps, masked) for subject in subjects]
+    counted = [request_flops(model, request, steps, masked) for model in models]
     table = _request_by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
-    who = f"{build.name_of(subjects[0])}: " if len(subjects) == 1 else ""
+    who = f"{build.name_of(models[0])}: " if len(models) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
         "flops",
-        subjects,
+        models,
         table,
         [_request_facts(c, masked) for c in counted],
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
-        counted=model_notes.products_counted(request, masked, subjects),
-        details=lambda at: model_notes.details(request, masked, [c.subject for c in counted[at]]),
+        counted=model_notes.products_counted(request, masked, models),
+        details=lambda at: model_notes.details(request, masked, [c.model for c in counted[at]]),
         requests=[replace(request, ctx=prompt + steps)],
         left_out=[*headless, *stepless],
-        convention=f"{model_notes.products_convention(request, masked, subjects)};"
+        convention=f"{model_notes.products_convention(request, masked, models)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
     )
 
 
-def _request_answer(counted: Sequence[_Counted]) -> str:
+def _request_answer(counted: Sequence[RequestFlops]) -> str:
     """The total of one model, and its two phases; or the least and the most of several."""
     if len(counted) > 1:
-        return build.from_to([(one.total, one.subject.name) for one in counted], units.si)
+        return build.from_to([(one.total, one.model.name) for one in counted], units.si)
     (one,) = counted
     prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
     after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""
     return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
-
-
-def foreseeing(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Those that have a language model's head, and the others. Raises UsageError where none has."""
-    others = [subject for subject in subjects if subject.architecture.head is None]
-    if len(others) == len(subjects):
-        raise UsageError(
-            f"{', '.join(subject.name for subject in others)}: no tokens are generated without a language model's head"
-        )
-    heads = [subject for subject in subjects if subject.architecture.head is not None]
-    return heads, LeftOut.of(others, "no language model's head")
 
 
 def _checked(request: Request, new_tokens: int) -> int:
@@ -1026,24 +815,7 @@ def _checked(request: Request, new_tokens: int) -> int:
     return request.ctx
 
 
-def _count(subject: LoadedModel, request: Request, steps: int, masked: bool) -> _Counted:
-    work = selection.workload(subject, request)
-    ledger, at = subject.ledger, work.axes()
-    last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
-    return _Counted(
-        subject,
-        work,
-        steps,
-        specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
-        decode_specs={product.path: product.spec for product in ledger.products(last)},
-        prefill=ledger.flops(at, masked=masked),
-        decode=decode_flops(
-            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
-        ),  # one query sees every key
-    )
-
-
-def _request_facts(counted: _Counted, masked: bool) -> dict[str, Any]:
+def _request_facts(counted: RequestFlops, masked: bool) -> dict[str, Any]:
     work = counted.work
 
     def phase(name: str, steps: int, flops: dict[str, int], specs: dict[str, str]) -> dict[str, Any]:
@@ -1055,7 +827,7 @@ def _request_facts(counted: _Counted, masked: bool) -> dict[str, Any]:
         "prompt_tokens": work.tokens,
         "new_tokens": counted.steps + 1,
         "decode_steps": counted.steps,
-        **model_notes.latent_request_facts(counted.subject, work, counted.steps, masked=masked),
+        **model_notes.latent_request_facts(counted.model, work, counted.steps, masked=masked),
         "total_flops": counted.total,
         "prefill_flops": counted.prefill_total,
         "decode_flops": counted.decode_total,
@@ -1079,7 +851,7 @@ def _request_facts(counted: _Counted, masked: bool) -> dict[str, Any]:
     }
 
 
-def _request_by_line(counted: _Counted) -> Table:
+def _request_by_line(counted: RequestFlops) -> Table:
     columns = (
         Column("operation", "operation"),
         Column("spec", "einsum", "spec", drop=5),
@@ -1104,7 +876,7 @@ def _request_by_line(counted: _Counted) -> Table:
     return columns, build.sections(rows), _request_totals(counted)
 
 
-def _request_totals(counted: _Counted) -> tuple[Row, ...]:
+def _request_totals(counted: RequestFlops) -> tuple[Row, ...]:
     prefill, decode = counted.prefill_total, counted.decode_total
     return (
         {
@@ -1127,7 +899,7 @@ def _request_totals(counted: _Counted) -> tuple[Row, ...]:
     )
 
 
-def _side_by_side(counted: Sequence[_Counted]) -> Table:
+def _side_by_side(counted: Sequence[RequestFlops]) -> Table:
     """One row per model: both phases, and how much of the whole is decoding."""
     columns = (
         Column("model", "model"),
@@ -1142,7 +914,7 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
     for c in counted:
         share = Fraction(c.decode_total, c.total)
         row: Row = {
-            "model": build.name_of(c.subject),
+            "model": build.name_of(c.model),
             "prefill_flops": c.prefill_total,
             "decode_flops": c.decode_total,
             "flops_per_new_token": c.per_new_token,
@@ -1157,13 +929,13 @@ def _side_by_side(counted: Sequence[_Counted]) -> Table:
 class RequestAbout(NamedTuple):
     """What notes are about: the requests of some models."""
 
-    counted: Sequence[_Counted]
+    counted: Sequence[RequestFlops]
     masked: bool
 
     @property
     def undivided(self) -> list[LoadedModel]:
         """The models."""
-        return [one.subject for one in self.counted]
+        return [one.model for one in self.counted]
 
 
 def _steps(about: RequestAbout) -> str:
@@ -1187,7 +959,7 @@ REQUEST_NOTES = (
         "latent",
         2,
         lambda about: model_notes.latent_request_notes(
-            [(c.subject, c.work, c.steps) for c in about.counted], masked=about.masked
+            [(c.model, c.work, c.steps) for c in about.counted], masked=about.masked
         ),
     ),
 )

@@ -17,7 +17,6 @@ from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, ranks
-from tfacct.reports.flops import foreseeing
 from tfacct.reports.time import (
     CONVENTION,
     OnDevices,
@@ -182,7 +181,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
             "`tfacct time` predicts its passes",
         )
     one = on.place(model, memory)
-    foreseeing([model])
+    selection.generating([model])
     request = Request(ctx=load.prompt + load.new)
     selection.runnable(model, request)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)

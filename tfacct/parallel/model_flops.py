@@ -1,0 +1,236 @@
+"""FLOPs of models, product by product: at one workload, of one rank of a layout, or of a whole request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from tfacct.accounts.metrics import Point, Recompute, params_of, rule_of_thumb
+from tfacct.accounts.products import Shown, shown
+from tfacct.accounts.step_flops import decode_flops
+from tfacct.base.record import record
+from tfacct.ledger import paths
+from tfacct.ledger.cost import Cost
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.storage import Storage, width
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import selection
+from tfacct.loading.left_out import LeftOut
+from tfacct.loading.model import LoadedModel
+
+if TYPE_CHECKING:
+    from tfacct.parallel.mesh import Mesh
+
+
+@record
+class ModelFlops:
+    """One model's products at one workload.
+
+    `recompute`: what the backward pass computes again. `how` and `kept`: formats of weights and activations, where
+    bytes are counted. `whole`: those of the whole model, where these are of one rank of a `mesh`, in this `stage`.
+    """
+
+    model: LoadedModel
+    work: Workload
+    products: list[Product]
+    train: bool = False
+    masked: bool = False
+    recompute: Recompute = "none"
+    how: Storage | None = None
+    kept: str = ""
+    whole: ModelFlops | None = None
+    mesh: Mesh | None = None
+    stage: int = 1
+
+    def flops(self, product: Product) -> int:
+        """FLOPs of the line: forward, and backward in a training step."""
+        return int(product.forward + product.backward if self.train else product.forward)
+
+    @property
+    def total(self) -> int:
+        return sum(self.flops(product) for product in self.products)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.own.batch * self.own.tokens)
+
+    @property
+    def own(self) -> Workload:
+        """The workload, with the tokens of one rank."""
+        parts = 1 if self.mesh is None else self.mesh.sequence_shards
+        return replace(self.work, tokens=self.work.tokens // parts)
+
+    @property
+    def undivided(self) -> LoadedModel:
+        """The whole model."""
+        return self.model if self.whole is None else self.whole.model
+
+    @property
+    def active_params(self) -> int:
+        return int(self._dealt.active_params())
+
+    @property
+    def active(self) -> bool:
+        """True if a token meets fewer parameters than are stored."""
+        return self.active_params != int(params_of(self.point))
+
+    @property
+    def rule_of_thumb(self) -> int:
+        """FLOPs by the rule of thumb."""
+        return int(rule_of_thumb(self._dealt))
+
+    @property
+    def ratio(self) -> Fraction:
+        """FLOPs over those by the rule of thumb."""
+        return Fraction(self.total, self.rule_of_thumb)
+
+    @property
+    def rule(self) -> str:
+        """`2·params·tokens`, with 6 in a training step, and the active parameters where there are others."""
+        return f"{'6' if self.train else '2'}·{'active' if self.active else 'params'}·tokens"
+
+    @property
+    def _dealt(self) -> Point:
+        """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
+        if self.mesh is None:
+            return self.point
+        from tfacct.parallel.rank_flops import RankPoint
+
+        return RankPoint.of(self.point, replace(self.mesh, cp=1, ulysses=1))
+
+    @property
+    def point(self) -> Point:
+        """As metrics see it."""
+        return Point(self.model.ledger, self.own, masked=self.masked, train=self.train, recompute=self.recompute)
+
+    @property
+    def recomputed(self) -> int:
+        """FLOPs of what is computed again."""
+        from tfacct.accounts.step_flops import recomputed_flops
+
+        if self.recompute == "none":
+            return 0
+        only = self.recompute == "attention"
+        return int(recomputed_flops(self.model.ledger, self.work.axes(), masked=self.masked, attention=only))
+
+    @property
+    def if_all_called(self) -> int | None:
+        """The total if every MLP ran; None where every one does."""
+        whole = self.model.architecture.all_called()
+        if whole is None:
+            return None
+        return sum(map(self.flops, products_of(whole.ledger(), self.work, self.masked, self.recompute)))
+
+    @property
+    def by_component(self) -> dict[str, int]:
+        """FLOPs by component: attn_projections, attn_scores_values, mlp, mamba, lm_head."""
+        summed: dict[str, int] = {}
+        for product in self.products:
+            name = paths.component_of(product.line)
+            summed[name] = summed.get(name, 0) + self.flops(product)
+        return summed
+
+    @property
+    def costs(self) -> list[tuple[Shown, Cost]]:
+        """What each line moves."""
+        assert self.how is not None
+        kept = width(self.kept)
+        return [(line, line.product.cost(self.how, kept)) for line in shown(self.products)]
+
+    @property
+    def moved(self) -> Cost:
+        """FLOPs and bytes of all lines."""
+        return sum((cost for _, cost in self.costs), Cost())
+
+
+def products_of(ledger: Ledger, work: Workload, masked: bool, recompute: Recompute) -> list[Product]:
+    """Every product at a workload, with what is computed again among its backward FLOPs."""
+    products = ledger.products(work.axes(), masked=masked)
+    if recompute == "none":
+        return products
+    from tfacct.accounts.step_flops import recomputed
+
+    again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
+    return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
+
+
+def flops_of_each(
+    models: Sequence[LoadedModel],
+    mesh: Mesh | None,
+    count: Callable[[LoadedModel], ModelFlops],
+    shard: Callable[[LoadedModel], LoadedModel],
+) -> tuple[list[ModelFlops], list[LeftOut]]:
+    """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
+    that the mesh does not fit."""
+    if mesh is None:
+        return [count(model) for model in models], []
+    from tfacct.parallel.rank_flops import on_rank
+    from tfacct.parallel.shard_model import stages_of
+    from tfacct.parallel.support import supported_on
+
+    def of(model: LoadedModel) -> ModelFlops:
+        whole = count(model)
+        found = []
+        for stage, own in stages_of(shard(model), mesh.pp):
+            one = count(own)
+            products = on_rank(own, one.products, mesh, one.work, masked=one.masked)
+            found.append(replace(one, products=products, whole=whole, mesh=mesh, stage=stage))
+        return max(found, key=lambda one: one.total if one.how is None else one.moved.moved)
+
+    _, found, left_out = supported_on(models, of)
+    return found, left_out
+
+
+@record
+class RequestFlops:
+    """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
+
+    model: LoadedModel
+    work: Workload
+    steps: int
+    specs: dict[str, str]
+    decode_specs: dict[str, str]
+    prefill: dict[str, int]
+    decode: dict[str, int]
+
+    @property
+    def prefill_total(self) -> int:
+        return sum(self.prefill.values())
+
+    @property
+    def decode_total(self) -> int:
+        return sum(self.decode.values())
+
+    @property
+    def total(self) -> int:
+        return self.prefill_total + self.decode_total
+
+    @property
+    def per_prompt_token(self) -> Fraction:
+        """FLOPs of the prefill by the prompt tokens of all sequences."""
+        return Fraction(self.prefill_total, self.work.batch * self.work.tokens)
+
+    @property
+    def per_new_token(self) -> Fraction | None:
+        """FLOPs of the decode steps by their tokens of all sequences; None where there is no step."""
+        return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
+
+
+def request_flops(model: LoadedModel, request: Request, steps: int, masked: bool) -> RequestFlops:
+    work = selection.workload(model, request)
+    ledger, at = model.ledger, work.axes()
+    last = Workload(work.context + steps, 1, work.batch, source=work.source).axes() if steps else at
+    return RequestFlops(
+        model,
+        work,
+        steps,
+        specs={product.path: product.spec for product in ledger.products(at, masked=masked)},
+        decode_specs={product.path: product.spec for product in ledger.products(last)},
+        prefill=ledger.flops(at, masked=masked),
+        decode=decode_flops(
+            ledger, batch=work.batch, prompt=work.context, steps=steps, source=work.source
+        ),  # one query sees every key
+    )
