@@ -19,6 +19,8 @@ pipeline        stages, their ledgers and collectives, the bubble
 support         models that a layout supports; everything else is refused by name
 shard_model     a loaded model as one rank has it
 rank_flops      what one rank computes and caches; rank_formula: the same in symbols
-model_flops     FLOPs of a loaded model, whole or on one rank; model_collectives: its collectives
+model_flops     FLOPs of a loaded model, whole or on one rank
+rank_memory     what one rank stores and caches, and what fits
+model_collectives   collectives of a loaded model
 search          layouts that `plan` tries
 """

@@ -9,29 +9,37 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDi
 
 from tfacct.accounts.memory import (
     cache_bytes,
-    largest_that_fits,
     next_token_bytes,
     token_bytes,
     unwindowed_cache_bytes,
 )
 from tfacct.accounts.metrics import Point, cache_overtakes
-from tfacct.accounts.products import by_part, dtypes_by_part
-from tfacct.architecture.parts import Attention, LatentAttention, Mixer
+from tfacct.architecture.parts import Attention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
-from tfacct.ledger import paths
-from tfacct.ledger.einsum import letters
-from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Storage, Width, dtypes, storage, width
-from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
+from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
+from tfacct.parallel.rank_memory import (
+    cache_formula,
+    cached_tokens,
+    fit_facts,
+    fitting_all,
+    fsdp_shards,
+    is_compressed,
+    is_latent,
+    page_facts,
+    sharded,
+    stages,
+    stored_lines,
+    variants,
+)
 from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
@@ -167,7 +175,7 @@ def memory(
 
         if mesh == mesh_on(fit, None):
             check_heads(subjects[0], fit.count)
-    undivided, subjects, unfit = ranks.sharded(subjects, mesh, dtype)
+    undivided, subjects, unfit = sharded(subjects, mesh, dtype)
     left_out += unfit
     pairs = zip(undivided, subjects, strict=True)
     fullest = [_fullest(whole, one, mesh, request, dtype, cached, fit) for whole, one in pairs]
@@ -370,38 +378,6 @@ def _paged(subjects: Sequence[LoadedModel], kv_block: int | None) -> tuple[list[
     return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
 
 
-def _page_facts(subject: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:
-    """What is kept in pages. With `room`, the bytes that the weights leave, also what a start-up of vLLM prints: the
-    tokens that fit, and how many requests of this context. Nothing where not even one page fits, and of a model whose
-    layers keep different tokens."""
-    one = replace(work, context=cache.page, tokens=1, batch=1, source=0)
-    page = int(cache_bytes(subject.ledger, one.axes(), cache))
-    found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
-    if room is None or room < page or not _all_grow(subject):
-        return found
-    fitting = room // page
-    needed = -(-work.context // cache.page)
-    tokens = fitting * cache.page
-    return {
-        **found,
-        "pages": {
-            "page_bytes": page,
-            "count": fitting,
-            "tokens": tokens,
-            "concurrency": float(Fraction(fitting, needed)),
-            "starts": fitting >= needed and subject.past_positions(work) is None,
-            "largest_max_model_len": min(tokens, subject.position_limit or tokens),
-        },
-    }
-
-
-def _all_grow(subject: LoadedModel) -> bool:
-    """True if every state grows with every token."""
-    groups = subject.ledger.groups
-    states = [line for group in groups for line in group.lines if isinstance(line, State)]
-    return bool(states) and all("S" in line.spec for line in states) and not any(WINDOW in g.axes for g in groups)
-
-
 def _facts(
     subject: LoadedModel,
     request: Request,
@@ -415,8 +391,8 @@ def _facts(
     """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
     them. `whole`: the model that the rank's stage is a part of."""
     work = selection.workload(subject, request)
-    own = ranks.cached_tokens(subject, mesh, work)
-    lines = _lines(subject, own, stored, cached, shards)
+    own = cached_tokens(subject, mesh, work)
+    lines = stored_lines(subject, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         "workload": selection.workload_facts(work, dtype=stored.name),
@@ -433,9 +409,9 @@ def _facts(
         "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = _fit(subject, work, cached, fit, weights, mesh, whole or subject)
+        facts["fit"] = fit_facts(subject, work, cached, fit, weights, mesh, whole or subject)
     if cached.page > 1:
-        facts |= _page_facts(subject, work, cached, None if fit is None else fit.usable - weights)
+        facts |= page_facts(subject, work, cached, None if fit is None else fit.usable - weights)
     return facts
 
 
@@ -450,72 +426,16 @@ def _fullest(
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
     found = []
-    whole = ranks.stages(undivided, mesh)
-    for (number, own), (_, all_of_it) in zip(ranks.stages(subject, mesh), whole, strict=True):
-        shards = None if mesh is None or mesh.fsdp == 1 else _shards(all_of_it, mesh, dtype)
+    whole = stages(undivided, mesh)
+    for (number, own), (_, all_of_it) in zip(stages(subject, mesh), whole, strict=True):
+        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(all_of_it, mesh, dtype)
         facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards, undivided)
         found.append((own, facts | ranks.stage_facts(mesh, number)))
     own, facts = max(found, key=lambda one: one[1]["total_bytes"])
     if fit is not None and len(found) > 1:
-        facts["fit"] = ranks.fitting_all([(each["stage"], each["fit"]) for _, each in found])
+        facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
         facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
     return own, facts
-
-
-def _shards(subject: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, int]:
-    """Elements of each weight that the fullest rank of `fsdp` stores, padding included. Raises TfacctError."""
-    from tfacct.parallel.mesh import check_experts
-    from tfacct.parallel.shard_shapes import shard
-    from tfacct.parallel.support import DTYPES, check_rows
-    from tfacct.parallel.verified import verified
-
-    check_experts(mesh)
-    if (name := subject.storage(dtype).name) not in DTYPES:
-        raise UsageError(
-            f"{subject.name}: weights in {name} are not divided by {option('fsdp')}", option("dtype", "bf16")
-        )
-    if not verified(subject.family, "torch_plan"):
-        check_rows(subject, mesh)
-    found: dict[str, int] = {}
-    for tensor in subject.ledger.tensors():
-        own = tensor.count * shard(tensor.parameter, tensor.axes, mesh).elements
-        found[tensor.path] = found.get(tensor.path, 0) + own
-    return found
-
-
-def _fit(
-    subject: LoadedModel,
-    work: Workload,
-    cached: Width,
-    budget: MemoryLimit,
-    weights: int,
-    mesh: Mesh | None,
-    whole: LoadedModel,
-) -> dict[str, Any]:
-    """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
-    a slack, where what is kept bounds none. No context is longer than the position embedding of the `whole` model."""
-    room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
-
-    def cache(context: int, batch: int) -> int:
-        at = ranks.cached_tokens(None, mesh, replace(work, context=context, batch=batch)).axes()
-        return int(cache_bytes(subject.ledger, at, cached))
-
-    def most(context: int) -> int:
-        return max(cache(n, work.batch) for n in subject.ledger.fullest(context))
-
-    reads = whole.past_positions(replace(work, context=1)) is None
-    context = largest_that_fits(most, room, LARGEST if limit is None else limit) if reads else 0
-    batch = largest_that_fits(lambda n: cache(work.context, n), room, LARGEST) if past is None else 0
-    return {
-        **budget.facts,
-        "fits": past is None and cache(work.context, work.batch) <= room,
-        "past_positions": past,
-        "context_limit": limit,
-        "largest_context": context if 0 < context < LARGEST else None,
-        "context_slack_bytes": room - cache(context, work.batch) if context else None,
-        "largest_batch": batch if 0 < batch < LARGEST else None,
-        "batch_slack_bytes": room - cache(work.context, batch) if batch else None,
-    }
 
 
 def _fits(fact: Mapping[str, Any], what: str) -> bool:
@@ -560,7 +480,7 @@ def _instead(
 
     def fits(stored: str | None, budget: MemoryLimit, on: Mesh | None) -> bool:
         try:
-            (whole,), (one,), _ = ranks.sharded([subject], on, stored)
+            (whole,), (one,), _ = sharded([subject], on, stored)
             return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
         except TfacctError:
             return False
@@ -611,29 +531,6 @@ def _one(facts: dict[str, Any], row: str | None) -> Table:
     return columns, build.sections(rows, "kind"), totals
 
 
-def _lines(
-    subject: LoadedModel, work: Workload, how: Storage, cached: Width, shards: dict[str, int] | None = None
-) -> list[dict[str, Any]]:
-    """Weights by part, and every state."""
-    ledger, at = subject.ledger, work.axes()
-    elements, taken, dtypes = ledger.parameters(), ledger.weight_bytes(how), dtypes_by_part(ledger, how)
-    if shards is not None:
-        elements = dict(shards)
-        taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
-    parts = by_part(elements)
-    weights = by_part(taken)
-    states, kept = ledger.states(at), ledger.state_bytes(at, cached)
-    lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
-    stored = {line.path: width_of(line, cached).name for line in lines}
-    return [
-        {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
-        for part in parts
-    ] + [
-        {"what": paths.short(path), "kind": "cache", "elements": count, "dtype": stored[path], "bytes": kept[path]}
-        for path, count in states.items()
-    ]
-
-
 def _sized(taken: int, whole: int | None) -> dict[str, Any]:
     return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
 
@@ -647,7 +544,7 @@ def _fit_table(
     count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
     step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
     keeps = model.keeps and not _past(facts)
-    cache = int(cache_bytes(model.ledger, ranks.cached_tokens(None, mesh, step).axes(), cached)) if keeps else 0
+    cache = int(cache_bytes(model.ledger, cached_tokens(None, mesh, step).axes(), cached)) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
     reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
     rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
@@ -760,7 +657,7 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 def _sharded(whole: LoadedModel, about: About) -> LoadedModel:
     """The model as one rank of all stages together has it."""
-    return ranks.sharded([whole], about.mesh, about.dtype)[1][0]
+    return sharded([whole], about.mesh, about.dtype)[1][0]
 
 
 def _longest_request(about: About) -> str:
@@ -935,7 +832,7 @@ def kv(
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    undivided, subjects, unfit = ranks.sharded(subjects, mesh, weights=False)
+    undivided, subjects, unfit = sharded(subjects, mesh, weights=False)
     fullest = [_fullest_cache(subject, mesh, request, cached, contexts) for subject in subjects]
     subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
     if mesh is not None:
@@ -1016,11 +913,11 @@ def _cache_facts(
 
     def here(context: int) -> dict[str, Any]:
         at = replace(work, context=context)
-        return {**_at(sides, ranks.cached_tokens(subject, mesh, at), cached), "keys": context}
+        return {**_at(sides, cached_tokens(subject, mesh, at), cached), "keys": context}
 
     by_context = [here(context) for context in shown]
     kept = width(cached)
-    own = cache_bytes(subject.ledger, ranks.cached_tokens(None, mesh, replace(work, source=0)).axes(), kept)
+    own = cache_bytes(subject.ledger, cached_tokens(None, mesh, replace(work, source=0)).axes(), kept)
     cross = by_context[-1]["as_built"] - own
     return {
         "workload": selection.workload_facts(work, dtype=cached),
@@ -1030,7 +927,7 @@ def _cache_facts(
         "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
         "kv_cache_bytes": by_context[-1]["as_built"],
         "kv_cache_bytes_without_windows": unwindowed_cache_bytes(
-            subject.ledger, ranks.cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
+            subject.ledger, cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
         ),
         "self_kv_cache_bytes": own,
         "cross_kv_cache_bytes": cross,
@@ -1044,7 +941,7 @@ def _fullest_cache(
     """The stage of a model that keeps most at the last context, and its facts."""
     found = [
         (own, _cache_facts(own, request, cached, contexts, mesh) | ranks.stage_facts(mesh, number))
-        for number, own in ranks.stages(subject, mesh)
+        for number, own in stages(subject, mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
@@ -1083,31 +980,11 @@ def _contexts(longest: int) -> list[int]:
     return [*contexts, longest]
 
 
-def variants(subject: LoadedModel) -> dict[str, Ledger | None]:
-    """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
-    none to share."""
-    built = subject.architecture
-    heads = bool(built.attentions) and not is_compressed(subject)
-    each = built.with_kv_heads(None).ledger() if heads else None
-    shared = built.with_kv_heads(1).ledger() if heads and not is_latent(subject) else None
-    return {"mha": each, "as_built": subject.ledger, "mqa": shared}
-
-
 def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> dict[str, Any]:
     """Cache bytes of each variant at the end of a step."""
     at, kept = work.axes(), width(cached)
     sizes = {name: None if ledger is None else cache_bytes(ledger, at, kept) for name, ledger in variants.items()}
     return {"keys": work.context, **sizes}
-
-
-def is_latent(subject: LoadedModel) -> bool:
-    """True if keys and values come from a latent, which no heads share."""
-    return bool(subject.architecture.having(LatentAttention))
-
-
-def is_compressed(subject: LoadedModel) -> bool:
-    """True if keys are values too, of one head: no heads share them, and none can have their own."""
-    return any(part.compression is not None for part in subject.architecture.attentions)
 
 
 def _one_cache(
@@ -1128,7 +1005,7 @@ def _one_cache(
         columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
     if "whole" in fact:
         columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
-    at, kept = ranks.cached_tokens(None, mesh, selection.workload(subject, request)).axes(), width(cached)
+    at, kept = cached_tokens(None, mesh, selection.workload(subject, request)).axes(), width(cached)
     sides = variants(subject).items()
     following: dict[str, Any]
     following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
@@ -1174,65 +1051,6 @@ def _several_caches(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, A
         for subject, fact in zip(subjects, facts, strict=True)
     )
     return columns, sections if by_context else (tuple(row for rows in sections for row in rows),), ()
-
-
-def _block_letters(subject: LoadedModel) -> dict[int, str]:
-    """The letter that counts a group's blocks, where there are several kinds; by the group's id."""
-    if len(subject.architecture.every_stack) == 1:
-        return {}
-    from tfacct.algebra.symbols import block_letters
-
-    groups = (group for group in subject.ledger.groups if group.kind or group.numbers)
-    return {id(group): letter for group, letter in zip(groups, block_letters(subject.architecture), strict=False)}
-
-
-def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
-    """Compressed keys, and the tokens that wait, by their letters, where so many tokens are made into one key."""
-    found: dict[str, str] = {}
-    for kind, rate in rates.items():
-        keys = f"⌊S / {rate}⌋"
-        said = {"entries": keys, "waiting": f"(S mod {rate})", "any": f"min({keys}, 1)"}
-        found |= {COMPRESSED[what][kind]: words for what, words in said.items() if kind in COMPRESSED[what]}
-    return found
-
-
-def _formula(subject: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
-    """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
-    which the whole model's heads, and the tokens, are divided."""
-    from tfacct.parallel.mesh import joint_qk_norm
-
-    tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
-    kept_in = width(cached)
-    kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
-    blocks = _block_letters(subject)
-    for group in subject.ledger.groups:
-        windowed = WINDOW in group.axes
-        keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
-        sizes = {"B": request.batch, **group.axes, "S": keys, "J": "J"}
-        sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
-        of_keys = _compressed(RATES)
-        lines = (line for line in group.lines if isinstance(line, State))
-        states = [(letters(line.spec), width_of(line, kept_in)) for line in lines]
-        for spec, how in dict.fromkeys(states):
-            alike, each = states.count((spec, how)), how.each
-            named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
-            named = [of_keys.get(name, name) for name in named]
-
-            if cp > 1:
-                named = [keys if name == "S" else name for name in named]
-            if tp > 1 and not joint_qk_norm(group):
-                named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
-            name = " · ".join([*named, "bytes" if how == kept_in else str(each)])
-            values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
-            found, letter = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
-            found[letter] = found.get(letter, 0) + group.count
-    names, numbers = [], []
-    for (alike, name, values), found in kept.items():
-        stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
-        names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
-        numbers.append(f"{alike * sum(found.values())} · {values}")
-    what = model_notes.cache_name([subject])
-    return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"
 
 
 class CacheAbout(NamedTuple):
@@ -1293,7 +1111,9 @@ def _of_ranks(about: CacheAbout) -> list[str]:
 
 CACHE_NOTES = (
     NoteRow(
-        "formula", 2, lambda about: about.alone and [_formula(about.models[0], about.request, about.cached, about.mesh)]
+        "formula",
+        2,
+        lambda about: about.alone and [cache_formula(about.models[0], about.request, about.cached, about.mesh)],
     ),
     NoteRow(
         "cache_overtakes",

@@ -11,11 +11,9 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
-    from tfacct.loading.left_out import LeftOut
     from tfacct.loading.where import MemoryLimit
     from tfacct.output.chart import Chart
     from tfacct.parallel.mesh import Mesh
@@ -71,37 +69,6 @@ def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
     return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
 
 
-def sharded(
-    models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None = None, *, weights: bool = True
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
-    """The models that a mesh fits, the same as one rank of all stages together has them, and the others; with
-    `weights`, stored in `dtype`. Raises TfacctError where there is none."""
-    if mesh is None:
-        return models, models, []
-    from tfacct.parallel.shard_model import shard_for_flops, shard_models
-
-    return shard_models(models, mesh, dtype) if weights else shard_for_flops(models, mesh)
-
-
-def stages(model: LoadedModel, mesh: Mesh | None) -> list[tuple[int, LoadedModel]]:
-    """The model as the ranks of each pipeline stage have it, with the stage's number."""
-    if mesh is None or mesh.pp == 1:
-        return [(1, model)]
-    from tfacct.parallel.shard_model import stages_of
-
-    return stages_of(model, mesh.pp)
-
-
-def cached_tokens(model: LoadedModel | None, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload whose tokens one rank caches. Raises TfacctError for a `model` that ranks cannot share
-    so."""
-    if mesh is None or mesh.cp == 1:
-        return work
-    from tfacct.parallel import rank_flops
-
-    return rank_flops.rank_tokens(mesh, work) if model is None else rank_flops.cached_tokens(model, mesh, work)
-
-
 def of_one(mesh: Mesh | None, word: str = "of") -> str:
     """Words after what is counted of one rank: ` of one of 8 ranks`; empty without a mesh."""
     if mesh is None:
@@ -120,23 +87,6 @@ def check_drawn(mesh: Mesh | None, what: str) -> None:
 
 HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
 """Facts of the whole model next to those of one rank."""
-
-
-def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What fits on every stage, from what fits on each by its number; and the stage that is full."""
-    least = dict(found[0][1])
-    for what in ("context", "batch"):
-        largest, slack = f"largest_{what}", f"{what}_slack_bytes"
-
-        def place(stage: tuple[int, dict[str, Any]], largest: str = largest, slack: str = slack) -> tuple[int, int]:
-            one = stage[1]
-            if one[largest] is None:  # nothing fits, or anything does
-                return (0, 0) if one[slack] is None else (2, one[slack])
-            return 1, one[largest]
-
-        number, fewest = min(found, key=place)
-        least |= {largest: fewest[largest], slack: fewest[slack], f"{what}_stage": number}
-    return least
 
 
 def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = HELD) -> dict[str, Any]:
