@@ -15,14 +15,25 @@ from typing import Any, Literal, NamedTuple
 from tfacct.algebra.divided import Divided, Ranks, SymbolicLine
 from tfacct.algebra.factored import Factored
 from tfacct.algebra.symbols import SymbolicModel
+from tfacct.base.errors import ConfigError, UsageError
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Size
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.lines import Matmul
-from tfacct.parallel.mesh import tp_axis
+from tfacct.ledger.lines import ACTIVE, Matmul
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, checked_pass, divisors, padded_axes, replicated_heads, tp_axis
+from tfacct.parallel.rank_flops import cached_tokens, check_parts
+from tfacct.parallel.shard_model import on_ranks
+from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
 
 Layout = Mapping[str, str]
 """Numbers of ranks, or letters for them, by axis: `{"tp": "8", "pp": "p"}`."""
+AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": "parts of a sequence"}
+"""Axes of a layout that a formula can have, and what their numbers count."""
+EXAMPLE = 2
+"""Ranks that stand for a letter where a model is checked."""
 
 
 class RankTotal(NamedTuple):
@@ -137,3 +148,83 @@ def _ends(ledger: Ledger) -> tuple[set[str], set[str]]:
         for line in group.lines if not group.numbers else ():
             found[after].update({line.path, *(one.path for one in line.parameters())})
     return found
+
+
+def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
+    """Numbers of ranks, or letters for them, by axis. Raises UsageError."""
+    found = {axis: text for axis in AXES if (text := asked.get(axis)) is not None and text != "1"}
+    for axis, text in found.items():
+        if text.isascii() and text.isdigit():
+            if int(text) < 1:
+                raise UsageError(f"{option(axis)} must be at least 1, not {int(text)}")
+        elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
+            what = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
+            raise UsageError(what, f"for example {axis[0]}")
+    letters = [text for text in found.values() if not text.isdigit()]
+    if len(letters) > len({*letters}):
+        raise UsageError(f"one letter stands for two axes: {', '.join(letters)}", "give each its own")
+    return found
+
+
+def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | None) -> None:
+    """Raises TfacctError for a model that the layout does not divide evenly. `work`: None of a family."""
+    numbers = {axis: int(text) if text.isdigit() else None for axis, text in layout.items()}
+    if "ep" in layout:
+        _check_ep(model, numbers, work)
+    if "tp" in layout:
+        _check_tp(model, numbers["tp"], numbers.get("ep", 1) or EXAMPLE)
+    if "pp" in layout:
+        check_axes(model, Mesh(pp=numbers["pp"] or EXAMPLE))
+        kinds = [group for group in model.ledger.groups if group.numbers]
+        if len(kinds) > 1:
+            what = f"{model.name}: pipeline stages with layers of several kinds have no formula"
+            raise ConfigError(what, f"`tfacct flops`, `params` and `memory` count them with {option('pp')}")
+        layers = len(kinds[0].numbers)
+        if layers % (numbers["pp"] or 1):
+            what = f"{model.name}: {option('pp', numbers['pp'])} does not divide L = {layers:,} evenly"
+            raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
+    if "cp" in layout:
+        if of == "params":
+            raise UsageError(f"{option('cp')} shards no parameter: each of its ranks has all", "leave it out")
+        mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
+        if work is None or numbers["cp"] is None:
+            work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
+        if of == "kv":
+            cached_tokens(model, mesh, work)
+        else:
+            check_parts(model, mesh, work)
+
+
+def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workload | None) -> None:
+    """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
+    a batch do not share evenly."""
+    tp, ep = numbers.get("tp", 1), numbers["ep"]
+    checked_pass(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
+    if not any(ACTIVE in group.axes for group in model.ledger.groups):
+        raise ConfigError(f"{model.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
+    check_mesh(model, Mesh(ep=ep or EXAMPLE), train=False)
+    if ep is not None:
+        on_ranks([model], tp or 1, ep)
+    active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
+    uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
+    if work is not None and uneven:
+        what = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
+        raise UsageError(f"{model.name}: {what} evenly", "`tfacct flops` counts the fullest rank")
+
+
+def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
+    if gathers_heads(model):
+        what = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads, which has no formula"
+        raise ConfigError(what, "`tfacct flops`, `params` and `memory` count it")
+    if number is None:
+        check_mesh(model, Mesh(2), train=False)
+        return
+    mesh = Mesh(number, ep=ep)
+    if ep > 1:
+        check_sizes(model, mesh, {})
+    else:
+        check_shardable(model, mesh)
+    uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
+    if uneven:
+        named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
+        raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")

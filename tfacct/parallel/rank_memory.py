@@ -1,4 +1,4 @@
-"""What one rank of a layout stores and caches of a loaded model, and what fits; without a layout, of the whole model."""
+"""What one rank of a layout stores and caches of a loaded model, and what fits; without a layout, of a whole one."""
 
 from __future__ import annotations
 

@@ -9,24 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 from tfacct.algebra.divided import Divided, SymbolicLine
 from tfacct.algebra.factored import BLOCKS, Factored
-from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters, in_symbols
+from tfacct.algebra.model_lines import CACHED, counts_in, sizes_by_letter, symbolic_lines, total_in
+from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.architecture.parts import MlaMode
-from tfacct.base.errors import ConfigError, UsageError, nearest
+from tfacct.base.errors import UsageError, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import AXIS, Axes, Size, renamed
-from tfacct.ledger.evaluated import Product
-from tfacct.ledger.groups import KEPT, SEEN, Ledger
-from tfacct.ledger.lines import ACTIVE, CHUNK, HALF, LONGEST, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.lines import LONGEST, WINDOW, Matmul
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import (
-    CHUNKS,
-    COMPRESSED,
-    OF_WINDOWS,
-    ONE_BY_ONE,
     PADDED,
-    PATCHES,
     Request,
     Workload,
     whole_sequences,
@@ -38,17 +33,19 @@ from tfacct.output.report import Column, Kind, Report, Row, Table
 from tfacct.parallel.mesh import (
     Mesh,
     check_sequence,
-    checked_pass,
-    divisors,
-    padded_axes,
-    replicated_heads,
     tp_axis,
     tp_order,
 )
-from tfacct.parallel.rank_flops import cached_tokens
-from tfacct.parallel.rank_formula import Layout, RankTotal, lines_of_rank, total_of_rank
-from tfacct.parallel.shard_model import on_ranks
-from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
+from tfacct.parallel.rank_formula import (
+    AXES,
+    EXAMPLE,
+    Layout,
+    RankTotal,
+    asked_layout,
+    check_layout,
+    lines_of_rank,
+    total_of_rank,
+)
 from tfacct.reports import build, model_notes, params
 from tfacct.reports import ranks as one_rank
 from tfacct.reports.build import Counting, Letter, ModelReport, WorkloadFacts
@@ -58,13 +55,8 @@ if TYPE_CHECKING:
     from tfacct.training.step import TrainingStep
 
 Of = Literal["flops", "params", "kv", "train", "saved"]
-CACHED = "bf16"
 LEGEND_WIDTH = 79
 """Width of the lines of the legend: a terminal of 80 columns does not break them."""
-AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": "parts of a sequence"}
-"""Axes of a layout that a formula can have, and what their numbers count."""
-EXAMPLE = 2
-"""Ranks that stand for a letter where a model is checked."""
 
 
 class FormulaLine(TypedDict):
@@ -227,7 +219,7 @@ def formula(
     """
     request = request or Request()
     _check(model, request, of, family)
-    layout = _layout(axes or {})
+    layout = asked_layout(axes or {})
     check_sequence(Mesh(EXAMPLE if "tp" in layout else 1, sp))
     terms = terms or Counting()
     if of != "saved" and (terms.trained or terms.dtype):
@@ -296,88 +288,6 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
         raise whole_sequences("of", of)
 
 
-def _layout(asked: Mapping[str, str | None]) -> dict[str, str]:
-    """Numbers of ranks, or letters for them, by axis. Raises UsageError."""
-    found = {axis: text for axis in AXES if (text := asked.get(axis)) is not None and text != "1"}
-    for axis, text in found.items():
-        if text.isascii() and text.isdigit():
-            if int(text) < 1:
-                raise UsageError(f"{option(axis)} must be at least 1, not {int(text)}")
-        elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
-            what = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
-            raise UsageError(what, f"for example {axis[0]}")
-    letters = [text for text in found.values() if not text.isdigit()]
-    if len(letters) > len({*letters}):
-        raise UsageError(f"one letter stands for two axes: {', '.join(letters)}", "give each its own")
-    return found
-
-
-def _check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | None) -> None:
-    """Raises TfacctError for a model that the layout does not divide evenly. `work`: None of a family."""
-    numbers = {axis: int(text) if text.isdigit() else None for axis, text in layout.items()}
-    if "ep" in layout:
-        _check_ep(model, numbers, work)
-    if "tp" in layout:
-        _check_tp(model, numbers["tp"], numbers.get("ep", 1) or EXAMPLE)
-    if "pp" in layout:
-        check_axes(model, Mesh(pp=numbers["pp"] or EXAMPLE))
-        kinds = [group for group in model.ledger.groups if group.numbers]
-        if len(kinds) > 1:
-            what = f"{model.name}: pipeline stages with layers of several kinds have no formula"
-            raise ConfigError(what, f"`tfacct flops`, `params` and `memory` count them with {option('pp')}")
-        layers = len(kinds[0].numbers)
-        if layers % (numbers["pp"] or 1):
-            what = f"{model.name}: {option('pp', numbers['pp'])} does not divide L = {layers:,} evenly"
-            raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
-    if "cp" in layout:
-        if of == "params":
-            raise UsageError(f"{option('cp')} shards no parameter: each of its ranks has all", "leave it out")
-        mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
-        if work is None or numbers["cp"] is None:
-            work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
-        if of == "kv":
-            cached_tokens(model, mesh, work)
-        else:
-            from tfacct.parallel.rank_flops import check_parts
-
-            check_parts(model, mesh, work)
-
-
-def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workload | None) -> None:
-    """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
-    a batch do not share evenly."""
-    tp, ep = numbers.get("tp", 1), numbers["ep"]
-    checked_pass(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
-    if not any(ACTIVE in group.axes for group in model.ledger.groups):
-        raise ConfigError(f"{model.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
-    check_mesh(model, Mesh(ep=ep or EXAMPLE), train=False)
-    if ep is not None:
-        on_ranks([model], tp or 1, ep)
-    active = [group.axes[ACTIVE] for group in model.ledger.groups if ACTIVE in group.axes]
-    uneven = [n for n in active if work is not None and tp and work.batch * work.tokens * n % tp]
-    if work is not None and uneven:
-        what = f"{option('tp', tp)} does not divide {work.batch * work.tokens * uneven[0]:,} pairs of token and expert"
-        raise UsageError(f"{model.name}: {what} evenly", "`tfacct flops` counts the fullest rank")
-
-
-def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
-    if gathers_heads(model):
-        what = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads, which has no formula"
-        raise ConfigError(what, "`tfacct flops`, `params` and `memory` count it")
-    if number is None:
-        check_mesh(model, Mesh(2), train=False)
-        return
-    mesh = Mesh(number, ep=ep)
-    if ep > 1:
-        check_sizes(model, mesh, {})
-    else:
-        check_shardable(model, mesh)
-    uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
-    if uneven:
-        named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
-        raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")
-
-
 def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *, family: bool, sp: bool) -> _Counted:
     """A count of the ledger's lines."""
     if of == "kv":
@@ -385,13 +295,13 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
     model = given.settled(work or selection.workload(given, Request()))
     words, symbolic = _words(model, of), in_symbols(model.architecture, fixed=model.config.constant_axes)
     at = {} if work is None else work.axes()
-    lines = _lines(model.ledger, symbolic, of, None if family else at)
-    total: Factored | Divided = _total(symbolic, of).written
+    lines = symbolic_lines(model.ledger, symbolic, of, words.unit, None if family else at)
+    total: Factored | Divided = total_in(symbolic, of).written
     how: list[str] = []
     if layout:
-        _check_layout(model, layout, of, work)
+        check_layout(model, layout, of, work)
         lines = lines_of_rank(lines, symbolic, layout, of)
-        counts = _counts(symbolic.ledger, symbolic.at, of)
+        counts = counts_in(symbolic.ledger, symbolic.at, of)
         rank = total_of_rank(model.ledger, symbolic, layout, counts, of)
         total, how = rank.total, _layout_notes(rank, layout, of)
     letters = any(not text.isdigit() for text in layout.values())
@@ -405,7 +315,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         symbolic,
         sections=[[*section] for _, section in groupby(lines, key=heading)],
         total=total,
-        sizes={} if family else _sizes(model, at) | at,
+        sizes={} if family else sizes_by_letter(model.ledger, model.architecture, at) | at,
         facts={} if letters or ("pp" in layout and of == "params") else _summed(words, lines),
         after=[
             *how,
@@ -438,74 +348,6 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     )
 
 
-def _counts(ledger: Ledger, at: Axes, of: Of) -> dict[str, Size]:
-    """By line, in numbers or in letters: whatever the ledger's sizes and `at` are."""
-    if of == "params":
-        return ledger.parameters()
-    if of == "kv":
-        return ledger.states(at)
-    counted: dict[str, Size] = {}
-    for product in ledger.products(at):
-        counted[product.path] = counted.get(product.path, 0) + _flops(product, of)
-    return counted
-
-
-def _total(symbolic: SymbolicModel, of: Of) -> Formula:
-    if of == "params":
-        return symbolic.parameters()
-    if of == "kv":
-        return symbolic.cached()
-    return symbolic.flops(lambda product: _flops(product, of))
-
-
-def _flops(product: Product, of: Of) -> Size:
-    return product.forward + (product.backward if of == "train" else 0)
-
-
-def _lines(ledger: Ledger, symbolic: SymbolicModel, of: Of, at: Axes | None) -> list[SymbolicLine]:
-    """Every line in letters and, where `at` is a workload, in numbers."""
-    values: dict[str, dict[str, Size]] = {}
-    if at is not None:
-        values[f"{WORDS[of].unit}_value"] = _counts(ledger, at, of)
-        values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
-    specs, weights = _specs(ledger), _weights(symbolic)
-    return [
-        SymbolicLine(
-            path=path,
-            spec=specs[path],
-            count=symbolic.formula([count]).written,
-            values={key: int(by_path[path]) for key, by_path in values.items()},
-            weights=weights.get(path),
-        )
-        for path, count in _counts(symbolic.ledger, symbolic.at, of).items()
-    ]
-
-
-def _specs(ledger: Ledger) -> dict[str, str]:
-    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
-
-    Layers whose sizes differ share a path: then its letters are the parts', for the sizes of every kind of layer.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for group in ledger.groups:
-        for line in group.lines:
-            named = {line.path: line.spec} if isinstance(line, (Matmul, State)) else {}
-            named |= {parameter.path: " ".join(parameter.axes) for parameter in line.parameters()}
-            for path, spec in named.items():
-                own = spec, renamed(spec, group.names)
-                known = found.setdefault(path, own)
-                if known[0] == spec and known != own:
-                    found[path] = spec, spec
-    return {path: own for path, (_, own) in found.items()}
-
-
-def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
-    """The parameters of each module, weight and bias together."""
-    stored = symbolic.ledger.parameters().items()
-    modules = groupby(stored, key=lambda tensor: paths.module_of(tensor[0]))
-    return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
-
-
 def _summed(words: _Words, lines: list[SymbolicLine]) -> dict[str, int]:
     """The totals in numbers, under the names that other commands give them."""
     names = {"bytes_value": "kv_cache_bytes", f"{words.unit}_value": words.total}
@@ -528,7 +370,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
     work = replace(work, context=1, tokens=1, batch=SEVERAL) if family else work
     step = training_memory(model, work, recipe).step
     found = saved_formula(model, recipe, work)
-    sizes = {} if family else _sizes(model, work.axes()) | work.axes()
+    sizes = {} if family else sizes_by_letter(model.ledger, model.architecture, work.axes()) | work.axes()
     if not found.total.is_polynomial(*found.total.free_symbols) or (
         not family and found.at(sizes) != int(step.saved_bytes())
     ):
@@ -581,24 +423,6 @@ def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[l
         ]
 
 
-def _sizes(model: LoadedModel, at: Axes) -> dict[str, int]:
-    """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
-    sizes: dict[str, int] = {}
-    for group in model.ledger.groups:
-        sizes |= group.named()
-        if WINDOW in group.axes and at:
-            sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
-        if CHUNK in group.axes and at:
-            sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
-        if at:
-            of_keys = (letter for named in COMPRESSED.values() for letter in named.values())
-            bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
-            marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
-            sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
-    stacks = zip(block_letters(model.architecture), model.architecture.every_stack, strict=True)
-    return sizes | {letter: stack.count for letter, stack in stacks}
-
-
 def _legend(
     symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | Divided, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
@@ -649,7 +473,7 @@ def _title(what: str, where: str) -> str:
 
 def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
-    sizes = _sizes(model, {})
+    sizes = sizes_by_letter(model.ledger, model.architecture, {})
     fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(model.config.constant_axes) if letter in sizes)
     for letter in symbolic.products:
         if len(symbolic.factors(letter)) == 1:

@@ -1,0 +1,106 @@
+"""Lines of a ledger in symbols: FLOPs, parameters or cached elements of each, their total, and sizes by letter."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from tfacct.algebra.divided import SymbolicLine
+from tfacct.algebra.factored import Factored
+from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters
+from tfacct.architecture.transformer import Transformer
+from tfacct.ledger import paths
+from tfacct.ledger.einsum import Axes, Size, renamed
+from tfacct.ledger.evaluated import Product
+from tfacct.ledger.groups import KEPT, SEEN, Ledger
+from tfacct.ledger.lines import CHUNK, HALF, SHARES, WINDOW, Matmul, State
+from tfacct.ledger.storage import width
+from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
+
+CACHED = "bf16"
+"""Dtype of the cache whose bytes a formula's values are."""
+
+
+def counts_in(ledger: Ledger, at: Axes, of: str) -> dict[str, Size]:
+    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or letters, as `at` and the ledger's sizes are."""
+    if of == "params":
+        return ledger.parameters()
+    if of == "kv":
+        return ledger.states(at)
+    counted: dict[str, Size] = {}
+    for product in ledger.products(at):
+        counted[product.path] = counted.get(product.path, 0) + _flops(product, of)
+    return counted
+
+
+def total_in(symbolic: SymbolicModel, of: str) -> Formula:
+    if of == "params":
+        return symbolic.parameters()
+    if of == "kv":
+        return symbolic.cached()
+    return symbolic.flops(lambda product: _flops(product, of))
+
+
+def _flops(product: Product, of: str) -> Size:
+    return product.forward + (product.backward if of == "train" else 0)
+
+
+def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, at: Axes | None) -> list[SymbolicLine]:
+    """Every line in letters and, where `at` is a workload, in numbers."""
+    values: dict[str, dict[str, Size]] = {}
+    if at is not None:
+        values[f"{unit}_value"] = counts_in(ledger, at, of)
+        values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
+    specs, weights = _specs(ledger), _weights(symbolic)
+    return [
+        SymbolicLine(
+            path=path,
+            spec=specs[path],
+            count=symbolic.formula([count]).written,
+            values={key: int(by_path[path]) for key, by_path in values.items()},
+            weights=weights.get(path),
+        )
+        for path, count in counts_in(symbolic.ledger, symbolic.at, of).items()
+    ]
+
+
+def _specs(ledger: Ledger) -> dict[str, str]:
+    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
+
+    Layers whose sizes differ share a path: then its letters are the parts', for the sizes of every kind of layer.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for group in ledger.groups:
+        for line in group.lines:
+            named = {line.path: line.spec} if isinstance(line, (Matmul, State)) else {}
+            named |= {parameter.path: " ".join(parameter.axes) for parameter in line.parameters()}
+            for path, spec in named.items():
+                own = spec, renamed(spec, group.names)
+                known = found.setdefault(path, own)
+                if known[0] == spec and known != own:
+                    found[path] = spec, spec
+    return {path: own for path, (_, own) in found.items()}
+
+
+def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
+    """The parameters of each module, weight and bias together."""
+    stored = symbolic.ledger.parameters().items()
+    modules = groupby(stored, key=lambda tensor: paths.module_of(tensor[0]))
+    return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
+
+
+def sizes_by_letter(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[str, int]:
+    """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
+    sizes: dict[str, int] = {}
+    for group in ledger.groups:
+        sizes |= group.named()
+        if WINDOW in group.axes and at:
+            sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
+        if CHUNK in group.axes and at:
+            sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
+        if at:
+            of_keys = (letter for named in COMPRESSED.values() for letter in named.values())
+            bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
+            marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
+            sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
+    stacks = zip(block_letters(architecture), architecture.every_stack, strict=True)
+    return sizes | {letter: stack.count for letter, stack in stacks}
