@@ -21,7 +21,7 @@ CACHED = "bf16"
 
 
 def counts_in(ledger: Ledger, at: Axes, of: str) -> dict[str, Size]:
-    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or letters, as `at` and the ledger's sizes are."""
+    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or letters as its sizes are."""
     if of == "params":
         return ledger.parameters()
     if of == "kv":
