@@ -213,7 +213,7 @@ def parsed(line: str) -> dict:
         ("train m --lora --ctx 8", "train m --lora 16 --ctx 8"),
         ("memory m --bf16", "memory m --dtype bf16"),
         ("memory m --load-in-4bit", "memory m --dtype nf4"),
-        ("params --config c.json", "params c.json"),
+        ("params --config=c.json", "params c.json"),
         ("flops --model m", "flops m"),
         ("mfu m --train --on h100", "mfu m --on h100"),
         ("help memory", "memory --help-all"),

@@ -165,9 +165,7 @@ def _read(parameter: Parameter, value: Any) -> Any:
 
 
 def typed_as(name: str, value: Any) -> str:
-    """An option as it was typed, with its value where that is one of a few words; an argument in capitals."""
-    if name in ("name", "words", "file"):
-        return name.upper()
+    """An option as it was typed, with its value where that is one of a few words."""
     return f"{shell_option(name)} {value}" if name in ("by", "part", "recompute") else shell_option(name)
 
 
@@ -177,11 +175,13 @@ def _apart(one: str, other: str) -> UsageError:
 
 def _misplaced(command: Command, variant: str, name: str, value: Any) -> UsageError:
     """The error about an option that the answer asked for does not take."""
+    annotation = command.options[name].annotation
+    typed = opt.typed(name, annotation).strip("[]…") if opt.of(annotation).argument else typed_as(name, value)
     if variant:
-        return _apart(shell_option(variant), typed_as(name, value))
+        return _apart(shell_option(variant), typed)
     needs = next(other for other, one in command.variants.items() if name in commands.options_of(one.function))
     about = opt.of(command.options[needs].annotation).help.partition(". ")[0].rstrip(".")
-    return UsageError(f"{typed_as(name, value)} needs {shell_option(needs)}", f"{shell_option(needs)}: {about}")
+    return UsageError(f"{typed} needs {shell_option(needs)}", f"{shell_option(needs)}: {about}")
 
 
 @contextmanager

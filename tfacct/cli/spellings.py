@@ -116,7 +116,7 @@ def _apart(word: str) -> list[str]:
     return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
 
 
-_READ_HERE = {*SPELLINGS, *BY_COMMAND, "gpus", "on", "recompute", "dtype", "qlora"}
+_READ_HERE = {*SPELLINGS, *BY_COMMAND, "model", "config", "gpus", "on", "recompute", "dtype", "qlora"}
 
 
 def _of_command(command: str, word: str) -> str:
