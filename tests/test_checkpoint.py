@@ -182,10 +182,10 @@ def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
 
 
 def held(tensors: Tensors) -> list[Any]:
-    from tfacct.loading.headers import CALLED, Held
+    from tfacct.loading.headers import CALLED, FileTensor
 
     return [
-        Held(name, CALLED.get(dtype, dtype.lower()), shape, prod(shape) * BITS[dtype] // 8)
+        FileTensor(name, CALLED.get(dtype, dtype.lower()), shape, prod(shape) * BITS[dtype] // 8)
         for name, (dtype, shape) in tensors.items()
     ]
 
@@ -519,7 +519,7 @@ def test_mxfp4_as_gpt_oss_is_published() -> None:
             tensors[name] = dtype, shape
     found = reconcile(ours, held(tensors))
     assert found.agrees and not found.uncompared
-    assert {one.aid.what for one in found.found if one.aid is not None} == {"packed weights", "scales"}
+    assert {one.quant.what for one in found.found if one.quant is not None} == {"packed weights", "scales"}
     name = "model.layers.0.mlp.experts.down_proj_blocks"
     assert len(differences(ours, {**tensors, name: ("U8", (7, 64, 2, 16))})) == 1
 

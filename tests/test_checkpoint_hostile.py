@@ -18,7 +18,7 @@ from tests.test_checkpoint import written
 from tfacct.base.errors import CheckpointError, TfacctError
 from tfacct.loading import checkpoint, gguf, headers
 from tfacct.verify import checkpoint as witness
-from tfacct.verify.tensor_names import AIDS
+from tfacct.verify.tensor_names import QUANT_TENSORS
 
 GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -201,7 +201,7 @@ NAMES = st.sampled_from(
     ]
 ) | st.text("ab.*0_", max_size=12)
 HELD = st.builds(
-    headers.Held, NAMES, st.sampled_from(["bf16", "uint8", "int32", "fp8"]),
+    headers.FileTensor, NAMES, st.sampled_from(["bf16", "uint8", "int32", "fp8"]),
     st.lists(st.integers(0, 90), max_size=5).map(tuple), st.integers(0, 9),
 )  # fmt: skip
 
@@ -225,11 +225,11 @@ def test_any_names_and_shapes_can_be_compared(held: list[Any], family: str, said
 QUANTIZED = st.dictionaries(st.sampled_from(["bits", "w_bit", "quant_method", "config_groups"]), JSON)
 
 
-@given(QUANTIZED, st.sampled_from(list(AIDS)), HELD)
+@given(QUANTIZED, st.sampled_from(list(QUANT_TENSORS)), HELD)
 def test_no_config_of_a_format_breaks_the_comparison(said: dict[str, Any], ending: str, held: Any) -> None:
     how = witness.packing({"quantization_config": said})
     for wanted in ((), (3,), (8, 4), (2, 8, 4)):
-        assert how.fits(held, wanted, (), AIDS[ending], [witness.BNB]) in (True, False, None)
+        assert how.fits(held, wanted, (), QUANT_TENSORS[ending], [witness.BNB]) in (True, False, None)
 
 
 def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:

@@ -254,7 +254,7 @@ def test_edges_of_tokens_in_chunks() -> None:
     """A whole chunk, the token of a decode step in none; one sequence has its tokens dealt out to one expert."""
     shape = tiny("minimax").architecture
     sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
-    edges = {edge.said: edge.sizes for edge in sizes.edges()}
+    edges = {edge.words: edge.sizes for edge in sizes.edges()}
     assert edges["T = 1, Nc = 0, Tr = 1"] == {"T": 1, "Nc": 0, "Tr": 1}
     assert edges[f"T = {sizes.chunk}, Nc = 1"] == {"T": sizes.chunk, "Nc": 1}
     assert edges["B = 1, E = 1, A = 1"] == {"B": 1, "E": 1, "A": 1, "Nc": 2}
@@ -501,7 +501,7 @@ def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
         return result
 
     edges = Sizes.edges
-    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.said != "G = 1"])
+    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.words != "G = 1"])
     monkeypatch.setattr(model.Decoder, "forward", eager)
     report = prove(tiny("gpt2"))
     assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {
@@ -517,7 +517,7 @@ def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) 
         return product(self, left, right)
 
     monkeypatch.setattr(modules.Product, "forward", doubled)
-    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.said in ("T = 1", "G = 1")])
+    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.words in ("T = 1", "G = 1")])
     report = prove(tiny("gpt2"))
     assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {"all four at G = 1"}
 

@@ -20,7 +20,7 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
 from tfacct.reference import hf
-from tfacct.verify.checks import class_flops, kept, renamed
+from tfacct.verify.checks import cache_by_block, class_flops, renamed
 
 WITH_CLASS = [
     name
@@ -59,7 +59,7 @@ def agree(ours: LoadedModel, *works: Workload) -> Any:
         flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
         counted, _ = class_flops(ours, work)
         assert renamed(counted, table) == flops
-        assert kept(keeps.states(at, unfolded=True)) == cached
+        assert cache_by_block(keeps.states(at, unfolded=True)) == cached
     return model
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tfacct.base.errors import CheckpointError, NotFoundError, cut, listed
 from tfacct.loading.gguf import gguf
-from tfacct.loading.headers import Held, LocalFile, Source, check_names, parsed, safetensors
+from tfacct.loading.headers import FileTensor, LocalFile, Source, check_names, parsed, safetensors
 
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
@@ -29,7 +29,7 @@ class File(NamedTuple):
 
     name: str
     bytes: int
-    tensors: Sequence[Held]
+    tensors: Sequence[FileTensor]
 
 
 class Checkpoint(NamedTuple):
@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
     """Bytes of all tensors as the index says."""
 
     @property
-    def tensors(self) -> list[Held]:
+    def tensors(self) -> list[FileTensor]:
         """Tensors of all files."""
         return [held for file in self.files for held in file.tensors]
 

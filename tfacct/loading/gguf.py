@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tfacct.base.errors import CheckpointError, cut
 from tfacct.ledger.formats import GGML
-from tfacct.loading.headers import BOUND, MOST, Held, Source, check_names
+from tfacct.loading.headers import BOUND, MOST, FileTensor, Source, check_names
 
 LONGEST = 64_000_000
 """Bytes of a header that is read: vocabularies stand in it."""
@@ -45,7 +45,7 @@ class Header(NamedTuple):
     """What a GGUF file says of itself: its fields of one value, and its tensors."""
 
     fields: dict[str, Any]
-    tensors: list[Held]
+    tensors: list[FileTensor]
 
 
 class _Cursor:
@@ -146,7 +146,7 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, Any]:
     return found
 
 
-def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[Held]:
+def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[FileTensor]:
     """The tensors, whose bytes must lie one behind the other, but for padding."""
     name, found = cursor.source.name, {}
     for _ in range(count):
@@ -172,7 +172,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[Held]:
     return [held for _, held in found.values()]
 
 
-def _tensor(cursor: _Cursor) -> tuple[Held, int]:
+def _tensor(cursor: _Cursor) -> tuple[FileTensor, int]:
     """The next tensor and the offset of its bytes. Its sizes stand innermost first."""
     name, dims = cursor.text(1 << 16), cursor.number("<I")
     if dims > MOST_DIMS:
@@ -187,7 +187,7 @@ def _tensor(cursor: _Cursor) -> tuple[Held, int]:
     elements = prod(inner)
     if max(elements, offset, *inner, 0) >= BOUND or (inner[0] if inner else 1) % block:
         raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that {called} has not: {inner}")
-    return Held(name, called, tuple(reversed(inner)), elements // block * bytes_), offset
+    return FileTensor(name, called, tuple(reversed(inner)), elements // block * bytes_), offset
 
 
 def _padded(at: int, alignment: int) -> int:

@@ -48,7 +48,7 @@ OTHERS: Sequence[tuple[bytes, str]] = (
 """First bytes of files that are taken for safetensors, and what they are."""
 
 
-class Held(NamedTuple):
+class FileTensor(NamedTuple):
     """A tensor in a file. `dtype` is its name in tables; of blocks of numbers, the block's."""
 
     name: str
@@ -105,7 +105,7 @@ class LocalFile:
         return CheckpointError(f"cannot read {self.path}: {getattr(error, 'strerror', None) or error}")
 
 
-def safetensors(source: Source) -> list[Held]:
+def safetensors(source: Source) -> list[FileTensor]:
     """Tensors of a file, in the order of their bytes. Raises CheckpointError for whatever the format does not allow."""
     length = int.from_bytes(source.read(0, 8), "little")
     if source.size < 8:
@@ -188,7 +188,7 @@ def check_names(where: str, names: Iterable[str]) -> None:
             raise CheckpointError(f"{where}: {name!r} is no name: it holds control characters")
 
 
-def _placed(file: str, fields: dict[str, Any], size: int) -> list[Held]:
+def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
     """The tensors, whose bytes must fill the `size` bytes behind the header, each byte once."""
     check_names(file, fields)
     placed = sorted((_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
@@ -208,7 +208,7 @@ def _placed(file: str, fields: dict[str, Any], size: int) -> list[Held]:
     return [held for *_, held in placed]
 
 
-def _span(file: str, name: str, entry: Any) -> tuple[int, int, Held]:
+def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
     """First byte of a tensor, the byte behind its last, and the tensor."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         raise CheckpointError(f"{file}: {name!r} has no dtype, no shape or no data_offsets")
@@ -226,7 +226,7 @@ def _span(file: str, name: str, entry: Any) -> tuple[int, int, Held]:
             f"{file}: {name!r} has {stop - start:,} bytes, but {dtype} of shape {cut(str(shape))} takes"
             f" {cut(f'{takes:,}')}"
         )
-    return start, stop, Held(name, CALLED.get(dtype, dtype.lower()), tuple(shape), takes)
+    return start, stop, FileTensor(name, CALLED.get(dtype, dtype.lower()), tuple(shape), takes)
 
 
 def sizes(value: Any, most: int) -> bool:

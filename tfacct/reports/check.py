@@ -20,7 +20,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps, selection
 from tfacct.loading.checkpoint import Checkpoint
-from tfacct.loading.headers import Held
+from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
@@ -33,7 +33,7 @@ from tfacct.verify.places import Found
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Built
-    from tfacct.verify.own_code import Compared, Parting
+    from tfacct.verify.own_code import Compared, Mismatch
 
 CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as they run"
 TOKENS = 128
@@ -175,7 +175,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
     lines = _lines(found)
     facts = _facts(found, named, lines)
     work = found.work
-    notes = [*_differences(found.partings), *found.notes, *_unsaid(found)]
+    notes = [*_differences(found.mismatches), *found.notes, *_unsaid(found)]
     tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return Report(
@@ -240,7 +240,7 @@ def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops}
     if isinstance(found.by_fvcore, int) and found.flops is not None:
         both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
-    both |= {"bytes of the cache that it returns": found.kept, SAVED: found.saved}
+    both |= {"bytes of the cache that it returns": found.cache, SAVED: found.saved}
     return tuple(
         {
             "what": what,
@@ -269,19 +269,19 @@ def _answer(found: Compared, size: str) -> str:
             f"Agrees: all {found.parameters[0]:,} parameters and the FLOPs of {size} are those of the config"
             f"{paired if by_position else ''}."
         )
-    first, more = found.partings[0], len(found.partings) - 1
+    first, more = found.mismatches[0], len(found.mismatches) - 1
     others = "" if not more else f" ({more:,} more {'difference' if more == 1 else 'differences'} below)"
     return f"First difference: {first.words}{others}."
 
 
-def _differences(partings: Sequence[Parting]) -> list[str]:
+def _differences(mismatches: Sequence[Mismatch]) -> list[str]:
     notes = []
-    for one in partings[:SHOWN]:
+    for one in mismatches[:SHOWN]:
         where = [one.name] if one.name and one.name != one.path else []
         where += [f"in {one.blocks:,} layers"] if one.blocks > 1 else []
         named = f" ({'; '.join(where)})" if where else ""
         notes.append(f"DIFFERS: {one.words}{named}.")
-    return [*notes, *_more(partings)]
+    return [*notes, *_more(mismatches)]
 
 
 def _more(differences: Sequence[Any]) -> list[str]:
@@ -307,12 +307,12 @@ def _unsaid(found: Compared) -> list[str]:
 
 
 def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    flops, cache, saved = (pair or (None, None) for pair in (found.flops, found.kept, found.saved))
+    flops, cache, saved = (pair or (None, None) for pair in (found.flops, found.cache, found.saved))
     return {
         "code": named,
         "workload": selection.workload_facts(found.work),
         "agrees": found.agrees,
-        "first_difference": found.partings[0].words if found.partings else None,
+        "first_difference": found.mismatches[0].words if found.mismatches else None,
         "code_params": found.parameters[0],
         "total_params": found.parameters[1],
         "code_flops": flops[0],
@@ -335,7 +335,7 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
                 "in_config": one.config,
                 "block_count": one.blocks,
             }
-            for one in found.partings
+            for one in found.mismatches
         ],
         "lines": [{**line, "path": line["path"] or None, "name": line["name"] or None} for line in lines],
     }
@@ -497,21 +497,21 @@ def _stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str
     return sorted(lines, key=lambda line: (order[line["part"]], -line["bytes"]))
 
 
-def _part(one: Found) -> tuple[str, str, Held]:
+def _part(one: Found) -> tuple[str, str, FileTensor]:
     """Heading of a tensor, and what it is, where it is not plain numbers."""
     if one.slot is None:
-        return BEYOND, one.why or "no line in the ledger", one.held
-    return one.slot.part, "" if one.aid is None else one.aid.what, one.held
+        return BEYOND, one.why or "no line in the ledger", one.tensor
+    return one.slot.part, "" if one.quant is None else one.quant.what, one.tensor
 
 
-def _parts(tensors: Iterable[Held]) -> Iterable[tuple[str, str, Held]]:
+def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor]]:
     """The same of files without a config: the beginning of the name."""
     for held in tensors:
         starred = names.NUMBER.sub("*", held.name)
-        aid = names.aid(starred)
+        quant = names.quant_tensor(starred)
         before, star, rest = starred.partition(".*.")
         part = f"{before}{star}{rest.partition('.')[0]}" if star else starred.rpartition(".")[0] or starred
-        yield part, "" if aid is None or starred.endswith("_blocks") else aid[1].what, held
+        yield part, "" if quant is None or starred.endswith("_blocks") else quant[1].what, held
 
 
 def _folded(differences: Sequence[Difference]) -> list[dict[str, Any]]:
@@ -544,7 +544,9 @@ def _stored_facts(
         "compared_with": None if result is None or config is None else config.name,
         "agrees": None if result is None else result.agrees,
         "config_bytes": None if result is None or config is None else _by_config(config),
-        "ledger_bytes": None if result is None else sum(one.held.bytes for one in result.found if one.slot is not None),
+        "ledger_bytes": None
+        if result is None
+        else sum(one.tensor.bytes for one in result.found if one.slot is not None),
         "equal_tensors": None if result is None else result.compared,
         "differences": list(differences),
         "not_stored": [] if result is None else [{"tensor": one.name, "why": one.what} for one in result.unstored],

@@ -10,106 +10,109 @@ from typing import Any, NamedTuple, TypeAlias
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.lines import NO_MATRIX
-from tfacct.loading.headers import Held
+from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify import tensor_names as names
 from tfacct.verify.places import CONVOLUTION, COPY, Found, Places, Slot
-from tfacct.verify.tensor_names import Aid
+from tfacct.verify.tensor_names import QuantTensor
 
 BNB = "bitsandbytes"
 WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}
 """Bits of the words that numbers are packed into."""
-
-
 Shape: TypeAlias = tuple[int, ...]
 
 
 class Packing(NamedTuple):
-    """What a config says of the format of its files: the method's name, and the bits of one number; None if unsaid."""
+    """The format of files by their config: the method's name, and the bits of one number, if known."""
 
     method: str
     bits: int | None
 
     def fits(
-        self, held: Held, wanted: Shape, as_good: Collection[Shape], aid: Aid | None, formats: Collection[str]
+        self,
+        tensor: FileTensor,
+        wanted: Shape,
+        as_good: Collection[Shape],
+        quant: QuantTensor | None,
+        formats: Collection[str],
     ) -> bool | None:
-        """True if a file's tensor has the shape `wanted`, or the one it is packed into; None where that is not told.
+        """True if a file's tensor has the shape `wanted`, or the one it is packed into; None if the format hides it.
 
-        `as_good`: other shapes that are; `formats`: those of the tensors beside it.
+        `as_good`: other shapes that are; `formats`: those of the tensors that belong to it.
         """
-        if aid is not None:
-            return self._packed(held, wanted, aid)
-        if BNB in formats and held.dtype in ("uint8", "int8") and held.shape[1:] == (1,) and held.shape != wanted:
-            return held.shape[0] == -(-prod(wanted) // 2)
-        if ("modelopt" in formats and held.dtype == "uint8") or ("fp8" in formats and held.dtype == "int8"):
-            return held.shape == _narrower(wanted, 4, 8)
-        if held.shape in (wanted, *as_good) or _bare(held.shape) == _bare(wanted):
+        if quant is not None:
+            return self._packed(tensor, wanted, quant)
+        if BNB in formats and tensor.dtype in ("uint8", "int8") and tensor.shape[1:] == (1,) and tensor.shape != wanted:
+            return tensor.shape[0] == -(-prod(wanted) // 2)
+        if ("modelopt" in formats and tensor.dtype == "uint8") or ("fp8" in formats and tensor.dtype == "int8"):
+            return tensor.shape == _narrower(wanted, 4, 8)
+        if tensor.shape in (wanted, *as_good) or _bare(tensor.shape) == _bare(wanted):
             return True
-        if len(held.shape) == 2 and len(wanted) == 3:  # a bank, its experts one behind the other
-            return held.shape == _rows(wanted)
-        return len(held.shape) > 2 and wanted in (_flat(held.shape), _flat(held.shape)[::-1], _rows(held.shape))
+        if len(tensor.shape) == 2 and len(wanted) == 3:  # a bank, its experts concatenated
+            return tensor.shape == _rows(wanted)
+        return len(tensor.shape) > 2 and wanted in (_flat(tensor.shape), _flat(tensor.shape)[::-1], _rows(tensor.shape))
 
-    def _packed(self, held: Held, wanted: tuple[int, ...], aid: Aid) -> bool | None:
-        if len(wanted) < 2 or (aid.format != "mxfp4" and held.dtype not in WORDS):
+    def _packed(self, tensor: FileTensor, wanted: Shape, quant: QuantTensor) -> bool | None:
+        if len(wanted) < 2 or (quant.format != "mxfp4" and tensor.dtype not in WORDS):
             return None
-        if aid.format == "mxfp4":  # rows, groups of 32 inputs, 16 bytes
-            if len(held.shape) < 3:
+        if quant.format == "mxfp4":  # rows, groups of 32 inputs, 16 bytes
+            if len(tensor.shape) < 3:
                 return False
-            *rows, groups, each = held.shape
+            *rows, groups, each = tensor.shape
             return (*rows, groups * each * 2) in (wanted, (*wanted[:-2], wanted[-1], wanted[-2]))
-        word = WORDS[held.dtype]
-        if aid.format == "compressed-tensors":
-            bits = 4 if held.dtype == "uint8" else self.bits
-            return None if bits is None else held.shape == _narrower(wanted, bits, word)
+        word = WORDS[tensor.dtype]
+        if quant.format == "compressed-tensors":
+            bits = 4 if tensor.dtype == "uint8" else self.bits
+            return None if bits is None else tensor.shape == _narrower(wanted, bits, word)
         if self.bits is None or self.method not in ("gptq", "awq"):
             return None
         outputs, inputs = wanted[-2:]
         if self.method == "awq":
-            return held.shape == (inputs, -(-outputs * self.bits // word))
-        return held.shape == (-(-inputs * self.bits // word), outputs)
+            return tensor.shape == (inputs, -(-outputs * self.bits // word))
+        return tensor.shape == (-(-inputs * self.bits // word), outputs)
 
-    def format_of(self, aid: Aid | None, formats: Collection[str]) -> str:
+    def format_of(self, quant: QuantTensor | None, formats: Collection[str]) -> str:
         """Name of the format of a tensor, for a person."""
-        named = aid.format if aid is not None else next(iter(sorted(formats)), "")
+        named = quant.format if quant is not None else next(iter(sorted(formats)), "")
         return self.method if named == "gptq or awq" and self.method in ("gptq", "awq") else named or "unknown format"
 
 
 def packing(raw: Mapping[str, Any]) -> Packing:
-    """What a config says."""
-    said = raw.get("quantization_config")
-    if not isinstance(said, Mapping):
+    """The packing by a config."""
+    own = raw.get("quantization_config")
+    if not isinstance(own, Mapping):
         return Packing("", None)
-    bits = {value for value in (said.get("bits"), said.get("w_bit"), *_of_groups(said)) if type(value) is int}
+    bits = {value for value in (own.get("bits"), own.get("w_bit"), *_of_groups(own)) if type(value) is int}
     one = bits.pop() if len(bits) == 1 else None
-    method = said.get("quant_method")
+    method = own.get("quant_method")
     known = one is not None and 1 <= one <= 16
     return Packing(method.lower() if isinstance(method, str) else "", one if known else None)
 
 
-def _of_groups(said: Mapping[str, Any]) -> list[Any]:
+def _of_groups(own: Mapping[str, Any]) -> list[Any]:
     """Bits of the weights of each of compressed-tensors' groups."""
-    groups = said.get("config_groups")
+    groups = own.get("config_groups")
     each = groups.values() if isinstance(groups, Mapping) else ()
     weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
     return [one.get("num_bits") for one in weights if isinstance(one, Mapping)]
 
 
-def _narrower(shape: tuple[int, ...], bits: int, word: int) -> tuple[int, ...]:
+def _narrower(shape: Shape, bits: int, word: int) -> Shape:
     """Shape with its rows packed into words."""
     return (*shape[:-1], -(-shape[-1] * bits // word))
 
 
-def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _flat(shape: Shape) -> Shape:
     """A convolution's outputs, and the channels and positions that each is computed from."""
     return shape[0], prod(shape[1:])
 
 
-def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _rows(shape: Shape) -> Shape:
     """The rows of a table that lies in a grid, or of a bank."""
     return prod(shape[:-1]), shape[-1]
 
 
-def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _bare(shape: Shape) -> Shape:
     """A shape without axes of 1."""
     return tuple(size for size in shape if size != 1)
 
@@ -123,16 +126,16 @@ class Difference(NamedTuple):
 
 @record
 class Reconciled:
-    """What files hold, against a ledger."""
+    """The tensors of files against a ledger."""
 
     found: Sequence[Found]
     differences: Sequence[Difference]
     compared: int
-    """Number of the ledger's tensors that the files hold in the shape that it has."""
+    """Number of the ledger's tensors that the files have in its shape."""
     uncompared: Mapping[str, int]
     """Number of tensors whose shape a format does not tell, by its name."""
     unstored: Sequence[Difference] = ()
-    """Tensors that the files need not hold, and do not."""
+    """Tensors that the files need not have, and have not."""
 
     @property
     def agrees(self) -> bool:
@@ -140,13 +143,13 @@ class Reconciled:
         return not self.differences
 
 
-def reconcile(subject: LoadedModel, tensors: Iterable[Held], gguf: bool = False) -> Reconciled:
+def reconcile(model: LoadedModel, tensors: Iterable[FileTensor], gguf: bool = False) -> Reconciled:
     """Compare the tensors of files with a model's ledger; `gguf`: they have llama.cpp's names."""
-    slots = Places(subject, outputs_first=gguf)
-    found = slots.with_table([slots.place_gguf(held) if gguf else slots.place(held) for held in tensors])
+    slots = Places(model, outputs_first=gguf)
+    found = slots.with_table([slots.place_gguf(tensor) if gguf else slots.place(tensor) for tensor in tensors])
     found = slots.with_others(found)
-    over = [Difference(one.held.name, "no line in the ledger") for one in found if one.slot is None and not one.why]
-    judged = _Judged(slots, found, packing(subject.raw))
+    over = [Difference(one.tensor.name, "no line in the ledger") for one in found if one.slot is None and not one.why]
+    judged = _Judged(slots, found, packing(model.raw))
     if slots.tied and not any(one.why == COPY for one in found):
         judged.unstored.append(Difference(slots.tied, "tied to the table"))
     return Reconciled(found, [*judged.differences, *over], judged.compared, judged.uncompared, judged.unstored)
@@ -158,71 +161,71 @@ class _Judged:
     def __init__(self, slots: Places, found: Sequence[Found], how: Packing) -> None:
         self.slots, self.how = slots, how
         self.values: dict[str, list[Found]] = defaultdict(list)
-        self.aids: dict[str, set[str]] = defaultdict(set)
+        self.formats_of: dict[str, set[str]] = defaultdict(set)
         for one in found:
-            if one.slot is not None and (one.aid is None or one.aid.packed):
+            if one.slot is not None and (one.quant is None or one.quant.packed):
                 self.values[one.slot.name].append(one)
-            elif one.slot is not None and one.aid is not None:
-                self.aids[one.slot.name].add(one.aid.format)
+            elif one.slot is not None and one.quant is not None:
+                self.formats_of[one.slot.name].add(one.quant.format)
         self.uncompared: Counter[str] = Counter()
         self.unstored: list[Difference] = []
         self.bad: set[str] = set()
-        """Our tensors that the files do not hold as the ledger has them."""
+        """Our tensors that the files do not have as the ledger does."""
         self.differences: list[Difference] = list(self._differences())
         self.compared = sum(tensor.path not in self.bad for tensor in slots.tensors)
 
     def _differences(self) -> Iterator[Difference]:
         """Differences, one for each tensor of the class."""
-        holders: dict[str, list[Slot]] = defaultdict(list)
+        slots: dict[str, list[Slot]] = defaultdict(list)
         wrong: dict[str, str] = {}
         for name, values in self.values.items():
             slot = values[0].slot
             assert slot is not None
             for tensor in slot.tensors:
-                holders[tensor.path].append(slot)
+                slots[tensor.path].append(slot)
             if problem := self._problem(slot, values):
                 wrong[name] = problem
-        said: set[str] = set()
+        reported: set[str] = set()
         for tensor in self.slots.tensors:
-            held, place = holders.get(tensor.path, []), self.slots.fused[tensor.path].name
-            if not held and tensor.path in names.COMPUTED.get(self.slots.subject.family, ()):
+            found, place = slots.get(tensor.path, []), self.slots.fused[tensor.path].name
+            if not found and tensor.path in names.COMPUTED.get(self.slots.model.family, ()):
                 self.unstored.append(Difference(tensor.path, "computed by the class"))
                 continue
-            if not held:
+            if not found:
                 what = f"missing: no {place} in the files"
-            elif len(held) > 1:
-                what = f"stored twice: {held[0].name} and {held[1].name}"
+            elif len(found) > 1:
+                what = f"stored twice: {found[0].name} and {found[1].name}"
             else:
-                what = wrong.get(held[0].name, "")
+                what = wrong.get(found[0].name, "")
             if what:
                 self.bad.add(tensor.path)
-            if what and what not in said:
-                said.add(what)
+            if what and what not in reported:
+                reported.add(what)
                 yield Difference(tensor.path, what)
 
     def _problem(self, slot: Slot, values: Sequence[Found]) -> str:
         """How the tensors in a place differ from what the ledger has there; empty where they do not."""
         pieces, count = Counter(value.piece for value in values), len(slot.pieces) or 1
         if over := [piece for piece in pieces if piece >= count]:
-            return f"{values[0].held.name} and others are of {over[0] + 1:,} {slot.each}s, the ledger's of {count:,}"
+            return f"{values[0].tensor.name} and others are of {over[0] + 1:,} {slot.each}s, the ledger's of {count:,}"
         if twice := [piece for piece, times in pieces.items() if times > 1]:
             return f"stored twice: {_named(values, twice[0])}"
         if len(pieces) < count:
             lost = next(number for number in range(count) if number not in pieces)
             return f"missing: {slot.each} {lost:,} of {count:,}"
-        formats = self.aids[slot.name]
+        formats = self.formats_of[slot.name]
         for value in _joined(values) if slot.each == CONVOLUTION else values:
             wanted = slot.pieces[value.piece] if slot.pieces else slot.shape
             good = () if slot.pieces else _as_good(slot)
-            fits = self.how.fits(value.held, wanted, good, value.aid, formats)
+            fits = self.how.fits(value.tensor, wanted, good, value.quant, formats)
             if fits is None:
-                self.uncompared[self.how.format_of(value.aid, formats)] += 1
+                self.uncompared[self.how.format_of(value.quant, formats)] += 1
             elif not fits:
-                return f"{value.held.name} has shape {_spelled(value.held.shape)}, the ledger {_spelled(wanted)}"
+                return f"{value.tensor.name} has shape {_spelled(value.tensor.shape)}, the ledger {_spelled(wanted)}"
         return ""
 
 
-def _as_good(slot: Slot) -> tuple[tuple[int, ...], ...]:
+def _as_good(slot: Slot) -> tuple[Shape, ...]:
     """Other shapes of what is no matrix: heads apart as in the ledger, or side by side; one more axis of 1."""
     first = slot.tensors[0]
     axes = first.parameter.axes
@@ -238,16 +241,16 @@ def _as_good(slot: Slot) -> tuple[tuple[int, ...], ...]:
 
 
 def _joined(values: Sequence[Found]) -> Sequence[Found]:
-    """Pieces that lie one behind the other, as one: how long each is, classes do not say."""
-    first, rests = values[0], {value.held.shape[1:] for value in values}
-    if len(rests) > 1 or not first.held.shape:
+    """Concatenated pieces as one: classes do not define the length of each."""
+    first, rests = values[0], {value.tensor.shape[1:] for value in values}
+    if len(rests) > 1 or not first.tensor.shape:
         return values
-    shape = (sum(value.held.shape[0] for value in values), *first.held.shape[1:])
-    return [first._replace(held=first.held._replace(shape=shape))]
+    shape = (sum(value.tensor.shape[0] for value in values), *first.tensor.shape[1:])
+    return [first._replace(tensor=first.tensor._replace(shape=shape))]
 
 
 def _named(values: Sequence[Found], piece: int) -> str:
-    return " and ".join([value.held.name for value in values if value.piece == piece][:2])
+    return " and ".join([value.tensor.name for value in values if value.piece == piece][:2])
 
 
 def _spelled(shape: Sequence[Any]) -> str:

@@ -50,8 +50,8 @@ def renamed(
     return {name: count for name, count in theirs.items() if count}
 
 
-def kept(states: Mapping[str, int]) -> dict[str, int]:
-    """Cached elements by our paths, as the class's: the first, the second, … thing that each block keeps."""
+def cache_by_block(states: Mapping[str, int]) -> dict[str, int]:
+    """Cached elements by our paths, as the class's: the first, the second, … tensor in each layer's cache."""
     found: dict[str, int] = {}
     seen: Counter[str] = Counter()
     for path, count in states.items():
@@ -67,7 +67,7 @@ Pair: TypeAlias = tuple[int | None, int | None]
 """Formula and measurement; None where one side does not know the path."""
 
 DTYPE = "fp32"
-"""The reference model on meta holds float32."""
+"""Dtype of the reference model on meta."""
 
 
 @record
@@ -97,10 +97,10 @@ class Check:
         return {path: (self.formula.get(path), self.measured.get(path)) for path in either}
 
 
-def checks(subject: LoadedModel, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
+def checks(model: LoadedModel, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
     """Every check at one workload. The first is fvcore's, product by product."""
     with _collector_off():
-        counters = _Counters(subject, work, all_layers)
+        counters = _Counters(model, work, all_layers)
         found = [
             counters.fvcore(),
             *counters.torch_passes(),
@@ -110,7 +110,7 @@ def checks(subject: LoadedModel, work: Workload, *, all_layers: bool, against: b
             counters.parameter_bytes(),
             *counters.cache_bytes(),
         ]
-    return [*found, *class_checks(subject, work)] if against else found
+    return [*found, *class_checks(model, work)] if against else found
 
 
 def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.starred) -> dict[str, tuple[Pair, bool]]:
@@ -126,9 +126,9 @@ def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.star
     return rows
 
 
-def traced_blocks(subject: LoadedModel, all_layers: bool) -> tuple[int, int]:
+def traced_blocks(model: LoadedModel, all_layers: bool) -> tuple[int, int]:
     """Number of blocks that are run, and of those that the model has."""
-    stacks = subject.architecture.every_stack
+    stacks = model.architecture.every_stack
     blocks = sum(stack.count for stack in stacks)
     return (blocks if all_layers else len(stacks)), blocks
 
@@ -171,15 +171,15 @@ class _Counters:
 
     def __init__(self, given: LoadedModel, work: Workload, all_layers: bool) -> None:
         self.given, self.work, self.all_layers = given, work, all_layers
-        self.subject = given.settled(work)
-        self.shape = self.subject.architecture if all_layers else _counts(self.subject.architecture, {})
-        self.counting, self.model = reference_modules("verify")
+        self.model = given.settled(work)
+        self.shape = self.model.architecture if all_layers else _counts(self.model.architecture, {})
+        self.counting, self.reference = reference_modules("verify")
         self._models: dict[tuple[int, ...], Decoder] = {}
         self._ran: dict[tuple[int, ...], Passes] = {}
 
     @property
     def ledger(self) -> Ledger:
-        return self.subject.ledger
+        return self.model.ledger
 
     def fvcore(self) -> Check:
         """Every product's FLOPs by path, of every block."""
@@ -189,7 +189,7 @@ class _Counters:
 
     def other_steps(self) -> Iterator[Check]:
         """The same context reached by one token, and by a chunk, where those are other workloads."""
-        if not self.subject.keeps:
+        if not self.model.keeps:
             return  # every step takes the whole context
         chunk = replace(self.work, tokens=max(1, int(self.work.context) // 3), new_source=0)
         one, some = replace(chunk, tokens=1), chunk
@@ -218,47 +218,46 @@ class _Counters:
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
         counted: Counts = self.counting.parameters(self._built(self.shape))
-        return Check(
-            "parameters", "elements", self.ledger.parameters(unfolded=True), self._for_all(counted, stored=True)
-        )
+        ours = self.ledger.parameters(unfolded=True)
+        return Check("parameters", "elements", ours, self._for_all(counted, stored=True))
 
     def expected(self) -> Iterator[Check]:
         """The total that somebody else published."""
-        if self.subject.expected is not None:
+        if self.model.expected is not None:
             ours = sum(self.ledger.parameters().values())
-            yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.subject.expected})
+            yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.model.expected})
 
     def parameter_bytes(self) -> Check:
-        """Bytes of the storages that hold the parameters."""
-        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._built(shape).parameters()))
+        """Bytes of the parameters' storages."""
+        measured = self._extrapolated(lambda shape: self.counting.storage_bytes(self._built(shape).parameters()))
         ours = sum(self.ledger.weight_bytes(storage(DTYPE)).values())
-        return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": held})
+        return Check("parameter bytes, fp32", "bytes", {"total": ours}, {"total": measured})
 
     def cache_bytes(self) -> Iterator[Check]:
-        """Bytes of the storages that hold every block's keys and values, where anything is kept."""
-        if not self.subject.keeps:
+        """Bytes of the storages of every layer's cache, if there is one."""
+        if not self.model.keeps:
             return
-        held = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
+        measured = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
-        yield Check(f"{self.subject.kept} bytes, fp32", "bytes", {"total": ours}, {"total": held})
+        yield Check(f"{self.model.kept} bytes, fp32", "bytes", {"total": ours}, {"total": measured})
 
     def _at(self, work: Workload) -> _Counters:
         """The counters at another step: with models of its own where it runs in another way."""
-        same = self.given.settled(work).architecture == self.subject.architecture
+        same = self.given.settled(work).architecture == self.model.architecture
         return self if same else _Counters(self.given, work, self.all_layers)
 
     def _built(self, shape: Transformer) -> Decoder:
         """One model for all who ask: none of them changes it."""
         counts = tuple(stack.count for stack in shape.every_stack)
         if counts not in self._models:
-            self._models[counts] = self.model.build(shape, logits=self.work.logits, recompute=True)
+            self._models[counts] = self.reference.build(shape, logits=self.work.logits, recompute=True)
         return self._models[counts]
 
     def _by_path(self, name: str, work: Workload, flops: Counts) -> Check:
         return Check(name, "FLOPs", self.ledger.flops(work.axes(), unfolded=True), self._for_all(flops))
 
     def _inputs(self, shape: Transformer, work: Workload) -> object:
-        return self.model.inputs(shape, **work.sizes)
+        return self.reference.inputs(shape, **work.sizes)
 
     def _passes(self, shape: Transformer) -> Passes:
         """One forward pass and one backward pass that runs the blocks again; each shape is run once."""
@@ -268,11 +267,11 @@ class _Counters:
         return self._ran[counts]
 
     def _for_all(self, counted: Mapping[str, int], *, stored: bool = False) -> Counts:
-        """Counts of the blocks that were run, as counts of every block they stand for; `stored`: of tensors, which the
-        first block may hold for all."""
+        """Counts of the layers that ran as counts of every layer; `stored`: of tensors, which all layers of a stack can
+        share."""
         if self.all_layers:
             return dict(counted)
-        shape = self.subject.architecture
+        shape = self.model.architecture
         numbers = {"": shape.numbers()}
         if shape.encoder is not None:
             numbers[paths.ENCODER] = numbered(shape.encoder.stacks)
@@ -294,12 +293,12 @@ class _Counters:
         Measured too, by giving one kind a second block: the blocks of a kind are the same code with the same sizes.
         """
         if self.all_layers:
-            return measure(self.subject.architecture)
+            return measure(self.model.architecture)
         base = measure(self.shape)
         total = base
-        for index, stack in enumerate(self.subject.architecture.every_stack):
+        for index, stack in enumerate(self.model.architecture.every_stack):
             if stack.count > 1:
-                two = measure(_counts(self.subject.architecture, {index: 2}))
+                two = measure(_counts(self.model.architecture, {index: 2}))
                 total += (stack.count - 1) * (two - base)
         return total
 
@@ -309,84 +308,83 @@ def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
     return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.every_stack))])
 
 
-def class_checks(subject: LoadedModel, work: Workload) -> Iterator[Check]:
+def _check_class(model: LoadedModel, work: Workload) -> None:
+    """Raises UsageError for a step that the transformers class cannot run."""
+    config, part, whole = model.config, work.tokens < work.context, "check a whole sequence"
+    fixed, only = config.hf_fixed_source, "positions, no fewer and no more"
+    source, other_source = getattr(config, "source", 0) or 0, model.source is not None and work.source != model.source
+    rows: tuple[tuple[object, str, str | None], ...] = (
+        (config.hf_unsupported(), f"cannot run: {config.hf_unsupported()}", None),
+        (
+            config.hf_no_chunked_prefill and part and work.tokens > 1,
+            f"cannot run a chunk: {config.hf_no_chunked_prefill}",
+            f"{whole}, or {option('decode', True)}",
+        ),
+        (config.hf_no_cache and part, "cannot run a step: it has no cache", whole),
+        (fixed and other_source, f"reads {source:,} {only}", f"leave {option('source')} out"),
+        (
+            fixed and not model.keeps and work.context != model.context,
+            f"reads {model.context:,} {only}",
+            f"leave {option('ctx')} out",
+        ),
+    )
+    for applies, reason, instead in rows:
+        if applies:
+            raise UsageError(f"{model.name}: the transformers class {reason}", instead)
+
+
+def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     """Checks against the transformers class, module by module; none if the family has no class."""
-    table, tensors = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
+    table, tensors = model.config.hf_module_paths(), model.config.hf_tensor_names()
     if not table:
         return
-    if reason := subject.config.hf_unsupported():
-        raise UsageError(f"{subject.name}: the transformers class cannot run: {reason}")
-    if subject.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
-        raise UsageError(
-            f"{subject.name}: the transformers class cannot run a chunk: {subject.config.hf_no_chunked_prefill}",
-            f"check a whole sequence, or {option('decode', True)}",
-        )
-    if subject.config.hf_no_cache and work.tokens < work.context:
-        raise UsageError(
-            f"{subject.name}: the transformers class cannot run a step: it has no cache", "check a whole sequence"
-        )
-    if subject.config.hf_fixed_source and subject.source is not None and work.source != subject.source:
-        raise UsageError(
-            f"{subject.name}: the transformers class reads {subject.config.source:,} positions, no fewer and no more",
-            f"leave {option('source')} out",
-        )
-    if subject.config.hf_fixed_source and not subject.keeps and work.context != subject.context:
-        raise UsageError(
-            f"{subject.name}: the transformers class reads {subject.context:,} positions, no fewer and no more",
-            f"leave {option('ctx')} out",
-        )
+    _check_class(model, work)
     try:
         from tfacct.reference import hf
     except ImportError:
         asking = option("against", "transformers")
         raise MissingExtraError(f"{asking} needs transformers", others="transformers") from None
     try:
-        theirs = hf.build(subject.of_class, subject.config.task_head.auto)
+        theirs = hf.build(model.of_class, model.config.task_head.auto)
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{subject.name}: the transformers class refuses this config: {cut(repr(error), 200)}"
-        ) from None
+        raise UsageError(f"{model.name}: the transformers class refuses this config: {cut(repr(error), 200)}") from None
     try:
-        flops, cached = hf.run(theirs, **work.sizes, gives=subject.config.task_head.gives)
+        flops, cached = hf.run(theirs, **work.sizes, gives=model.config.task_head.gives)
     except (RuntimeError, ValueError) as error:
-        said = str(error).splitlines()[0]
-        raise UsageError(f"{subject.name}: the transformers class cannot run this config: {said}") from None
-    ledger, at = subject.ledger, replace(work, logits="all").axes()
-    counted, extra = class_flops(subject, work)
+        reason = str(error).splitlines()[0]
+        raise UsageError(f"{model.name}: the transformers class cannot run this config: {reason}") from None
+    ledger, at = model.ledger, replace(work, logits="all").axes()
+    counted, extra = class_flops(model, work)
     ours = renamed(counted, table)
     params = renamed(ledger.parameters(unfolded=True), table, tensors)
-    keeps = kept(subject.config.hf_cache().ledger().states(at, unfolded=True))
+    own = cache_by_block(model.config.hf_cache().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
-    other = subject.config.hf_model_type
-    whose = f"transformers has no class for {subject.family}: that of {other} is used." if other else ""
+    other = model.config.hf_model_type
+    whose = f"transformers has no class for {model.family}: that of {other} is used." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
-    if not subject.keeps or subject.config.hf_no_cache:
+    if not model.keeps or model.config.hf_no_cache:
         return
-    same = keeps == kept(ledger.states(at, unfolded=True))
-    note = "" if same else f"transformers' cache is compared as the class keeps it: {subject.config.hf_cache_differs}."
-    yield Check("transformers, cached elements", "elements", keeps, cached, note)
+    same = own == cache_by_block(ledger.states(at, unfolded=True))
+    note = "" if same else f"transformers' cache is compared as the class keeps it: {model.config.hf_cache_differs}."
+    yield Check("transformers, cached elements", "elements", own, cached, note)
 
 
-def class_flops(subject: LoadedModel, work: Workload) -> tuple[Counts, str]:
+def class_flops(model: LoadedModel, work: Workload) -> tuple[Counts, str]:
     """FLOPs by path as the class runs them, logits for every position, and how that differs from what is counted here.
 
     What it runs over more positions is the ledger's own count at so many more. It runs latent attention expanded, in
     every step.
     """
-    other = subject.config.hf_products()
-    ledger = subject.running("expanded").ledger if other is None else other.ledger()
+    other = model.config.hf_products()
+    ledger = model.running("expanded").ledger if other is None else other.ledger()
     at = replace(work, logits="all").axes()
     counted: Counts = ledger.flops(at, unfolded=True)
-    more = {path: count for path, count in subject.config.hf_extra_positions(work).items() if count}
+    more = {path: count for path, count in model.config.hf_extra_positions(work).items() if count}
     for path, count in more.items():
         widened = ledger.flops({**at, "T": at["T"] + count}, unfolded=True)
         counted |= {one: flops for one, flops in widened.items() if paths.starred(one) == path}
-    added = {path: count for path, count in subject.config.hf_extra_flops(work).items() if count}
+    added = {path: count for path, count in model.config.hf_extra_flops(work).items() if count}
     counted = {path: flops + added.get(paths.starred(path), 0) for path, flops in counted.items()}
     counted |= {path: flops for path, flops in added.items() if "*" not in path and path not in counted}
-    said = (
-        f"transformers' FLOPs are compared as the class runs them: {subject.config.hf_extra_note}."
-        if more or added or other
-        else ""
-    )
-    return counted, said
+    note = f"transformers' FLOPs are compared as the class runs them: {model.config.hf_extra_note}."
+    return counted, note if more or added or other else ""

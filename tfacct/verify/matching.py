@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError, cut, nearest
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.loading.headers import Held
+from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.places import Places
 
@@ -24,35 +24,17 @@ if TYPE_CHECKING:
 
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
 """What torch.compile and wrappers for several devices put in front of every name."""
-ATTENTION, NETWORK, CROSS, NORM = "attn", "mlp", "cross", "norm"
+ATTENTION, MLP, CROSS, NORM = "attn", "mlp", "cross", "norm"
 
-PARTS: Sequence[tuple[str, frozenset[str]]] = (
-    (
-        CROSS,
-        frozenset(
-            """
-    cross cross_attn crossattention encdecattention encoder_attn multihead_attn cross_attention
-    """.split()
-        ),
-    ),
-    (
-        ATTENTION,
-        frozenset(
-            """
-    attn attention self_attn self_attention sa mha selfattention temporal_block
-    """.split()
-        ),
-    ),
-    (
-        NETWORK,
-        frozenset(
-            """
-    mlp ff ffn ffwd feed_forward feedforward ff_layer linear1 linear2 fc1 fc2 block_sparse_moe
-    """.split()
-        ),
-    ),
-)
-"""Words of modules, by the part of a block that they mean."""
+PARTS: Mapping[str, frozenset[str]] = {
+    part: frozenset(words.split())
+    for part, words in {
+        CROSS: "cross cross_attn crossattention encdecattention encoder_attn multihead_attn cross_attention",
+        ATTENTION: "attn attention self_attn self_attention sa mha selfattention temporal_block",
+        MLP: "mlp ff ffn ffwd feed_forward feedforward ff_layer linear1 linear2 fc1 fc2 block_sparse_moe",
+    }.items()
+}
+"""Words of modules, by the part of a layer that they mean."""
 ROLES: Mapping[str, frozenset[str]] = {
     role: frozenset(words.split())
     for role, words in {
@@ -73,19 +55,15 @@ ROLES: Mapping[str, frozenset[str]] = {
 }
 """Words for a product, by what it is called here."""
 OUT = frozenset("proj c_proj out dense wo output o".split())
-"""Words for the way back to the stream, out of attention or of a network."""
+"""Words for the output projection, of attention or of an MLP."""
 LLAMA = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 """Names of Llama's first code; of two matrices alone the first goes up."""
 LITGPT = {"fc_1": "gate_proj", "fc_2": "up_proj"}
-TABLE = frozenset(
-    """
-    wte embed embedding embeddings tok_embeddings embed_tokens token_embedding tok_emb token_emb emb
-    """.split()
+EMBED = frozenset(
+    "wte embed embedding embeddings tok_embeddings embed_tokens token_embedding tok_emb token_emb emb".split()
 )
 POSITIONS = frozenset(
-    """
-    wpe pos pos_emb pos_embed position_embedding position_embeddings embed_positions pos_embedding
-    """.split()
+    "wpe pos pos_emb pos_embed position_embedding position_embeddings embed_positions pos_embedding".split()
 )
 HEAD = frozenset("lm_head head output to_logits unembed embed_out out_head logits".split())
 BIASES = re.compile(r"(^|_)(bias|beta|b)$")
@@ -93,7 +71,7 @@ SCALES = frozenset("g gamma scale".split())
 
 
 class Place(NamedTuple):
-    """Where a tensor stands: its name with `*` for the block, and behind it, for what there are several of in a block.
+    """Where a tensor is: its name with `*` for the block, and after it, for what there are several of in a block.
 
     `block`: the block's number, None outside; `container`: the name up to it.
     """
@@ -103,7 +81,7 @@ class Place(NamedTuple):
     container: str = ""
 
 
-class Says(NamedTuple):
+class Reading(NamedTuple):
     """What a name says: the part and role it has, empty where nothing is known; whether it is a bias, or a norm's; and
     whether it is `sure` of the role, or has a word for it that means other things too."""
 
@@ -148,7 +126,7 @@ def _is_stack(children: Mapping[int, Mapping[str, tuple[int, ...]]], blocks: int
 
 
 def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, blocks: int) -> str:
-    """What stands for the number of a block: `2*+1` where each block is two entries of the list, and this its second.
+    """What replaces the number of a block: `2*+1` where each block is two entries of the list, and this its second.
 
     >>> _star({n: {("norm.g", "to_q.weight")[n % 2]: (8,)} for n in range(6)}, 3, blocks=3)
     '2*+1'
@@ -161,19 +139,19 @@ def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, bl
 
 
 def _is_bundle(children: Mapping[int, Mapping[str, tuple[int, ...]]]) -> bool:
-    """True of several things of the same shapes, one behind the other: experts, or heads that are modules."""
+    """True of several things of the same shapes in order: experts, or heads that are modules."""
     first = next(iter(children.values()))
     every = sorted(children) == list(range(len(children)))
     return len(children) > 1 and every and all(tensors == first for tensors in children.values())
 
 
-def says(template: str, beside: Iterable[str]) -> Says:
-    """What a name says of a tensor. `beside`: the last words of the modules in the same part, for names of two uses.
+def read(template: str, siblings: Iterable[str]) -> Reading:
+    """What a name says of a tensor. `siblings`: the last words of the modules in the same part, for names of two uses.
 
-    >>> says("layers.*.feed_forward.w2.weight", ["w1", "w2", "w3"])
-    Says(part='mlp', role='down_proj', bias=False, norm=False, sure=True)
-    >>> says("transformer.h.*.attn.c_proj.bias", [])
-    Says(part='attn', role='o_proj', bias=True, norm=False, sure=False)
+    >>> read("layers.*.feed_forward.w2.weight", ["w1", "w2", "w3"])
+    Reading(part='mlp', role='down_proj', bias=False, norm=False, sure=True)
+    >>> read("transformer.h.*.attn.c_proj.bias", [])
+    Reading(part='attn', role='o_proj', bias=True, norm=False, sure=False)
     """
     lowered = [word for word in template.lower().split(".") if word]
     star = next((at for at, word in enumerate(lowered) if "*" in word), -1)
@@ -183,32 +161,32 @@ def says(template: str, beside: Iterable[str]) -> Says:
     if leaf.startswith("in_proj_"):
         last = "in_proj"
     bias = BIASES.search(leaf) is not None
-    part = next((part for part, words in PARTS if words.intersection(modules)), "")
+    part = next((part for part, words in PARTS.items() if words.intersection(modules)), "")
     role = next((role for role, words in ROLES.items() if last in words), "")
-    others = set(beside)
+    others = set(siblings)
     if role == "gate_proj" and last == "gate" and "experts" in others:
         role = "router"
     if not role and last in LLAMA and {"w1", "w2"} <= others:
         role = LLAMA[last] if "w3" in others else {"w1": "up_proj", "w2": "down_proj"}.get(last, "")
-        part = part or NETWORK
+        part = part or MLP
     if not role and last in LITGPT:
-        role, part = LITGPT[last] if "fc_2" in others else "up_proj", part or NETWORK
+        role, part = LITGPT[last] if "fc_2" in others else "up_proj", part or MLP
     if role == "up_proj" and last == "fc" and "fc_2" in others:
         role = ""
     sure = not (last in OUT and part and not role)
-    if not sure or (role == "o_proj" and part == NETWORK):
-        role = "down_proj" if part == NETWORK else "o_proj"
+    if not sure or (role == "o_proj" and part == MLP):
+        role = "down_proj" if part == MLP else "o_proj"
     norm = "norm" in last or last.startswith("ln") or (leaf in SCALES and not role)
     if norm and not part and "post" not in last:
-        part = next((part for part, words in PARTS if words.intersection(last.split("_"))), "")
+        part = next((part for part, words in PARTS.items() if words.intersection(last.split("_"))), "")
     if star < 0:
         words = set(modules) | {leaf}
-        tables = ((POSITIONS, "pos_embed"), (TABLE, "embed"), (HEAD, "lm_head"))
+        tables = ((POSITIONS, "pos_embed"), (EMBED, "embed"), (HEAD, "lm_head"))
         role = next((name for known, name in tables if words & known), "") if not norm else ""
         part = ""
     if role not in ("q_norm", "k_norm") and norm:
         role = ""
-    return Says(part, role, bias, norm, sure)
+    return Reading(part, role, bias, norm, sure)
 
 
 FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "kv": ("k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
@@ -247,7 +225,7 @@ class Theirs(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A tensor of the code and those of the ledger that it holds, as unfolded paths."""
+    """A tensor of the code and those of the ledger that are in it, as unfolded paths."""
 
     ours: tuple[Tensor, ...]
     theirs: Theirs
@@ -277,11 +255,11 @@ class Matched:
     over: Sequence[Theirs]
     by: Mapping[str, int]
     pairs: Mapping[str, tuple[str, ...]]
-    """Names of the code with `*` for a block, and the paths that each stands for: what a map holds."""
+    """Names of the code with `*` for a block, and the paths that each means: the entries of a map."""
     positioned: Mapping[str, int] = field(default_factory=dict)
-    """Names of the code that were paired by shape and position alone, and how many tensors each stands for."""
+    """Names of the code that were paired by shape and position alone, and of how many tensors each is the name."""
     left_out: Sequence[str] = ()
-    """Names that the map says are not counted."""
+    """Names that the map excludes."""
     blocks: tuple[int, int] = (0, 0)
     """Blocks of the code and of the config, where they differ."""
 
@@ -305,7 +283,7 @@ class Matched:
 
 
 def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
-    """Shape of one tensor that holds several of ours, one behind the other along their outputs."""
+    """Shape of several of our tensors concatenated along their outputs."""
     shapes = [tensor.shape_in_torch for tensor in ours]
     at = 1 if ours[0].parameter.bank else 0
     whole = list(shapes[0])
@@ -316,26 +294,26 @@ def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
 class _Sides:
     """Both sides by their names in every block, and what has been paired."""
 
-    def __init__(self, subject: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
-        self.subject, self.fused = subject, fused
+    def __init__(self, model: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
+        self.model, self.fused = model, fused
         self.ours: dict[str, list[Tensor]] = defaultdict(list)
-        for tensor in subject.ledger.tensors(unfolded=True):
+        for tensor in model.ledger.tensors(unfolded=True):
             self.ours[paths.starred(tensor.path)].append(tensor)
         blocks = max((len(tensors) for tensors in self.ours.values()), default=1)
-        self.blocks = sum(stack.count for stack in subject.architecture.stacks) or blocks
+        self.blocks = sum(stack.count for stack in model.architecture.stacks) or blocks
         own = [weight for weight in weights if not weight.same_as and not weight.buffer]
         self.places = places({weight.name: weight.shape for weight in own}, self.blocks)
         self.theirs: dict[str, list[Theirs]] = {}
         for template, placed in _grouped(own, self.places):
             self.theirs[template] = placed
-        beside: dict[str, set[str]] = defaultdict(set)
+        siblings: dict[str, set[str]] = defaultdict(set)
         for template in self.theirs:
             words = paths.module_of(template).split(".")
             for at, word in enumerate(words):
-                beside[".".join(words[:at])].add(word.lower())
-        self.says = {name: says(name, beside[paths.module_of(paths.module_of(name))]) for name in self.theirs}
+                siblings[".".join(words[:at])].add(word.lower())
+        self.readings = {name: read(name, siblings[paths.module_of(paths.module_of(name))]) for name in self.theirs}
         if not named:
-            self.says = {name: Says("", "", said.bias, norm=False) for name, said in self.says.items()}
+            self.readings = {name: Reading("", "", reading.bias, norm=False) for name, reading in self.readings.items()}
         self.pairs: dict[str, tuple[str, ...]] = {}
         self.free = dict.fromkeys(self.ours)
         self.left_out: list[str] = []
@@ -361,7 +339,7 @@ def _grouped(own: Sequence[Weight], places: Mapping[str, Place]) -> Iterator[tup
         yield template, [Theirs(tuple(weights), container) for (container, _), weights in ordered]
 
 
-def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
+def match(model: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
     """Pair the tensors of a module with a model's. `given`: a map, names of the code to paths of the ledger.
 
     Where similar names leave a difference and both sides have as many elements, the names may mislead: pairs by shape
@@ -369,20 +347,20 @@ def match(subject: LoadedModel, weights: Sequence[Weight], given: Mapping[str, S
     been taken for products that run as one: pairs without these are taken if they leave fewer. Raises ConfigError for a
     map that names what is not there.
     """
-    found = _match(subject, weights, given, named=True)
+    found = _match(model, weights, given, named=True)
     if found.complete:
         return found
     if len(set(found.elements)) == 1:
-        unnamed = (_match(subject, weights, given, named=False, fused=fused) for fused in (FUSED_LAST, FUSED_FIRST))
+        unnamed = (_match(model, weights, given, named=False, fused=fused) for fused in (FUSED_LAST, FUSED_FIRST))
         if (complete := next((one for one in unnamed if one.complete), None)) is not None:
             return complete
     if not found.over:
         return found
-    return min(found, _match(subject, weights, given, named=True, fused=NEVER_FUSED), key=lambda one: one.alone)
+    return min(found, _match(model, weights, given, named=True, fused=NEVER_FUSED), key=lambda one: one.alone)
 
 
 def _match(
-    subject: LoadedModel,
+    model: LoadedModel,
     weights: Sequence[Weight],
     given: Mapping[str, Sequence[str]] | None,
     *,
@@ -392,7 +370,7 @@ def _match(
     """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. `fused`: what
     is added to the score of products that run as one."""
     own = [weight._replace(name=WRAPPED.sub("", weight.name)) for weight in weights]
-    sides = _Sides(subject, own, named=named, fused=fused)
+    sides = _Sides(model, own, named=named, fused=fused)
     by_shape = "shape" if named else "position"
     ways: Sequence[tuple[str, Callable[[_Sides], None]]] = (
         ("map", partial(_by_map, given=given or {})),
@@ -420,9 +398,9 @@ def _match(
                 over.append(one)
         missing += [tensor for tensors in every for tensor in tensors[len(theirs) :]]
     buffers = {WRAPPED.sub("", weight.name): weight for weight in weights if weight.buffer}
-    missing, kept = _in_buffers(subject, missing, list(buffers.values()))
-    order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
-    matches = sorted([*matches, *kept], key=lambda one: order[one.ours[0].path])
+    missing, in_buffers = _in_buffers(model, missing, list(buffers.values()))
+    order = {tensor.path: number for number, tensor in enumerate(model.ledger.tensors(unfolded=True))}
+    matches = sorted([*matches, *in_buffers], key=lambda one: order[one.ours[0].path])
     return Matched(matches, missing, over, by, dict(sides.pairs), positioned, sides.left_out, _blocks(sides))
 
 
@@ -438,23 +416,23 @@ def _blocks(sides: _Sides) -> tuple[int, int]:
 
 
 def _in_buffers(
-    subject: LoadedModel, missing: Sequence[Tensor], buffers: Sequence[Weight]
+    model: LoadedModel, missing: Sequence[Tensor], buffers: Sequence[Weight]
 ) -> tuple[list[Tensor], list[Match]]:
-    """Tensors that the ledger counts and a class keeps as buffers, such as what corrects a router."""
+    """Tensors that the ledger counts and a class has as buffers, such as what corrects a router."""
     if not missing or not buffers:
         return list(missing), []
-    named, found = Places(subject, outputs_first=False), []
+    named, found = Places(model, outputs_first=False), []
     lost = {tensor.path for tensor in missing}
     for buffer in buffers:
-        slot = named.place(_held(buffer)).slot
+        slot = named.place(_file_tensor(buffer)).slot
         if slot is not None and {tensor.path for tensor in slot.tensors} <= lost:
             found.append(Match(slot.tensors, Theirs((buffer,))))
             lost -= {tensor.path for tensor in slot.tensors}
     return [tensor for tensor in missing if tensor.path in lost], found
 
 
-def _held(weight: Weight) -> Held:
-    return Held(weight.name, "fp32", weight.shape, 4 * prod(weight.shape))
+def _file_tensor(weight: Weight) -> FileTensor:
+    return FileTensor(weight.name, "fp32", weight.shape, 4 * prod(weight.shape))
 
 
 def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
@@ -475,13 +453,13 @@ def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
 def _by_names(sides: _Sides) -> None:
     """Pairs by the names of the family's class, and those that files give them, where they are those of most tensors:
     one such name among others is a coincidence."""
-    named = Places(sides.subject, outputs_first=False)
+    named = Places(sides.model, outputs_first=False)
     placed: dict[str, tuple[str, ...]] = {}
     for template in sides.waiting:
         theirs = sides.theirs[template]
         if len(theirs[0].weights) > 1 and ".experts." not in template:
             continue
-        slots = [named.place(_held(one.weights[0])).slot for one in theirs]
+        slots = [named.place(_file_tensor(one.weights[0])).slot for one in theirs]
         found = [tuple(paths.starred(tensor.path) for tensor in slot.tensors) for slot in slots if slot is not None]
         if found and len(set(found)) == 1:
             placed[template] = found[0]
@@ -509,7 +487,7 @@ def _by_shape(sides: _Sides) -> None:
 
 def _by_position(sides: _Sides) -> None:
     """Pairs of what is left and equal in shape and number, in the order of the module tree, where as many are left of
-    it on both sides and no name says otherwise."""
+    it on both sides and no name means another part."""
 
     def shapes(tensors: Sequence[Any]) -> tuple[bool, tuple[tuple[int, ...], ...]]:
         every = (tensor.shape if isinstance(tensor, Theirs) else expected((tensor,)) for tensor in tensors)
@@ -517,25 +495,25 @@ def _by_position(sides: _Sides) -> None:
 
     theirs, ours = defaultdict[Any, list[str]](list), defaultdict[Any, list[str]](list)
     for name in sides.waiting:
-        theirs[sides.says[name].bias, *shapes(sides.theirs[name])].append(name)
+        theirs[sides.readings[name].bias, *shapes(sides.theirs[name])].append(name)
     for path in sides.free:
         ours[_ours((path,))[2], *shapes(sides.ours[path])].append(path)
     for sort, names in theirs.items():
         pairs = list(zip(names, ours[sort], strict=False))
-        if len(names) == len(ours[sort]) and not any(_contradicts(sides.says[name], path) for name, path in pairs):
+        if len(names) == len(ours[sort]) and not any(_contradicts(sides.readings[name], path) for name, path in pairs):
             for name, path in pairs:
                 sides.pair(name, (path,))
 
 
-def _contradicts(said: Says, path: str) -> bool:
+def _contradicts(reading: Reading, path: str) -> bool:
     """True if a name of the code means another thing than one of our paths."""
     part, role, _, norm = _ours((path,))
-    other = (said.role and role and said.role != role) or (said.part and part and said.part != part)
-    return bool(other) or (said.norm and not norm)
+    other = (reading.role and role and reading.role != role) or (reading.part and part and reading.part != part)
+    return bool(other) or (reading.norm and not norm)
 
 
 def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every tensor alone, and those that code may hold as one."""
+    """Every tensor alone, and those that code may fuse."""
     for path in free:
         yield (path,)
     holders = {path: path.rpartition(".")[0].rpartition(".")[0] for path in free}
@@ -550,20 +528,20 @@ def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
     """Likeness of a tensor of the code and some of ours; less than ENOUGH where they are not the same thing."""
-    said, theirs = sides.says[name], sides.theirs[name]
+    reading, theirs = sides.readings[name], sides.theirs[name]
     mine = [sides.ours[path] for path in ours]
     if (len(theirs[0].shape) == 1) != (len(expected([tensors[0] for tensors in mine])) == 1):
         return 0.0  # a vector is no matrix, whatever its name
     part, role, bias, norm = _ours(ours)
     if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
         return 0.0
-    if said.bias != bias or said.norm != norm:
+    if reading.bias != bias or reading.norm != norm:
         return 0.0
     score = 0.0
-    if said.role and role:
-        score += (8.0 if said.role == role else -8.0) if said.sure else (4.0 if said.role == role else -2.0)
-    if said.part and part:
-        score += 2.0 if said.part == part else -6.0
+    if reading.role and role:
+        score += (8.0 if reading.role == role else -8.0) if reading.sure else (4.0 if reading.role == role else -2.0)
+    if reading.part and part:
+        score += 2.0 if reading.part == part else -6.0
     score += 2.0 if len(theirs) == len(mine[0]) else 0.0
     wanted = [expected([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
     return score + _alike(theirs, wanted) + sides.fused * (len(ours) > 1)
@@ -604,10 +582,10 @@ def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
 
 
 def _by_order(sides: _Sides) -> None:
-    """Pairs of what is left, one behind the other, where as many are left of a sort on both sides."""
+    """Pairs of what is left, in order, where as many are left of a sort on both sides."""
 
     def sort_theirs(name: str) -> Sort:
-        return "*" in name, sides.says[name].bias, sides.says[name].norm
+        return "*" in name, sides.readings[name].bias, sides.readings[name].norm
 
     def sort_ours(path: str) -> Sort:
         _, _, bias, norm = _ours((path,))
@@ -618,7 +596,7 @@ def _by_order(sides: _Sides) -> None:
         mine = ours.get(sort, [])
         if len(names) == len(mine):
             for name, path in zip(names, mine, strict=True):
-                if not _contradicts(sides.says[name], path):
+                if not _contradicts(sides.readings[name], path):
                     sides.pair(name, (path,))
 
 

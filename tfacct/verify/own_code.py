@@ -1,4 +1,4 @@
-"""Somebody's own module against the ledger: where tensors, FLOPs and what is kept part ways, in words."""
+"""A module that somebody wrote against the ledger: where tensors, FLOPs and the cache differ, in words."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.verify.checks import Counts, class_flops
-from tfacct.verify.checks import kept as class_kept
+from tfacct.verify.checks import Counts, cache_by_block, class_flops
 from tfacct.verify.matching import HEAD, Match, Matched, Theirs, match
 from tfacct.verify.places import TABLE
 
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight
     from tfacct.reference.watching import Watched
 
-OUTSIDE = "outside the blocks"
+OUTSIDE, WHOLE = "outside the blocks", "the whole model"
 
 
-class Parting(NamedTuple):
-    """A place where the code and the config part ways. `name`: the code's; `what`: how, in words.
+class Mismatch(NamedTuple):
+    """A place where the code and the config differ. `name`: the code's; `what`: how, in words.
 
     `unit` is `parameters`, `FLOPs` or `bytes`; `code` and `config` are the counts of both sides, of all `blocks` that
     differ alike.
@@ -49,14 +48,14 @@ class Parting(NamedTuple):
 
 @record
 class Compared:
-    """A module beside a model: all tensors, all FLOPs, what it returned to keep, and where they part."""
+    """A module and a model: all tensors, all FLOPs, the cache that it returned, and where they differ."""
 
     matched: Matched
-    partings: Sequence[Parting]
+    mismatches: Sequence[Mismatch]
     parameters: tuple[int, int]
     """Of the code, and of the config."""
     flops: tuple[int, int] | None
-    kept: tuple[int, int] | None
+    cache: tuple[int, int] | None
     saved: tuple[int, int] | None
     """Bytes that a training step saves for backward, if asked for."""
     work: Workload
@@ -70,11 +69,11 @@ class Compared:
     @property
     def agrees(self) -> bool:
         """True if nothing differs."""
-        return not self.partings
+        return not self.mismatches
 
 
 def compare(
-    subject: LoadedModel,
+    model: LoadedModel,
     weights: Sequence[Weight],
     watched: Watched | None,
     work: Workload,
@@ -89,38 +88,36 @@ def compare(
     `saved_bound`, a share. `by_fvcore`: multiply-adds that fvcore
     counts in the code, or why it counts none.
     """
-    matched = match(subject, weights, given)
-    partings = _folded(_tensors(subject, matched, weights))
+    matched = match(model, weights, given)
+    mismatches = _folded(_tensors(model, matched, weights))
     counted = sum(one.theirs.elements for one in matched.matches) + sum(over.elements for over in matched.over)
-    flops = kept = None
+    flops = cache = None
     notes: list[str] = []
     if watched is not None:
-        ours, work, note = _as_run(subject, work, watched, _holders(matched))
+        ours, work, note = _as_run(model, work, watched, _holders(matched))
         notes += note
         flops = sum(watched.flops.values()), sum(ours.values())
         if flops[0] != flops[1]:
-            partings += _further(_folded(_flops(subject, matched, weights, watched.flops, ours)), partings) or (
-                [] if partings else [Parting("the whole model", "", _two(*flops, "FLOPs"), "FLOPs", *flops)]
-            )
+            found = _further(_folded(_flops(model, matched, weights, watched.flops, ours)), mismatches)
+            mismatches += found or ([] if mismatches else [_differ(WHOLE, flops, "FLOPs")])
         if watched.kept is not None and watched.kept_elements:
-            kept, note = _kept(subject, work, watched)
+            cache, note = _cache(model, work, watched)
             notes += note
-            if kept[0] != kept[1]:
-                named = subject.kept or "what is kept"
-                partings.append(Parting(named, "", _two(*kept, "bytes"), "bytes", *kept))
+            if cache[0] != cache[1]:
+                mismatches.append(_differ(model.kept or "cache", cache, "bytes"))
     if isinstance(by_fvcore, int):
         by_fvcore *= FLOPS_PER_MULTIPLY_ADD
         if flops is not None and by_fvcore != flops[0]:
             what = f"{by_fvcore:,} FLOPs in the code by fvcore, {flops[0]:,} by torch's formulas"
-            partings.append(Parting("the whole model", "", what, "FLOPs", by_fvcore, flops[0]))
+            mismatches.append(Mismatch(WHOLE, "", what, "FLOPs", by_fvcore, flops[0]))
     if saved is not None and abs(saved[0] - saved[1]) > saved_bound * saved[0]:
-        partings.append(Parting("saved for backward", "", _two(*saved, "bytes"), "bytes", *saved))
+        mismatches.append(_differ("saved for backward", saved, "bytes"))
     return Compared(
         matched,
-        partings,
-        (counted, subject.parameters),
+        mismatches,
+        (counted, model.parameters),
         flops,
-        kept,
+        cache,
         saved,
         work,
         notes,
@@ -130,7 +127,7 @@ def compare(
     )
 
 
-def _further(flops: Sequence[Parting], known: Sequence[Parting]) -> list[Parting]:
+def _further(flops: Sequence[Mismatch], known: Sequence[Mismatch]) -> list[Mismatch]:
     """Differences of FLOPs that do not follow from sizes that differ, or from blocks that are more or fewer."""
     if any(one.path == "blocks" for one in known):
         return [one for one in flops if one.path.startswith("lm_head")]
@@ -142,50 +139,53 @@ def _two(code: int, config: int, unit: str) -> str:
     return f"{code:,} {unit} in the code, {config:,} in the config"
 
 
-def _tensors(subject: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Parting]:
+def _differ(path: str, both: tuple[int, int], unit: str, name: str = "") -> Mismatch:
+    return Mismatch(path, name, _two(*both, unit), unit, *both)
+
+
+def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Mismatch]:
     """Differences of tensors: sizes, then what one side lacks, last what equals in size what the other side lacks."""
     if matched.blocks != (0, 0):
         code, config = matched.blocks
         what = f"{code:,} in the code, {config:,} in the config"
         both = sum(one.theirs.elements for one in matched.matches if paths.parse(one.ours[0].path).stack)
         each = both // min(code, config)
-        yield Parting("blocks", "", what, "parameters", each * code, each * config)
+        yield Mismatch("blocks", "", what, "parameters", each * code, each * config)
     later = matched.blocks != (0, 0)
-    found: list[tuple[int, Parting]] = []
+    found: list[tuple[int, Mismatch]] = []
     unpaired = Counter(int(tensor.elements) for tensor in matched.missing) & Counter(
         over.elements for over in matched.over
     )
-    renamed: list[Parting] = []
+    renamed: list[Mismatch] = []
 
-    def real(parting: Parting) -> bool:
+    def real(mismatch: Mismatch) -> bool:
         """False of a tensor that the other side may have by another name."""
-        if not unpaired[parting.code or parting.config]:
+        if not unpaired[mismatch.code or mismatch.config]:
             return True
-        renamed.append(parting)
+        renamed.append(mismatch)
         return False
 
-    order = {tensor.path: number for number, tensor in enumerate(subject.ledger.tensors(unfolded=True))}
+    order = {tensor.path: number for number, tensor in enumerate(model.ledger.tensors(unfolded=True))}
     for one in matched.matches:
         if not one.fits:
             elements = sum(int(tensor.elements) for tensor in one.ours)
-            parting = Parting(
-                named(one.ours), one.theirs.name, _sizes(one), "parameters", one.theirs.elements, elements
-            )
-            found.append((order[one.ours[0].path], parting))
+            sizes = one.theirs.elements, elements
+            where = named(one.ours), one.theirs.name, _sizes(one)
+            found.append((order[one.ours[0].path], Mismatch(*where, "parameters", *sizes)))
     tied = {weight.name: weight.same_as for weight in weights if weight.same_as}
     for tensor in matched.missing:
         if later and paths.parse(tensor.path).stack:
             continue
-        if real(parting := _missing(tensor, tied)):
-            found.append((len(order) + order[tensor.path], parting))
-    yield from (parting for _, parting in sorted(found, key=lambda each: each[0]))
-    modules = _modules(matched)
+        if real(mismatch := _missing(tensor, tied)):
+            found.append((len(order) + order[tensor.path], mismatch))
+    yield from (mismatch for _, mismatch in sorted(found, key=lambda each: each[0]))
+    modules = {paths.module_of(each.name): one.ours for one in matched.matches for each in one.theirs.weights}
     heads = {paths.module_of(name) for name, same in tied.items() if same in _table(matched)}
     for over in matched.over:
         if later and over.container and any(over.container == m.container for m in _past(matched)):
             continue
-        if real(parting := _over(subject, over, modules, heads)):
-            yield parting
+        if real(mismatch := _over(model, over, modules, heads)):
+            yield mismatch
     yield from renamed
 
 
@@ -199,11 +199,6 @@ def _table(matched: Matched) -> set[str]:
     """Names that the table of tokens has in the code."""
     every = (one for one in matched.matches if one.ours[0].path == TABLE)
     return {weight.name for one in every for weight in one.theirs.weights}
-
-
-def _modules(matched: Matched) -> dict[str, tuple[Tensor, ...]]:
-    """Modules of the code, and the tensors of the ledger that stand for their weights."""
-    return {paths.module_of(weight.name): one.ours for one in matched.matches for weight in one.theirs.weights}
 
 
 def named(ours: Sequence[Tensor]) -> str:
@@ -245,39 +240,39 @@ def _by(sizes: Iterable[int]) -> str:
     return " × ".join(f"{size:,}" for size in sizes)
 
 
-def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Parting:
+def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Mismatch:
     """A tensor that the code has not, or has tied to another."""
     elements, path = int(tensor.elements), tensor.path.removesuffix(".weight")
     if path == "lm_head" and tied:
         name = next((name for name in tied if HEAD.intersection(name.lower().split("."))), next(iter(tied)))
         what = f"tied to {tied[name]} in the code, a weight of its own in the config"
-        return Parting(path, name, what, "parameters", 0, elements)
-    return Parting(path, "", f"{elements:,} parameters in the config, not in the code", "parameters", 0, elements)
+        return Mismatch(path, name, what, "parameters", 0, elements)
+    return Mismatch(path, "", f"{elements:,} parameters in the config, not in the code", "parameters", 0, elements)
 
 
 def _over(
-    subject: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
-) -> Parting:
+    model: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
+) -> Mismatch:
     """A tensor that the config has not."""
     ours = modules.get(paths.module_of(over.name))
-    head = subject.architecture.head
+    head = model.architecture.head
     words = set(over.name.lower().split("."))
     if head is not None and head.tied and not over.container and len(over.shape) == 2 and words & HEAD:
         what = "a weight of its own in the code, tied to the table in the config"
-        return Parting("lm_head", over.name, what, "parameters", over.elements, 0)
+        return Mismatch("lm_head", over.name, what, "parameters", over.elements, 0)
     path = over.name
     if ours is not None and ours[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
         path = f"{named(ours)}.bias"
     elif paths.module_of(over.name) in heads and "bias" in over.name.rpartition(".")[2]:
         path = "lm_head.bias"
     what = f"{over.elements:,} parameters in the code, not in the config"
-    return Parting(path, over.name, what, "parameters", over.elements, 0)
+    return Mismatch(path, over.name, what, "parameters", over.elements, 0)
 
 
-def _folded(partings: Iterable[Parting]) -> list[Parting]:
+def _folded(mismatches: Iterable[Mismatch]) -> list[Mismatch]:
     """Differences that are alike in several blocks as one: the first, with how many there are and their sum."""
-    found: dict[tuple[str, str, str], Parting] = {}
-    for one in partings:
+    found: dict[tuple[str, str, str], Mismatch] = {}
+    for one in mismatches:
         key = _starred(one.path), one.what, one.unit
         known = found.get(key)
         found[key] = one if known is None else known._replace(
@@ -291,22 +286,22 @@ def _starred(path: str) -> str:
 
 
 def _as_run(
-    subject: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
+    model: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
 ) -> tuple[Counts, Workload, list[str]]:
     """FLOPs that the code should have run: as a class runs the model, where its total says so, or with logits for the
     last position only, where those outside the blocks are nearer to that."""
     measured = sum(watched.flops.values())
     at = work.axes()
-    ours: Counts = {path: int(count) for path, count in subject.ledger.flops(at, unfolded=True).items()}
+    ours: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}
     if sum(ours.values()) == measured:
         return ours, work, []
-    if subject.config.hf_module_paths():
-        as_class, note = class_flops(subject, work)
+    if model.config.hf_module_paths():
+        as_class, note = class_flops(model, work)
         if note and sum(as_class.values()) == measured:
             return {path: int(count) for path, count in as_class.items()}, work, [note]
     if work.logits == "all" and work.tokens > 1:
         last = replace(work, logits="last")
-        fewer: Counts = {path: int(n) for path, n in subject.ledger.flops(last.axes(), unfolded=True).items()}
+        fewer: Counts = {path: int(n) for path, n in model.ledger.flops(last.axes(), unfolded=True).items()}
         outside = sum(count for module, count in watched.flops.items() if not _block_of(module, holders))
         every, one = (sum(count for path, count in side.items() if not _block(path)) for side in (ours, fewer))
         if abs(outside - one) < abs(outside - every):
@@ -314,21 +309,21 @@ def _as_run(
     return ours, work, []
 
 
-def _kept(subject: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
-    """Bytes that the code returned to keep, and those that the config says, in the same dtype."""
+def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
+    """Bytes of the cache that the code returned, and of the config's, in the same dtype."""
     assert watched.kept is not None and watched.kept_elements
     each = watched.kept // watched.kept_elements
-    ours = sum(int(count) for count in subject.ledger.states(work.axes()).values())
-    if ours != watched.kept_elements and subject.config.hf_module_paths():
-        as_class = sum(class_kept(subject.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
+    ours = sum(int(count) for count in model.ledger.states(work.axes()).values())
+    if ours != watched.kept_elements and model.config.hf_module_paths():
+        as_class = sum(cache_by_block(model.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
         if as_class == watched.kept_elements:
-            return (watched.kept, as_class * each), ["The cache is compared as the transformers class keeps it."]
+            return (watched.kept, as_class * each), ["The cache is compared as the transformers class stores it."]
     return (watched.kept, ours * each), []
 
 
 def _flops(
-    subject: LoadedModel, matched: Matched, weights: Sequence[Weight], theirs: Mapping[str, int], ours: Counts
-) -> Iterator[Parting]:
+    model: LoadedModel, matched: Matched, weights: Sequence[Weight], theirs: Mapping[str, int], ours: Counts
+) -> Iterator[Mismatch]:
     """Blocks whose FLOPs differ, and in each the modules, or the products without weights, that do."""
     holders = _holders(matched)
     code: dict[str, Counter[str]] = defaultdict(Counter)
@@ -337,7 +332,7 @@ def _flops(
     config: dict[str, Counter[str]] = defaultdict(Counter)
     for path, count in ours.items():
         config[_block(path)][path] += count
-    lines = _lines(subject)
+    lines = _lines(model)
     of_tables = {weight.name: weight.same_as for weight in weights if weight.same_as}
     groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
     for one in matched.matches:
@@ -354,7 +349,7 @@ def _flops(
 
 def _in_block(
     block: str, code: Counter[str], config: Counter[str], groups: Sequence[tuple[tuple[str, ...], tuple[str, ...]]]
-) -> Iterator[Parting]:
+) -> Iterator[Mismatch]:
     rest = [Counter(code), Counter(config)]
     found = False
     for products, modules in groups:
@@ -366,22 +361,22 @@ def _in_block(
                 del side[name]
         if both[0] != both[1] and both[0]:
             found = True
-            yield Parting(together(products), modules[0], _two(*both, "FLOPs"), "FLOPs", *both)
+            yield _differ(together(products), both, "FLOPs", modules[0])
     left = rest[0].total(), rest[1].total()
     total = code.total(), config.total()
     if left[0] != left[1] and (left[1] or not found):
         where = block or OUTSIDE
         if total[0] - total[1] == left[0] - left[1]:
             what = f"{_two(*left, 'FLOPs')}, in products without weights of their own, such as scores and values"
-            yield Parting(where, "", what, "FLOPs", *left)
+            yield Mismatch(where, "", what, "FLOPs", *left)
         elif not found:
-            yield Parting(where, "", _two(*total, "FLOPs"), "FLOPs", *total)
+            yield _differ(where, total, "FLOPs")
 
 
-def _lines(subject: LoadedModel) -> dict[str, list[str]]:
+def _lines(model: LoadedModel) -> dict[str, list[str]]:
     """Products by the tensor that they read, both as unfolded paths."""
     found: dict[str, list[str]] = defaultdict(list)
-    for group in subject.ledger.groups:
+    for group in model.ledger.groups:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is not None:
                 reads = f"{line.weight or line.path}.weight"
@@ -393,7 +388,7 @@ def _lines(subject: LoadedModel) -> dict[str, list[str]]:
 
 
 def _holders(matched: Matched) -> dict[str, str]:
-    """Blocks of the code by the names of what holds them, and the blocks of the config that they are."""
+    """Blocks of the code by their containers' names, and the blocks of the config that they are."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for one in matched.matches:
         if one.theirs.container:
@@ -403,7 +398,7 @@ def _holders(matched: Matched) -> dict[str, str]:
 
 
 def _block(path: str) -> str:
-    """Path of the block that holds a path; empty outside."""
+    """Path of a path's block; empty outside."""
     at = paths.parse(path)
     return str(at._replace(part="", leaf="")) if at.stack else ""
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from tfacct.architecture.parts import Experts
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.loading.headers import Held
+from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify import tensor_names as names
-from tfacct.verify.tensor_names import Aid
+from tfacct.verify.tensor_names import QuantTensor
 
 COPY = "copy of a tied table"
 TABLE = "embed.weight"
@@ -21,7 +21,7 @@ CONVOLUTION = "convolution"
 
 
 class Slot(NamedTuple):
-    """A place for a tensor of a file: the tensors of the ledger that it holds, and its shape as the class stores it.
+    """A place for a tensor of a file: the tensors of the ledger in it, and its shape as the class stores it.
 
     `pieces`: shapes of the files' tensors that fill it, none where one does; `each`: what one of them is of.
     """
@@ -39,25 +39,25 @@ class Slot(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A tensor of a file: where it belongs (None: nowhere), as which piece, as what beside or in place of numbers.
+    """A tensor of a file: where it belongs (None: nowhere), as which piece, or as a quantization tensor of it.
 
-    `why` says what it is where it belongs nowhere; empty where nobody knows.
+    `why`: what it is where it belongs nowhere; empty where that is not known.
     """
 
-    held: Held
+    tensor: FileTensor
     slot: Slot | None
     piece: int = 0
-    aid: Aid | None = None
+    quant: QuantTensor | None = None
     why: str = ""
 
 
 class Places:
     """Places for a model's tensors by their names: the class's own, those of its parts where it fuses several, ours."""
 
-    def __init__(self, subject: LoadedModel, outputs_first: bool) -> None:
-        self.subject, self.outputs_first = subject, outputs_first
-        self.modules, self.named = subject.config.hf_module_paths(), subject.config.hf_tensor_names()
-        self.tensors = subject.ledger.tensors(unfolded=True)
+    def __init__(self, model: LoadedModel, outputs_first: bool) -> None:
+        self.model, self.outputs_first = model, outputs_first
+        self.modules, self.named = model.config.hf_module_paths(), model.config.hf_tensor_names()
+        self.tensors = model.ledger.tensors(unfolded=True)
         self.table = next((tensor for tensor in self.tensors if tensor.path == TABLE), None)
         self.by_name: dict[str, Slot] = {}
         self.fused: dict[str, Slot] = {}
@@ -76,35 +76,34 @@ class Places:
         alone = {tensor.path: tensor for tensor in self.tensors if len(self.fused[tensor.path].tensors) == 1}
         self._together(alone)
         self._convolved(alone)
-        head = subject.architecture.head
+        head = model.architecture.head
         self.tied = f"{self.modules.get('lm_head', 'lm_head')}.weight" if head is not None and head.tied else ""
-        self.copies = bool(self.tied) or subject.architecture.encoder is not None
-        self.blocks = sum(stack.count for stack in subject.architecture.stacks)
+        self.copies = bool(self.tied) or model.architecture.encoder is not None
+        self.blocks = sum(stack.count for stack in model.architecture.stacks)
         self.idle = max(
-            (int(part.idle or 0) for part in subject.architecture.parts() if isinstance(part, Experts)), default=0
+            (int(part.idle or 0) for part in model.architecture.parts() if isinstance(part, Experts)), default=0
         )
 
     def with_table(self, found: list[Found]) -> list[Found]:
-        """The same where a table is not stored but one of its copies is: the first of them stands for it."""
+        """The same where an embedding is not stored but copies of it are: the first of them takes its place."""
         slot = None if self.table is None else self.fused[self.table.path]
         if slot is None or any(one.slot is not None and one.slot.tensors == slot.tensors for one in found):
             return found
         first = next((number for number, one in enumerate(found) if one.why == COPY), None)
         if first is not None:
-            found[first] = Found(found[first].held, slot)
+            found[first] = Found(found[first].tensor, slot)
         return found
 
     def with_others(self, found: list[Found]) -> list[Found]:
-        """The same where files hold several models: what stands beside the names of the one that is counted is of
-        another."""
-        if not self.subject.left_out:
+        """The same where files have several models: tensors with other names than the counted one's are of another."""
+        if not self.model.left_out:
             return found
-        own = {_root(one.held.name) for one in found if one.slot is not None}
-        others = (one.slot is None and not one.why and _root(one.held.name) not in own for one in found)
+        own = {_root(one.tensor.name) for one in found if one.slot is not None}
+        others = (one.slot is None and not one.why and _root(one.tensor.name) not in own for one in found)
         return [one._replace(why=names.OTHER_MODEL) if other else one for one, other in zip(found, others, strict=True)]
 
     def _name(self, path: str) -> str:
-        """Name of the class's tensor that holds one of ours, ours where there is no class."""
+        """Name of the class's tensor that contains one of ours, ours where there is no class."""
         module, leaf = paths.module_of(path), paths.name_of(path)
         theirs, named = paths.looked_up(self.modules, module), paths.looked_up(self.named, path)
         if named is not None and not (leaf == "weight" and paths.parse(path).leaf == leaf and theirs is not None):
@@ -114,7 +113,7 @@ class Places:
         return paths.looked_up(self.modules, path) or path
 
     def _apart(self, tensor: Tensor, *, alone: bool) -> None:
-        """Places of a tensor that its class fuses with others, and of what files hold for each expert or head."""
+        """Places of a tensor that its class fuses with others, and of what files store for each expert or head."""
         number = paths.parse(tensor.path).number
         module, leaf = paths.module_of(tensor.path), paths.name_of(tensor.path)
         shape = self._shape([tensor], as_ours=True)
@@ -135,7 +134,7 @@ class Places:
             self.by_name.setdefault(name, Slot(name, (tensor,), shape, ((size,),) * heads, "head"))
 
     def _together(self, alone: Mapping[str, Tensor]) -> None:
-        """Places of what files hold as one, of tensors that the class has apart."""
+        """Places of what files store as one, of tensors that the class has apart."""
         for name, (first, *others) in names.TOGETHER.items():
             for path in alone:
                 starred, number = paths.starred(path), paths.parse(path).number
@@ -150,33 +149,33 @@ class Places:
                     self.by_name.setdefault(fused, Slot(fused, tuple(parts), self._shape(parts)))
 
     def _convolved(self, alone: Mapping[str, Tensor]) -> None:
-        """Places of what files hold apart, of tensors that the class convolves as one."""
+        """Places of what files store apart, of tensors that the class convolves as one."""
         for name, pieces in names.APART.items():
             for path in (path for path in alone if paths.among(path, [name])):
                 shape = self._shape([alone[path]])
                 slot = Slot(self._name(path), (alone[path],), shape, (shape,) * len(pieces), CONVOLUTION)
                 for number, piece in enumerate(pieces):
-                    held = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
-                    self.by_name[held], self.piece[held] = slot, number
+                    name = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
+                    self.by_name[name], self.piece[name] = slot, number
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
-        """Shape of a class's tensor, which holds parts one behind the other along their outputs."""
+        """Shape of a class's tensor, whose parts are concatenated along their outputs."""
         shape = list(parts[0].shape_in_torch)
         axis = 1 if parts[0].parameter.bank else 0
         shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
         starred = paths.starred(parts[0].path)
-        turned = (
-            len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.subject.config.transposed_weights)
+        transposed = (
+            len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.model.config.transposed_weights)
         )
-        if turned and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
+        if transposed and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
             shape[-2:] = shape[:-3:-1]
         return tuple(shape)
 
-    def place(self, held: Held) -> Found:
+    def place(self, tensor: FileTensor) -> Found:
         """Where a tensor of a safetensors file belongs."""
-        if paths.EVERY in held.name:  # which stands for numbers below
-            return Found(held, None, why=names.known(held.name) or "")
-        starred, numbers = names.NUMBER.sub("*", held.name), names.NUMBER.findall(held.name)
+        if paths.EVERY in tensor.name:  # which stands for numbers below
+            return Found(tensor, None, why=names.known(tensor.name) or "")
+        starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
         if match := self._match(starred, numbers):
             slot, piece = match
             if (
@@ -184,29 +183,29 @@ class Places:
                 and 0 <= piece - len(slot.pieces) < self.idle
                 and not any("down_proj" in one.path for one in slot.tensors)
             ):
-                return Found(held, None, why=names.IDLE)
-            return Found(held, slot, piece)
-        if beside := names.aid(starred):
-            base, aid = beside
+                return Found(tensor, None, why=names.IDLE)
+            return Found(tensor, slot, piece)
+        if found := names.quant_tensor(starred):
+            base, quant = found
             if match := self._match(base, numbers):
-                return Found(held, *match, aid=aid)
-        return Found(held, None, why=self._why(starred, numbers, held))
+                return Found(tensor, *match, quant=quant)
+        return Found(tensor, None, why=self._why(starred, numbers, tensor))
 
-    def place_gguf(self, held: Held) -> Found:
-        """Where a tensor of a GGUF file belongs: where the class fuses what it holds, its shape decides."""
-        if paths.EVERY in held.name:
-            return Found(held, None)
-        starred, numbers = names.NUMBER.sub("*", held.name), names.NUMBER.findall(held.name)
+    def place_gguf(self, tensor: FileTensor) -> Found:
+        """Where a tensor of a GGUF file belongs: where the class fuses it with others, its shape decides."""
+        if paths.EVERY in tensor.name:
+            return Found(tensor, None)
+        starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
         module, leaf = paths.module_of(starred), paths.name_of(starred)
         if (ours := names.GGUF.get(module)) is not None:
             path = f"{paths.numbered(ours, numbers[0]) if numbers else ours}.{leaf}"
             places = [place for place in (self.by_name.get(path), self.fused.get(path)) if place is not None]
             if places:
-                return Found(held, next((place for place in places if place.shape == held.shape), places[0]))
-        return Found(held, None, why=self._why(starred, numbers, held))
+                return Found(tensor, next((place for place in places if place.shape == tensor.shape), places[0]))
+        return Found(tensor, None, why=self._why(starred, numbers, tensor))
 
     def _match(self, starred: str, numbers: Sequence[str]) -> tuple[Slot, int] | None:
-        config = self.subject.config
+        config = self.model.config
         for spelled in names.spellings(starred, config.base_model_path, config.checkpoint_conversion_mapping):
             own = list(numbers)
             piece = None if spelled.expert is None else int(own.pop(spelled.expert)[:9])
@@ -217,36 +216,36 @@ class Places:
                 return slot, piece or 0
         return None
 
-    def _why(self, starred: str, numbers: Sequence[str], held: Held) -> str:
+    def _why(self, starred: str, numbers: Sequence[str], tensor: FileTensor) -> str:
         """What a tensor is that belongs nowhere, as far as that is known."""
-        if held.elements == 0:
+        if tensor.elements == 0:
             return names.EMPTY
         for spelled in names.spellings(
-            starred, self.subject.config.base_model_path, self.subject.config.checkpoint_conversion_mapping
+            starred, self.model.config.base_model_path, self.model.config.checkpoint_conversion_mapping
         ):
             if what := names.known(spelled.name):
                 return what
         table = self.table
-        if self.copies and table is not None and (held.name == self.tied or re.search(names.HEADS, starred)):
-            return COPY if held.shape == tuple(table.shape) else ""
+        if self.copies and table is not None and (tensor.name == self.tied or re.search(names.HEADS, starred)):
+            return COPY if tensor.shape == tuple(table.shape) else ""
         if self.copies and starred.endswith("decoder.bias") and f"{self._name('lm_head.bias')}" in self.by_name:
             return COPY
-        if self.subject.architecture.mtp is None and self._is_ahead(starred, numbers):
+        if self.model.architecture.mtp is None and self._is_ahead(starred, numbers):
             return names.AHEAD
         return ""
 
     def _is_ahead(self, starred: str, numbers: Sequence[str]) -> bool:
-        """True of a layer that predicts further tokens, of as many as the config says."""
+        """True of a layer that predicts further tokens, of as many as the config has."""
         if re.search(names.MTP, starred):
             return True
-        further = self.subject.not_included
+        further = self.model.not_included
         if ".layers.*." not in starred or not numbers or further is None:
             return False
         return bool(0 <= int(numbers[0][:9]) - self.blocks < further.layers)
 
 
 def _root(name: str) -> str:
-    """Name of the list of blocks that a tensor stands in, or of its module."""
+    """Name of a tensor's list of blocks, or of its module."""
     numbered = names.NUMBER.search(name)
     return paths.module_of(name) if numbered is None else name[: numbered.start()]
 

@@ -49,7 +49,7 @@ class Traces:
         return self._by_tokens(layers, fixed, first=False)
 
     def _chunks(self, layers: Mapping[str, int], fixed: Mapping[str, int], number: int) -> Counted:
-        """The last of so many chunks holds any number of tokens, but not all that it can."""
+        """The last of so many chunks has any number of tokens, but is not full."""
         assert self.sizes.chunk is not None
         before, least = (number - 1) * self.sizes.chunk, 2 if number == 1 else 1
         most = (self.sizes.chunk - 1) // self.sizes.together  # the symbol is of what is taken together
@@ -126,7 +126,7 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "parameters": SymbolicModel.parameters,
     "cached": SymbolicModel.cached,
 }
-"""What is proven, and what the ledger says of it with every size a symbol."""
+"""What is proven, and its formula by the ledger with every size a symbol."""
 
 
 @record
@@ -183,8 +183,8 @@ def _formulas(symbolic: SymbolicModel) -> dict[str, Formula]:
     for kind, rate in RATES.items():
         length = next((group.axes[rate] for group in symbolic.ledger.groups if rate in group.axes), None)
         if length is not None:
-            said = {"entries": keys / length, "waiting": 0, "any": 1}
-            named = {symbols.get(COMPRESSED[what].get(kind, "")): value for what, value in said.items()}
+            values = {"entries": keys / length, "waiting": 0, "any": 1}
+            named = {symbols.get(COMPRESSED[what].get(kind, "")): value for what, value in values.items()}
             found |= {symbol: value for symbol, value in named.items() if symbol is not None}
     formulas = {name: formula(symbolic) for name, formula in COUNTS.items()}
     return {name: replace(one, expression=sympy.expand(one.expression.subs(found))) for name, one in formulas.items()}
@@ -233,8 +233,8 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
         at = {**edge.sizes, **one_each}
         wrong = {name: sympy.expand(some[name] - _at(formula, symbols, at)) for name, formula in formulas.items()}
         wrong = {name: difference for name, difference in wrong.items() if difference != 0}
-        said = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
-        yield Proven(f"all four at {edge.said}", None, said, what_was_assumed(guards), not wrong and not guards)
+        words = "; ".join(f"{name}: {difference}" for name, difference in wrong.items()) or "0"
+        yield Proven(f"all four at {edge.words}", None, words, what_was_assumed(guards), not wrong and not guards)
 
 
 def for_all_layers(
@@ -249,8 +249,8 @@ def for_all_layers(
     linear = True
     for layers, count in counts.items():
         if 3 in layers:
-            said = whole.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
-            linear = linear and sympy.expand(said - count) == 0
+            there = whole.subs({**dict(zip(stacks, layers, strict=True)), **(once or {})})
+            linear = linear and sympy.expand(there - count) == 0
     return whole, linear
 
 
@@ -288,30 +288,30 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
         for at in sizes
     ]
     own = {letter: symbolic.symbols[letter] for letter in (ONE_BY_ONE,) if letter in symbolic.symbols}
-    said_by = {name: _at(formula, symbolic.symbols, own) for name, formula in formulas.items()}
+    expressions = {name: _at(formula, symbolic.symbols, own) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
-        name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in said_by.items()
+        name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in expressions.items()
     }
-    witnesses: dict[str, Callable[[grid.Counted], int]] = {
+    counters: dict[str, Callable[[grid.Counted], int]] = {
         "forward": lambda found: FLOPS_PER_MULTIPLY_ADD * found.multiply_adds,
         "forward, by torch": lambda found: found.forward,
         "backward": lambda found: found.backward,
         "parameters": lambda found: found.parameters,
         "cached": lambda found: found.cached,
     }
-    wrong = dict.fromkeys(witnesses, 0)
+    wrong = dict.fromkeys(counters, 0)
     for done, (at, found) in enumerate(zip(sizes, grid.counts(points), strict=True)):
         if done % 48 == 0:
             progress("counting on a grid", done, len(points))
         step = at["T"], at.get("C", 0) + at["T"]
         more = [] if open_.chunk is None else [chunks(*step, open_.chunk), one_by_one(*step)][: len(chunked)]
         expected = {name: formula(*at.values(), *more) for name, formula in evaluate.items()}
-        for what, said in witnesses.items():
-            wrong[what] += said(found) != expected[what.split(",")[0]]
+        for what, count in counters.items():
+            wrong[what] += count(found) != expected[what.split(",")[0]]
     for what, points_wrong in wrong.items():
         formula = formulas[what.split(",")[0]]
         bounded = all(
-            sympy.degree(said_by[what.split(",")[0]], symbols[letter]) < len(values[letter]) for letter in letters
+            sympy.degree(expressions[what.split(",")[0]], symbols[letter]) < len(values[letter]) for letter in letters
         )
         agreeing = f"0 at {len(points) - points_wrong:,} of {len(points):,}"
         by = {"forward": "fvcore", "parameters": "numel", "cached": "numel"}.get(what, "FlopCounterMode")

@@ -159,16 +159,16 @@ def _with_layers(given: LoadedModel, count: int) -> LoadedModel | None:
 
 def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> list[Check]:
     """Messages of all stages by torch's schedule, and parameters of the fullest stage by the class."""
-    room, own = _room("passing"), stages(blocks_in(model.ledger), mesh)
+    module, own = _module("passing"), stages(blocks_in(model.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
     if mesh.schedule == "1f1b" and times < mesh.pp:
-        said = f"torch's 1F1B takes {mesh.pp:,} microbatches or more in {mesh.pp:,} stages, not {times:,}"
-        raise UsageError(said, f"give a larger {option('batch')}, or {option('schedule', 'gpipe')}")
+        reason = f"torch's 1F1B takes {mesh.pp:,} microbatches or more in {mesh.pp:,} stages, not {times:,}"
+        raise UsageError(reason, f"give a larger {option('batch')}, or {option('schedule', 'gpipe')}")
     width = next(group.axes["D"] for group in model.ledger.groups if group.numbers)
     shape = (work.batch // times, work.tokens, width)
     seen: Counter[tuple[str, str, int]] = Counter()
     for rank in range(mesh.pp):
-        sent = room.handed_on(mesh.pp, rank, mesh.chunks, times, mesh.schedule, shape, dtype)
+        sent = module.handed_on(mesh.pp, rank, mesh.chunks, times, mesh.schedule, shape, dtype)
         for (when, size), count in sent.items():
             seen[when, "send", size] += count
     stored = [
@@ -178,14 +178,14 @@ def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) ->
     fullest = max(range(mesh.pp), key=lambda rank: sum(stored[rank].values()))
     named = renamed(stored[fullest], model.config.hf_module_paths(), model.config.hf_tensor_names())
     blocks = [[stage.blocks for stage in each] for each in own]
-    theirs = room.parameters_of_rank(model.of_class, blocks, fullest, model.config.task_head.auto)
+    theirs = module.parameters_of_rank(model.of_class, blocks, fullest, model.config.task_head.auto)
     every = stage_collectives(model, mesh, work.axes(), dtype_bits(dtype), train=True)
     sends = [one for lines in every for one in lines if one.kind == "send"]
     return _checks(named, theirs, sends, seen, f"parameters of stage {fullest + 1}")
 
 
 def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter[tuple[str, str, int]]:
-    room = _room("passing")
+    module = _module("passing")
     found: Counter[tuple[str, str, int]] = Counter()
     kinds: Counter[tuple[int, int, int]] = Counter()
     for stack in model.architecture.stacks:
@@ -193,13 +193,13 @@ def _ring(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> Counter
         assert isinstance(part, Attention)  # the only kind with a rule for cp
         kinds[part.kv_heads * part.group // mesh.tp, part.kv_heads // mesh.tp, part.head_dim] += stack.count
     for heads, blocks in kinds.items():
-        found += room.ring(room.Heads(*heads), blocks, mesh.cp, work.batch, work.tokens // mesh.cp, dtype)
+        found += module.ring(module.Heads(*heads), blocks, mesh.cp, work.batch, work.tokens // mesh.cp, dtype)
     return found
 
 
 def _checks(
-    held: dict[str, int],
-    theirs_held: Mapping[str, int],
+    stored: dict[str, int],
+    theirs_stored: Mapping[str, int],
     sent: Sequence[Collective],
     theirs_sent: Mapping[tuple[str, str, int], int],
     whose: str,
@@ -215,7 +215,7 @@ def _checks(
     for (when, kind, size), count in theirs_sent.items():
         moved[1][f"{when} {kind}"] += count * size
     return [
-        Check(whose, "elements", held, dict(theirs_held)),
+        Check(whose, "elements", stored, dict(theirs_stored)),
         Check("calls of collectives", "calls", calls, theirs),
         Check("bytes of their results", "bytes", *moved),
     ]
@@ -247,15 +247,15 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
     which = {"auto": model.config.task_head.auto, "encodes": encodes}
     try:
-        return _room("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
+        return _module("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
-        said = f"{model.name}: torch does not divide its class so: {cut(str(error), 200)}"
-        raise UsageError(said, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
+        reason = f"{model.name}: torch does not divide its class so: {cut(str(error), 200)}"
+        raise UsageError(reason, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
     except (KeyError, ValueError, TypeError) as error:
         raise UsageError(f"{model.name}: the transformers class refuses this config: {cut(repr(error), 200)}") from None
 
 
-def _room(name: str) -> ModuleType:
+def _module(name: str) -> ModuleType:
     """The module that imports torch and transformers. Raises MissingExtraError where there are none."""
     try:
         return import_module(f"tfacct.reference.{name}")

@@ -24,18 +24,18 @@ LAYER_ROWS = "Lp"
 CASES: tuple[dict[str, int], ...] = ({"T": 1}, {"C": 0}, {"B": 1})
 """Steps that a symbol, at least 2, leaves out: one token, an empty cache, one sequence."""
 MORE_CASES: tuple[dict[str, int], ...] = ({"B": 1, "C": 0}, {"J": 1}, {"I": 0})
-"""Others: a plain prefill, a source of one token, a step behind the source."""
+"""Others: a plain prefill, a source of one token, a step after the source."""
 DEGREES = {"T": 2, "J": 2}
-"""The highest power of each size in a count; 1 where none stands here. Each product of the model multiplies each of its
-sizes once, and T stands twice in attention: as the queries, and in the keys S = C + T; so does the source in its
+"""The highest power of each size in a count; 1 if it is not here. Each product of the model multiplies each of its
+sizes once, and T is twice in attention: as the queries, and in the keys S = C + T; so does the source in its
 encoder."""
 
 
 @record
 class Edge:
-    """Sizes that are fixed for a run, and how that is said."""
+    """Sizes that are fixed for a run, in words too."""
 
-    said: str
+    words: str
     sizes: Mapping[str, int]
 
 
@@ -100,8 +100,8 @@ class Sizes:
         return {**cut, **({"T": (self.front,)} if self.front else {})}
 
     def edges(self) -> list[Edge]:
-        """What a symbol leaves out, each in a run of its own: the step's cases, sizes of which a part says that their
-        least is a case, and, all together, the other sizes at their least."""
+        """What a symbol leaves out, each in a run of its own: the step's cases, sizes whose least is a case by their
+        part, and, all together, the other sizes at their least."""
         step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
         alone = [self._alone(name) for name, letter in self.declared.items() if letter.case]
@@ -119,19 +119,19 @@ class Sizes:
             dealt = [name for name, letter in self.declared.items() if letter.dealt]
             sizes |= dict.fromkeys([*dealt, *(share for name in dealt for share in self._shares(name))], 1)
         chunks = self._in_chunks(case.get("T"))
-        told = {**sizes, **chunks} if "T" in case else sizes
-        return Edge(", ".join(f"{letter} = {size}" for letter, size in told.items()), {**sizes, **chunks})
+        shown = {**sizes, **chunks} if "T" in case else sizes
+        return Edge(", ".join(f"{letter} = {size}" for letter, size in shown.items()), {**sizes, **chunks})
 
     def _alone(self, name: str) -> dict[str, int]:
         """A size at its least: 1, or where shares are cut off it or it comes in multiples, what these leave."""
         return {name: self._least(name), **{share: self._least(share) for share in self._cut(name)}}
 
     def _in_chunks(self, tokens: int | None) -> dict[str, int]:
-        """One token behind others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""
+        """One token after others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""
         if self.chunk is None:
             return {}
-        held = 2 if tokens is None else 0 if tokens == 1 else -(-tokens // self.chunk)
-        of = {CHUNKS: held, **({ONE_BY_ONE: 1} if tokens == 1 else {})}
+        number = 2 if tokens is None else 0 if tokens == 1 else -(-tokens // self.chunk)
+        of = {CHUNKS: number, **({ONE_BY_ONE: 1} if tokens == 1 else {})}
         return {letter: size for letter, size in of.items() if letter in self.symbols}
 
     def _rest(self) -> Edge:

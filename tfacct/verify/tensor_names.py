@@ -25,7 +25,7 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"^lm_head\.norm\.", "lm_head.layer_norm."),
 )
 """How files spell what classes of several families call otherwise today: a pattern, and what to put in its place. What
-one family's files do stands in its room, as `checkpoint_conversion_mapping`."""
+one family's files do is in its class, as `checkpoint_conversion_mapping`."""
 WRAPPERS = (
     ("language_model.model.blocks.", "model.layers."),  # as transformers 5.23 writes Kimi-K2.5's, and Qianfan-OCR's
     ("language_model.model.encoder.layers.", "model.layers."),
@@ -41,20 +41,20 @@ WRAPPERS = (
     ("new.", "gte."),
     ("bert.", "nomic_bert."),
 )
-"""Beginnings of names of a model inside another, or wrapped by torch, and what stands there without."""
+"""Beginnings of names of a model inside another, or wrapped by torch, and what replaces them."""
 
 
 TOGETHER: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
     "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
-"""Names of what files may hold as one tensor and a class as several of ours."""
+"""Names of what files may store as one tensor and a class as several of ours."""
 APART: Mapping[str, tuple[str, ...]] = {"delta.conv": ("q_conv1d", "k_conv1d", "v_conv1d")}
-"""Our modules that a class has as one tensor and files as several, one behind the other."""
+"""Our modules that a class has as one tensor and files as several, in this order."""
 
 
-class Aid(NamedTuple):
-    """A tensor beside the numbers of another, or those numbers packed. `base`: how the other's name ends."""
+class QuantTensor(NamedTuple):
+    """Scales, zero points or packed numbers of another tensor. `base`: how the other's name ends."""
 
     format: str
     what: str
@@ -63,34 +63,34 @@ class Aid(NamedTuple):
 
 
 _BNB = "bitsandbytes"
-AIDS: Mapping[str, Aid] = {
-    ".weight_packed": Aid("compressed-tensors", "packed weights", packed=True),
-    ".weight_shape": Aid("compressed-tensors", "shapes"),
-    ".weight_g_idx": Aid("compressed-tensors", "group numbers"),
-    ".weight_global_scale": Aid("compressed-tensors", "scales"),
-    ".input_global_scale": Aid("compressed-tensors", "scales of inputs"),
-    ".weight_zero_point": Aid("compressed-tensors", "zero points"),
-    ".input_zero_point": Aid("compressed-tensors", "zero points of inputs"),
-    ".weight_scale_inv": Aid("fp8", "scales"),
-    ".weight_scale_2": Aid("modelopt", "scales"),
-    ".weight_scale": Aid("", "scales"),
-    ".scale": Aid("fp8", "scales"),  # DeepSeek-V4's
-    ".input_scale": Aid("", "scales of inputs"),
-    ".activation_scale": Aid("", "scales of inputs"),
-    ".qweight": Aid("gptq or awq", "packed weights", packed=True),
-    ".qzeros": Aid("gptq or awq", "zero points"),
-    ".scales": Aid("gptq or awq", "scales"),
-    ".g_idx": Aid("gptq or awq", "group numbers"),
-    "_blocks": Aid("mxfp4", "packed weights", "", packed=True),
-    "_scales": Aid("mxfp4", "scales", ""),
-    ".weight.absmax": Aid(_BNB, "scales"),
-    ".weight.quant_map": Aid(_BNB, "code tables"),
-    ".weight.nested_absmax": Aid(_BNB, "scales of scales"),
-    ".weight.nested_quant_map": Aid(_BNB, "code tables"),
-    ".weight.quant_state.bitsandbytes__nf4": Aid(_BNB, "states"),
-    ".weight.quant_state.bitsandbytes__fp4": Aid(_BNB, "states"),
-    ".SCB": Aid(_BNB, "scales"),
-    ".weight_format": Aid(_BNB, "states"),
+QUANT_TENSORS: Mapping[str, QuantTensor] = {
+    ".weight_packed": QuantTensor("compressed-tensors", "packed weights", packed=True),
+    ".weight_shape": QuantTensor("compressed-tensors", "shapes"),
+    ".weight_g_idx": QuantTensor("compressed-tensors", "group numbers"),
+    ".weight_global_scale": QuantTensor("compressed-tensors", "scales"),
+    ".input_global_scale": QuantTensor("compressed-tensors", "scales of inputs"),
+    ".weight_zero_point": QuantTensor("compressed-tensors", "zero points"),
+    ".input_zero_point": QuantTensor("compressed-tensors", "zero points of inputs"),
+    ".weight_scale_inv": QuantTensor("fp8", "scales"),
+    ".weight_scale_2": QuantTensor("modelopt", "scales"),
+    ".weight_scale": QuantTensor("", "scales"),
+    ".scale": QuantTensor("fp8", "scales"),  # DeepSeek-V4's
+    ".input_scale": QuantTensor("", "scales of inputs"),
+    ".activation_scale": QuantTensor("", "scales of inputs"),
+    ".qweight": QuantTensor("gptq or awq", "packed weights", packed=True),
+    ".qzeros": QuantTensor("gptq or awq", "zero points"),
+    ".scales": QuantTensor("gptq or awq", "scales"),
+    ".g_idx": QuantTensor("gptq or awq", "group numbers"),
+    "_blocks": QuantTensor("mxfp4", "packed weights", "", packed=True),
+    "_scales": QuantTensor("mxfp4", "scales", ""),
+    ".weight.absmax": QuantTensor(_BNB, "scales"),
+    ".weight.quant_map": QuantTensor(_BNB, "code tables"),
+    ".weight.nested_absmax": QuantTensor(_BNB, "scales of scales"),
+    ".weight.nested_quant_map": QuantTensor(_BNB, "code tables"),
+    ".weight.quant_state.bitsandbytes__nf4": QuantTensor(_BNB, "states"),
+    ".weight.quant_state.bitsandbytes__fp4": QuantTensor(_BNB, "states"),
+    ".SCB": QuantTensor(_BNB, "scales"),
+    ".weight_format": QuantTensor(_BNB, "states"),
 }
 """Endings of names, by the format that writes them."""
 
@@ -136,7 +136,7 @@ GGUF: Mapping[str, str] = {
 }  # fmt: skip
 """llama.cpp's modules → ours. gguf-py/gguf/constants.py, `TENSOR_NAMES`."""
 GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemma3 phi3 gpt2 olmo2 starcoder2".split())
-"""Architectures, as GGUF files name them, whose modules all stand in that list."""
+"""Architectures, as GGUF files name them, whose modules are all in that list."""
 
 
 class Spelled(NamedTuple):
@@ -179,10 +179,12 @@ def spellings(
 
 
 @cache
-def aid(starred: str) -> tuple[str, Aid] | None:
-    """The tensor that a name belongs to and what it is of it; None where it ends as none of AIDS."""
-    ending = max((ending for ending in AIDS if starred.endswith(ending)), key=len, default=None)
-    return None if ending is None else (starred.removesuffix(ending) + AIDS[ending].base, AIDS[ending])
+def quant_tensor(starred: str) -> tuple[str, QuantTensor] | None:
+    """The tensor that a name belongs to and what it is of it; None where it ends as none of QUANT_TENSORS."""
+    ending = max((ending for ending in QUANT_TENSORS if starred.endswith(ending)), key=len, default=None)
+    return (
+        None if ending is None else (starred.removesuffix(ending) + QUANT_TENSORS[ending].base, QUANT_TENSORS[ending])
+    )
 
 
 @cache
