@@ -155,8 +155,8 @@ class Places:
                 shape = self._shape([alone[path]])
                 slot = Slot(self._name(path), (alone[path],), shape, (shape,) * len(pieces), CONVOLUTION)
                 for number, piece in enumerate(pieces):
-                    name = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
-                    self.by_name[name], self.piece[name] = slot, number
+                    own = f"{paths.holder_of(slot.name)}.{piece}.{paths.name_of(path)}"
+                    self.by_name[own], self.piece[own] = slot, number
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, whose parts are concatenated along their outputs."""
