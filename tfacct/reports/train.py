@@ -103,7 +103,7 @@ class TrainFit(build.Budgeted):
 
 
 class UndividedStep(TypedDict):
-    """The training step of the whole model, beside what one rank holds."""
+    """The training step of the whole model, next to that of one rank."""
 
     weights_bytes: int
     optimizer_bytes: int
@@ -318,15 +318,15 @@ def _answer(step: Step) -> str:
         return f"Cannot run: {fits['past_positions']}. {where[0].upper()}{where[1:]}, {_most(step)}."
     of = _peak(one) if limit.device is None else _peak(one, limit.usable)
     if one.peak.total <= limit.usable:
-        said = f"Fits {where}: peak {of}, {phase}."
+        words = f"Fits {where}: peak {of}, {phase}."
     else:
         weights = int(one.peak.weights)
         alone = f"; the weights alone are {units.binary(weights)}" if weights > limit.usable else ""
-        said = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: the peak is {of}{alone}."
+        words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: the peak is {of}{alone}."
     if not decides(one.bound, int(one.peak.total), limit.usable):
-        return said
+        return words
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
-    return f"{said} The limit is within the error bound{how}."
+    return f"{words} The limit is within the error bound{how}."
 
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
@@ -788,7 +788,9 @@ def _precision(step: Step) -> str:
     if recipe.weights_dtype == FP32 and recipe.shards_weights:
         return f"Weights, gradients and optimizer state are in fp32; gathered weights in {recipe.dtype}."
     if recipe.master_weights is not None:
-        return states.MASTER_WEIGHTS[recipe.fp32_gradients]
+        cast = "gradients are cast to fp32 for the update"
+        gradients = "fp32 gradients are there all the time" if recipe.fp32_gradients else cast
+        return f"The optimizer updates fp32 master weights, part of its state; {gradients}."
     if recipe.in_fp32:
         return "All in fp32."
     master = option("master_weights", FP32)
@@ -1002,7 +1004,8 @@ class Measured:
     @property
     def error(self) -> Fraction | None:
         """How far the formula's peak is from the class's, as a share of that."""
-        return None if self.formula is None else _share_off(int(self.formula.peak.total), self.step.peak_bytes)
+        measured = self.step.peak_bytes
+        return None if self.formula is None else Fraction(int(self.formula.peak.total) - measured, measured or 1)
 
 
 def measure(
@@ -1105,10 +1108,6 @@ def error_words(error: Fraction) -> str:
     size, side = abs(error) * 100, "more" if error > 0 else "less"
     places = next((places for places in (1, 2, 3, 4) if round(size, places)), None)
     return f"under 0.0001% {side}" if places is None else f"{units.decimals(size, places)}% {side}"
-
-
-def _share_off(formula: int, measured: int) -> Fraction:
-    return Fraction(formula - measured, measured) if measured else Fraction(0)
 
 
 def _exact_facts(one: Measured) -> dict[str, Any]:

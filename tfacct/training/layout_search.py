@@ -165,8 +165,7 @@ class TrainingSearch:
         return SearchResult(fitting, Later(len(larger), lambda: self._larger(larger)), skipped)
 
     def _larger(self, found: list[Mesh]) -> Iterator[Candidate]:
-        needs = [(*min(self._smallest(mesh), key=itemgetter(0)), mesh) for mesh in found]
-        for size, batch, how, mesh in sorted(needs, key=itemgetter(0)):
+        for size, batch, how, mesh in sorted(map(self._smallest, found), key=itemgetter(0)):
             yield self._candidate(mesh, batch, how, size)
 
     def _reason(self, mesh: Mesh) -> str | None:
@@ -218,7 +217,7 @@ class TrainingSearch:
         """Ways in which a layout fits, each with as many sequences at a time as fit: more recomputation only where that
         makes room for more of them."""
         if self.least:
-            size, batch, how = min(self._smallest(mesh), key=itemgetter(0))
+            size, batch, how, _ = self._smallest(mesh)
             return [self._candidate(mesh, batch, how, size)] if size <= self.budget else []
         found, most = list[Candidate](), self._sizes(mesh)[-1]
         for how in self._supported(mesh):
@@ -241,11 +240,12 @@ class TrainingSearch:
             return [own]
         return divisors([own]) if self.times == 1 else [own // self.times]
 
-    def _smallest(self, mesh: Mesh) -> Iterator[tuple[int, int, str]]:
-        """The bytes of a step with as few sequences as can be, their number, and what is recomputed."""
+    def _smallest(self, mesh: Mesh) -> tuple[int, int, str, Mesh]:
+        """The fewest bytes of a step with as few sequences as can be, their number, and what is recomputed."""
         batch = self._sizes(mesh)[0]
-        for how in self._supported(mesh):
-            yield max(map(self._peak, self._steps(mesh, batch, how))), batch, how
+        ways = [(max(map(self._peak, self._steps(mesh, batch, how))), how) for how in self._supported(mesh)]
+        size, how = min(ways, key=itemgetter(0))
+        return size, batch, how, mesh
 
     def _largest(self, mesh: Mesh, how: str) -> tuple[int, int]:
         """As many sequences at a time as fit, and the bytes at the peak; none if not one fits.
@@ -274,7 +274,9 @@ class TrainingSearch:
         """Bytes at the peak if they fit, else 0; of a pipeline, on the rank where most are there."""
         most = 0
         for step in self._steps(mesh, batch, how):
-            if self.recipe.offload is None and _when_forward_ends(step) > self.budget:
+            others = 0 if step.stage is None else step.stage.saved + step.stage.gradients
+            least = step.weights + step.optimizer_state + step.saved_bytes() + others  # when the forward pass ends
+            if self.recipe.offload is None and least > self.budget:
                 return 0
             if (peak := self._peak(step)) > self.budget:
                 return 0
@@ -354,9 +356,3 @@ def _rank_shape(mesh: Mesh) -> RankShape:
     """A ring saves what exchanged heads do, but of one head on a rank, which none exchange."""
     gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
     return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards)
-
-
-def _when_forward_ends(step: TrainingStep) -> int:
-    """Bytes of weights, optimizer state and saved activations: at the peak there are as many, or more."""
-    others = 0 if step.stage is None else step.stage.saved + step.stage.gradients
-    return int(step.weights + step.optimizer_state + step.saved_bytes() + others)

@@ -283,7 +283,9 @@ def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
     """The step of one stage: its layers, with cos and sin before them; the embedding only in the first stage, head and
     loss only in the last."""
     graph = step.graph
-    before = graph.before if stage.first else graph.before._replace(graph=_for_layers(graph.before.graph))
+    rotary = tuple(each for each in graph.before.graph.saved if ROTARY in each.saved_for)
+    for_layers = graph.before._replace(graph=LayerGraph((ROTARY,) if rotary else (), rotary))
+    before = graph.before if stage.first else for_layers
     after = graph.after if stage.last else graph.after._replace(graph=LayerGraph())
     layers = (group._replace(numbers=own, count=len(own)) for group in graph.layers if (own := _within(group, stage)))
     buffers = (each for each in graph.buffers if stage.first or not each.path.startswith("embed."))
@@ -308,12 +310,6 @@ def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
 def _within(layers: Group | LayerGroup | Adapter, stage: Stage) -> tuple[int, ...]:
     """Numbers of some layers that are in a stage."""
     return tuple(number for number in layers.numbers if number in stage.blocks)
-
-
-def _for_layers(graph: LayerGraph) -> LayerGraph:
-    """What layers need of what runs before them, and nothing of what runs after them."""
-    saved = tuple(each for each in graph.saved if ROTARY in each.saved_for)
-    return LayerGraph((ROTARY,) if saved else (), saved)
 
 
 def stage_steps(
@@ -377,10 +373,10 @@ def _received(step: TrainingStep, stage: Stage, times: int) -> Size:
 def _passed_on(step: TrainingStep, stage: Stage) -> Size:
     """Bytes of what a stage gave on of a micro-batch in flight, less those that it saves of what it received."""
     made = step.logits_bytes if stage.last else step.residual_bytes
-    first = next((group for group in step.graph.layers if stage.blocks.start in group.numbers), None)
-    reads = first is not None and any(each.path == LAYER_INPUT for each in step.saved_in(first))
     if stage.first:
         return made - step.batch_bytes
+    first = (group for group in step.graph.layers if stage.blocks.start in group.numbers)
+    reads = any(each.path == LAYER_INPUT for group in first for each in step.saved_in(group))
     return made - (step.residual_bytes if reads else 0)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 from tfacct.architecture.parts import Experts
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
+from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.torch_parameters import TorchParameter
@@ -113,13 +114,18 @@ def linear_layers(model: LoadedModel) -> Iterator[LinearLayer]:
     modules = model.config.hf_module_paths()
     for number, group in enumerate(model.ledger.groups):
         found: dict[str, list[Matmul]] = {}
-        for line in group.lines if group.numbers else ():
-            if isinstance(line, Matmul) and line.weight_axes() is not None and not _bare(line) and _is_linear(line):
+        for line in _weighted(group) if group.numbers else ():
+            if not _bare(line) and _is_linear(line):
                 found.setdefault(modules.get(line.path, line.path), []).append(line)
         for lines in found.values():
             weights = dict.fromkeys(line.parameters()[0] for line in lines)  # two matmuls may read one
             made, (read, *_) = zip(*(weight.shape_in_torch(group.axes) for weight in weights), strict=True)
             yield LinearLayer(tuple(lines), number, read, sum(made))
+
+
+def _weighted(group: Group) -> list[Matmul]:
+    """Matmuls with weights."""
+    return [line for line in group.lines if isinstance(line, Matmul) and line.weight_axes() is not None]
 
 
 def _is_linear(line: Matmul) -> bool:
@@ -131,10 +137,6 @@ def _is_linear(line: Matmul) -> bool:
 def _bare(line: Matmul) -> bool:
     """True if a weight is a parameter in the classes, not a linear layer: that of routed experts, or of a router."""
     return line.bank is not None or line.path.endswith(ROUTER)
-
-
-def _is_bare(line: object) -> TypeGuard[Matmul]:
-    return isinstance(line, Matmul) and line.weight_axes() is not None and _bare(line)
 
 
 def routed(model: LoadedModel) -> bool:
@@ -179,7 +181,7 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
     outside = [module for path, module in modules.items() if not path.startswith(blocks)]
     for name in targets.names:
         if not any(_ends_in(name, line.path, modules.get(line.path, "")) for each in every for line in each.matmuls):
-            bare = (line.path for group in model.ledger.groups for line in group.lines if _is_bare(line))
+            bare = (line.path for group in model.ledger.groups for line in _weighted(group) if _bare(line))
             if any(_ends_in(name, path, modules.get(path, "")) for path in bare):
                 return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not counted"
             known = ", ".join(dict.fromkeys(layer.name(modules) for layer in every))

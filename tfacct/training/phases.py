@@ -270,7 +270,7 @@ class MemoryTimeline:
             elif place.name.endswith("embedding"):
                 yield from self.embedding(nth, place)
             else:
-                yield from self.end(nth, place)
+                yield from self._backward(nth, place.inside.operations)
         yield self.update()
 
     def on_device(self, saved_before: list[Size]) -> list[Size]:
@@ -322,7 +322,7 @@ class MemoryTimeline:
         if last is None:
             return  # another pipeline stage has them
         for name, each in ((LOSS, found[last : last + 1]), ("head, backward", found[:last])):
-            yield from self._fullest(name, len(self.places) - 1, each)
+            yield from self._backward(len(self.places) - 1, each, name=name)
 
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of one layer."""
@@ -337,12 +337,8 @@ class MemoryTimeline:
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
             first = min((at for name, at in inside.place.items() if name.endswith("rotary")), default=0)
             found = inside.operations_with(lambda at: at < first, saved=-self.rotary)
-        for phase in self._fullest(f"{place.name}, backward", nth, found, self._stream(place)):
+        for phase in self._backward(nth, found, self.source if place.encoder else self.stream):
             yield phase._replace(layer=place.number)
-
-    def end(self, nth: int, place: Place) -> Iterator[Phase]:
-        """The backward pass of the norm after an encoder's layers."""
-        yield from self._fullest(f"{place.name}, backward", nth, place.inside.operations)
 
     def embedding(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of what runs before the layers."""
@@ -354,7 +350,7 @@ class MemoryTimeline:
             sums = added * (2 if self.step.other_rows else 1)
             temporary = each.temporary + added + max(reads, sums) - self.arguments + self.step.other_rows
             found.append(each._replace(temporary=temporary))
-        yield from self._fullest(f"{place.name}, backward", nth, found)
+        yield from self._backward(nth, found)
 
     def update(self) -> Phase:
         """The optimizer's step."""
@@ -366,27 +362,22 @@ class MemoryTimeline:
         temporary += step.update + step.buckets + (self.logits if stage is None else 0)
         return Phase("optimizer step", "", self.weights, step.optimizer_state, gradients, saved, temporary)
 
-    def _stream(self, place: Place) -> Size:
-        return self.source if place.encoder else self.stream
-
-    def _fullest(self, name: str, nth: int, found: list[Operation], temporary: Size = 0) -> Iterator[Phase]:
+    def _backward(self, nth: int, found: list[Operation], temporary: Size = 0, name: str = "") -> Iterator[Phase]:
         """The backward pass of a place at its fullest operation."""
-        inside = self.places[nth].inside
+        place, made, saved = self.places[nth], self.made_after[nth], self.saved_before[nth]
         if not self.every_operation and found:
+            inside = place.inside
             found = [inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))]
-        for one in found:
-            yield self._backward(name, nth, one, temporary)
-
-    def _backward(self, name: str, nth: int, one: Operation, temporary: Size = 0) -> Phase:
-        made, saved = self.made_after[nth], self.saved_before[nth] + one.saved
         if self.step.accumulates:  # but for a head's, which waits for its table's
             made = self.waits if nth < len(self.places) - 1 else 0
-        if self.places[nth].encoder:
+        if place.encoder:
             saved += self.labels
         elif nth < self.last:
             temporary += sum(self.accumulated.values())
-        temporary += one.temporary + self.always + self.scattered(nth)
-        return self.phase(name, one.at, made + one.gradients, saved, temporary, self.gathered(nth))
+        temporary += self.always + self.scattered(nth)
+        for one in found:
+            parts = made + one.gradients, saved + one.saved, temporary + one.temporary, self.gathered(nth)
+            yield self.phase(name or f"{place.name}, backward", one.at, *parts)
 
 
 def phases(step: TrainingStep) -> list[Phase]:

@@ -26,12 +26,6 @@ from tfacct.training.phases import Phase
 from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
 
-MASTER_WEIGHTS = {
-    False: "The optimizer updates fp32 master weights, part of its state; gradients are cast to fp32 for the update.",
-    True: "The optimizer updates fp32 master weights, part of its state; fp32 gradients are there all the time.",
-}
-"""What a step with master weights is told, with gradients in 16 bits or in fp32."""
-
 
 class OptimizerMemory(NamedTuple):
     """Bytes that an optimizer needs for the parameters of one device, as fields of a `TrainingStep`."""

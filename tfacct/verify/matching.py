@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfacct.base.errors import ConfigError, cut, nearest
 from tfacct.base.record import record
@@ -17,7 +17,7 @@ from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
-from tfacct.verify.places import Places
+from tfacct.verify.places import Places, fused_shape
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight
@@ -191,8 +191,6 @@ def read(template: str, siblings: Iterable[str]) -> Reading:
 
 FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "kv": ("k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
 """Products that code may run as one, by what that is called here."""
-Sort: TypeAlias = tuple[bool, bool, bool]
-"""Sort of a tensor: of a block, a bias, of a norm."""
 ENOUGH = 4.0
 """Score from which on two tensors belong together: an equal shape in as many blocks, or a word for the same thing."""
 
@@ -233,7 +231,7 @@ class Match(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape that the ledger expects, outputs first."""
-        return expected(self.ours)
+        return fused_shape(self.ours)
 
     @property
     def fits(self) -> bool:
@@ -280,15 +278,6 @@ class Matched:
         theirs = sum(one.elements for one in self.over)
         ours = sum(int(tensor.elements) for tensor in self.missing)
         return theirs + sum(pair[0] for pair in pairs), ours + sum(pair[1] for pair in pairs)
-
-
-def expected(ours: Sequence[Tensor]) -> tuple[int, ...]:
-    """Shape of several of our tensors concatenated along their outputs."""
-    shapes = [tensor.shape_in_torch for tensor in ours]
-    at = 1 if ours[0].parameter.bank else 0
-    whole = list(shapes[0])
-    whole[at] = sum(shape[at] for shape in shapes)
-    return tuple(whole)
 
 
 class _Sides:
@@ -490,19 +479,34 @@ def _by_position(sides: _Sides) -> None:
     it on both sides and no name means another part."""
 
     def shapes(tensors: Sequence[Any]) -> tuple[bool, tuple[tuple[int, ...], ...]]:
-        every = (tensor.shape if isinstance(tensor, Theirs) else expected((tensor,)) for tensor in tensors)
+        every = (tensor.shape if isinstance(tensor, Theirs) else fused_shape((tensor,)) for tensor in tensors)
         return len(tensors) > 1, tuple(tuple(sorted(size for size in shape if size != 1)) for shape in every)
 
-    theirs, ours = defaultdict[Any, list[str]](list), defaultdict[Any, list[str]](list)
-    for name in sides.waiting:
-        theirs[sides.readings[name].bias, *shapes(sides.theirs[name])].append(name)
-    for path in sides.free:
-        ours[_ours((path,))[2], *shapes(sides.ours[path])].append(path)
-    for sort, names in theirs.items():
-        pairs = list(zip(names, ours[sort], strict=False))
-        if len(names) == len(ours[sort]) and not any(_contradicts(sides.readings[name], path) for name, path in pairs):
+    theirs = {name: (sides.readings[name].bias, *shapes(sides.theirs[name])) for name in sides.waiting}
+    ours = {path: (_ours((path,))[2], *shapes(sides.ours[path])) for path in sides.free}
+    for pairs in _in_order(theirs, ours):
+        if not any(_contradicts(sides.readings[name], path) for name, path in pairs):
             for name, path in pairs:
                 sides.pair(name, (path,))
+
+
+def _by_order(sides: _Sides) -> None:
+    """Pairs of what is left, in order, where as many are left of a sort on both sides: in or outside layers, biases,
+    norms."""
+    theirs = {name: ("*" in name, sides.readings[name].bias, sides.readings[name].norm) for name in sides.waiting}
+    ours = {path: (paths.repeated(path), *_ours((path,))[2:]) for path in sides.free}
+    for pairs in _in_order(dict(sorted(theirs.items(), key=itemgetter(1))), ours):
+        for name, path in pairs:
+            if not _contradicts(sides.readings[name], path):
+                sides.pair(name, (path,))
+
+
+def _in_order(theirs: Mapping[str, object], ours: Mapping[str, object]) -> Iterator[list[tuple[str, str]]]:
+    """Names of the code and our paths in pairs, for each sort that has as many on both sides."""
+    for sort in dict.fromkeys(theirs.values()):
+        names, mine = ([name for name, own in side.items() if own == sort] for side in (theirs, ours))
+        if len(names) == len(mine):
+            yield list(zip(names, mine, strict=True))
 
 
 def _contradicts(reading: Reading, path: str) -> bool:
@@ -530,7 +534,7 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
     """Likeness of a tensor of the code and some of ours; less than ENOUGH where they are not the same thing."""
     reading, theirs = sides.readings[name], sides.theirs[name]
     mine = [sides.ours[path] for path in ours]
-    if (len(theirs[0].shape) == 1) != (len(expected([tensors[0] for tensors in mine])) == 1):
+    if (len(theirs[0].shape) == 1) != (len(fused_shape([tensors[0] for tensors in mine])) == 1):
         return 0.0  # a vector is no matrix, whatever its name
     part, role, bias, norm = _ours(ours)
     if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
@@ -543,7 +547,7 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
     if reading.part and part:
         score += 2.0 if reading.part == part else -6.0
     score += 2.0 if len(theirs) == len(mine[0]) else 0.0
-    wanted = [expected([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
+    wanted = [fused_shape([tensors[min(n, len(tensors) - 1)] for tensors in mine]) for n in range(len(theirs))]
     return score + _alike(theirs, wanted) + sides.fused * (len(ours) > 1)
 
 
@@ -579,27 +583,3 @@ def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
     known = role in ROLES
     part = first.part.removesuffix("_norm").removesuffix("_post")
     return part, role if known else "", leaf == "bias", norm
-
-
-def _by_order(sides: _Sides) -> None:
-    """Pairs of what is left, in order, where as many are left of a sort on both sides."""
-
-    def sort_theirs(name: str) -> Sort:
-        return "*" in name, sides.readings[name].bias, sides.readings[name].norm
-
-    def sort_ours(path: str) -> Sort:
-        _, _, bias, norm = _ours((path,))
-        return paths.repeated(path), bias, norm
-
-    theirs, ours = _sorted(sides.waiting, sort_theirs), _sorted(list(sides.free), sort_ours)
-    for sort, names in theirs.items():
-        mine = ours.get(sort, [])
-        if len(names) == len(mine):
-            for name, path in zip(names, mine, strict=True):
-                if not _contradicts(sides.readings[name], path):
-                    sides.pair(name, (path,))
-
-
-def _sorted(names: Sequence[str], sort: Callable[[str], Sort]) -> dict[Sort, list[str]]:
-    each = groupby(sorted(names, key=sort), sort)
-    return {key: list(group) for key, group in each}

@@ -180,25 +180,16 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
             found.append((len(order) + order[tensor.path], mismatch))
     yield from (mismatch for _, mismatch in sorted(found, key=lambda each: each[0]))
     modules = {paths.module_of(each.name): one.ours for one in matched.matches for each in one.theirs.weights}
-    heads = {paths.module_of(name) for name, same in tied.items() if same in _table(matched)}
+    embeddings = (one.theirs.weights for one in matched.matches if one.ours[0].path == TABLE)
+    embedded = {weight.name for weights in embeddings for weight in weights}
+    heads = {paths.module_of(name) for name, same in tied.items() if same in embedded}
+    known = {one.theirs.container for one in matched.matches}
     for over in matched.over:
-        if later and over.container and any(over.container == m.container for m in _past(matched)):
-            continue
+        if later and over.container and over.container not in known:
+            continue  # of a block that the config has not
         if real(mismatch := _over(model, over, modules, heads)):
             yield mismatch
     yield from renamed
-
-
-def _past(matched: Matched) -> list[Theirs]:
-    """Tensors of blocks that the config has not."""
-    known = {one.theirs.container for one in matched.matches}
-    return [over for over in matched.over if over.container not in known]
-
-
-def _table(matched: Matched) -> set[str]:
-    """Names that the table of tokens has in the code."""
-    every = (one for one in matched.matches if one.ours[0].path == TABLE)
-    return {weight.name for one in every for weight in one.theirs.weights}
 
 
 def named(ours: Sequence[Tensor]) -> str:

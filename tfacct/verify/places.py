@@ -51,6 +51,13 @@ class Found(NamedTuple):
     why: str = ""
 
 
+def fused_shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
+    """Shape of several tensors of the ledger that are concatenated along their outputs."""
+    shape, axis = list(parts[0].shape_in_torch), 1 if parts[0].parameter.bank else 0
+    shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
+    return tuple(shape)
+
+
 class Places:
     """Places for a model's tensors by their names: the class's own, those of its parts where it fuses several, ours."""
 
@@ -160,9 +167,7 @@ class Places:
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
         """Shape of a class's tensor, whose parts are concatenated along their outputs."""
-        shape = list(parts[0].shape_in_torch)
-        axis = 1 if parts[0].parameter.bank else 0
-        shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
+        shape = list(fused_shape(parts))
         starred = paths.starred(parts[0].path)
         transposed = (
             len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.model.config.transposed_weights)
