@@ -1081,7 +1081,7 @@ def _exact_answer(one: Measured) -> str:
 
 def _peak_of_class(one: Measured) -> str:
     step = one.step
-    sizes = {"weights": step.parameter_bytes, "gradients": step.gradient_bytes, "optimizer state": step.optimizer_bytes}
+    sizes = {"weights": step.weights_bytes, "gradients": step.gradients_bytes, "optimizer state": step.optimizer_bytes}
     named = ", ".join(f"{name} {units.binary(size)}" for name, size in sizes.items())
     return f"Peak phase: {step.peak_phase}. In all: {named}."
 
@@ -1110,21 +1110,17 @@ def error_words(error: Fraction) -> str:
     return f"under 0.0001% {side}" if places is None else f"{units.decimals(size, places)}% {side}"
 
 
+EXACT_PARTS = ("weights", "optimizer", "gradients", "saved", "peak")
+
+
 def _exact_facts(one: Measured) -> dict[str, Any]:
     step, recipe, formula = one.step, one.recipe, one.formula
     return {
         "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
-        "class_name": step.class_name,
-        "versions": step.versions,
-        "seconds": round(step.seconds, 3),
-        "attention": step.attention,
+        **{name: getattr(step, name) for name in ("class_name", "versions", "seconds", "attention")},
         **{name: getattr(recipe, name) for name in ("dtype", "optimizer", "recompute", "loss", "lora")},
         "weights_dtype": recipe.weights_dtype or recipe.dtype,
-        "weights_bytes": step.parameter_bytes,
-        "optimizer_bytes": step.optimizer_bytes,
-        "gradients_bytes": step.gradient_bytes,
-        "saved_bytes": step.saved_bytes,
-        "peak_bytes": step.peak_bytes,
+        **{f"{part}_bytes": getattr(step, f"{part}_bytes") for part in EXACT_PARTS},
         "peak_phase": step.peak_phase,
         "exact": True,
         "formula_saved_bytes": None if formula is None else int(formula.step.saved_bytes()),

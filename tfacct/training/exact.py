@@ -46,9 +46,9 @@ class ExactStep(NamedTuple):
 
     class_name: str
     attention: str
-    parameter_bytes: int
+    weights_bytes: int
     optimizer_bytes: int
-    gradient_bytes: int
+    gradients_bytes: int
     saved_by: dict[str, int]
     peak_bytes: int
     peak_phase: str
@@ -131,7 +131,7 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
         peak + wider + (0 if on_host else state),
         phase,
         {name: version(name).partition("+")[0] for name in packages},
-        time.perf_counter() - started,
+        round(time.perf_counter() - started, 3),
     )
 
 

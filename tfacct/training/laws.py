@@ -140,9 +140,9 @@ def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
     steps = [(max(batch, region.batches[0]), context) for batch, context in grid]
     steps = [(1, context) for _, context in steps] if region.batches[0] == 1 else steps
     largest = {max(found, key=lambda at: value(laws[at], *step)) for step in dict.fromkeys(steps)}
-    kept = sorted(largest)
-    pairs = [(places[one], places[other]) for one, other in combinations(kept, 2)]
-    return sorted({*kept, *(at for at in found if not any(_between(*pair, places[at]) for pair in pairs))})
+    ends = sorted(largest)
+    pairs = [(places[one], places[other]) for one, other in combinations(ends, 2)]
+    return sorted({*ends, *(at for at in found if not any(_between(*pair, places[at]) for pair in pairs))})
 
 
 def _place(law: Law, region: Region, steep: bool) -> list[int]:

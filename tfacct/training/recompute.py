@@ -102,7 +102,7 @@ def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, tr
             graph = _saving_results(graph, layer_input)
             continue
         for part in _parts(graph, MODULES[name], traits):
-            graph = _running_again(graph, part, layer_input, discards=MODULES[name].discards)
+            graph = _recomputing_part(graph, part, layer_input, discards=MODULES[name].discards)
     return graph
 
 
@@ -122,7 +122,9 @@ def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[
     yield from (tuple(row) for own, row in groupby(order, key=inside) if own)
 
 
-def _running_again(graph: LayerGraph, part: tuple[str, ...], layer_input: SavedTensor, *, discards: bool) -> LayerGraph:
+def _recomputing_part(
+    graph: LayerGraph, part: tuple[str, ...], layer_input: SavedTensor, *, discards: bool
+) -> LayerGraph:
     """The layer with one part that runs again."""
     inside, reads = frozenset(part), graph.reads()
     results = {flow.at: flow.result for flow in graph.flow if flow.result is not None} | {layer_input.path: layer_input}

@@ -489,7 +489,7 @@ class LayerRules:
             self.flow[name] = known._replace(result=SavedTensor(path, " ".join(axes), (), role))
 
     def last(self, axes: str | Iterable[str], like: str = "") -> str:
-        """The tensor that a line reads: the newest one of these axes, of queries, keys or values if `like` says so."""
+        """The tensor that a line reads: the newest one of these axes, of queries, keys or values by `like`."""
         own = canonical(axes.split() if isinstance(axes, str) else axes)
         if (own, like) in self.newest:
             return self.newest[own, like]

@@ -68,7 +68,7 @@ class BackwardOp(NamedTuple):
 
 class WeightCast(NamedTuple):
     """Autocast's copy of a weight, alive until the forward pass ends. `at`: the operation that makes it. `saved`: path
-    of the saved tensor that keeps it for the backward pass, if one does."""
+    of it among the saved tensors, if it is one."""
 
     at: str
     copy: Transient

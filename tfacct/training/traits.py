@@ -39,8 +39,8 @@ class Traits(NamedTuple):
     `python_layer_norm`: LayerNorms without a bias are written in Python. `norm_reads_twice`: RMSNorms scale their
     input, not its fp32 copy. `always_masked`: sdpa always gets a mask. `fused_qkv`: queries, keys and values are one
     matmul; values are a view of it, or a copy, or a copy if several query heads share keys. `fused_gate_up`: gate and
-    up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are concatenated, so that heads lie one
-    behind the other. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer makes cos and sin of its
+    up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are concatenated, so that heads are
+    contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer makes cos and sin of its
     own. `fp32_router`: the router reads an fp32 copy. `narrow_shares`: shares of experts are in the dtype of the step.
     `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
     `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added to the

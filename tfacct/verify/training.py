@@ -48,7 +48,7 @@ def step_checks(
     of_saved = max(most, Fraction(SAVED_LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
     checks = [
         BytesCheck("saved for backward", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
-        BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradient_bytes, most),
+        BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradients_bytes, most),
         BytesCheck("optimizer state", int(formula.step.optimizer_state), step.optimizer_bytes, most),
         BytesCheck("peak", int(formula.peak.total), step.peak_bytes, most),
     ]
