@@ -191,7 +191,7 @@ def test_a_longer_position_table_keeps_its_offset(run, family: str, rows: int) -
     """OPT and BART have two rows for no position, however long the table: 60 numbers a row, GPT-2's 42."""
     ran = run("flops", "-", "--ctx", "100", stdin=json.dumps(TINY[family]).encode())
     wide = {"opt": 60, "bart": 60, "gpt2": 42}[family]
-    assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position table" in ran.err
+    assert ran.code == 0 and f"the {rows * wide:,} parameters of a longer position embedding" in ran.err
 
 
 def test_embeddinggemma_2_by_hand() -> None:

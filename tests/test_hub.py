@@ -296,7 +296,7 @@ def test_no_preset_is_suggested_for_quantized_weights(ask: Ask, model: str) -> N
 def test_every_command_takes_a_hub_id(ask_all: Callable[[list[list[str]]], list[Ran]]) -> None:
     commands = [
         ["flops", ID], ["flops", ID, "qwen2-7b"], ["flops", ID, "--bytes"], ["params", ID], ["memory", ID],
-        ["memory", "--kv", ID], ["formula", ID], ["models", ID], ["compare", ID, f"{ID}@v1.0"],
+        ["memory", "--kv", ID], ["formula", ID], ["models", ID], ["compare", ID, f"{ID}@v1.0", "--by", "line"],
         ["compare", ID, "--set", "head_dim=8"],
         ["sweep", ID, "--ctx", "1,2,4"], ["solve", ID, "--for", "ctx", "--until", "kv_cache_bytes=weights_bytes"],
         ["flops", ID, "--set", "num_hidden_layers=1"], ["flops", ID, "--markdown"],

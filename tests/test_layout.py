@@ -39,7 +39,7 @@ COMMANDS = [
     "formula llama --of saved", "formula llama-3.1-8b --tp 8 --of kv",
     "plan llama-3.1-70b --gpus 64 --on 80GB --ctx 8k --batch 512 --train", "plan gpt2 --on 4xh100-sxm",
     "plan mixtral-8x7b --fsdp 8 --ep 8 --imbalance 1.3 --train", "plan gpt2 --tp 2 --after-head loss --train",
-    "plan llama-3.1-8b qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --on 8xh100-sxm",
+    "plan qwen3-8b --fsdp 8 --train", "memory llama-3.1-70b --tp 8 --on 8xh100-sxm",
     "memory llama-3.1-70b llama-3.1-8b --tp 8", "params llama-3.1-70b --tp 8 --fsdp 3", "params gpt2 qwen3-8b --fsdp 8",
     *(f"time llama-3.1-70b --on {on} --dtype fp8 --ctx 8k{step}" for on in ("4xh100-sxm", "8xmi300x")
       for step in (" --batch 32", " --prefill", " --batch 8 --bound-only")),

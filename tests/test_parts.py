@@ -293,7 +293,7 @@ def with_part() -> list[str]:
 @pytest.mark.parametrize("part", ["text", "vision", "audio", "both"])
 @pytest.mark.parametrize("command", with_part())
 def test_every_command_refuses_a_part_of_one_model(run, command: str, part: str) -> None:
-    more = {"plan": ["--tp", "2"], "explore": ["--output", "-"]}.get(command, [])
+    more = {"explore": ["--output", "-"]}.get(command, [])
     ran = run(command, "gpt2", "--part", part, *more)
     assert (ran.code, ran.out) == (2, "")
     assert " ".join(ran.err.split()) == (
@@ -466,10 +466,8 @@ def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
     assert ran.code == 0 and "transformers, parameters" in ran.out
 
 
-@pytest.mark.parametrize("asked", [["memory", "--kv"], ["plan", "--tp", "2"]])
-def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str, asked: list[str]) -> None:
-    command, *rest = asked
-    err = run(command, llava, "--part", "both", *rest).err
+def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str) -> None:
+    err = run("memory", "--kv", llava, "--part", "both").err
     assert "two models" not in err and "only the language model is counted" in " ".join(err.split())
     assert "llava.json:vision" in err
 

@@ -183,8 +183,6 @@ def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran
     assert "from a rank of stage 1: 2 collectives" in step and "each rank" not in step  # the middle one has no table
     assert "6 in the first, 5 in the others" in step
     assert "The rank that sends most sends" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
-    several = _said(run("plan", "gpt2", "bert-base", "llama-3.2-1b", "--pp", "4", "--ctx", "512"))
-    assert "The rank that sends most sends from 1.50 KiB (gpt2)" in several
 
 
 def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..., Ran]) -> None:
@@ -213,8 +211,6 @@ def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -
     assert "A forward pass sends 192 KiB from" in _said(
         run("plan", "bert-base", "--pp", "3", "--ctx", "64", "--batch", "2")
     )
-    mixed = run("plan", "gpt2", "bert-base", "--pp", "3", "--ctx", "64")
-    assert "left out: bert-base (nothing is kept between steps)" in " ".join(mixed.err.split())
 
 
 def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:

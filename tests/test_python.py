@@ -48,7 +48,7 @@ def test_what_is_no_model_is_told_so(nothing: Any) -> None:
 GPT2 = load("gpt2")
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
-    "logits": (lambda: GPT2.flops(logits="some"), "logits is all or last, not 'some'"),  # type: ignore[arg-type]
+    "logits": (lambda: GPT2.flops(logits="some"), "logits is one of all, last, not 'some'"),  # type: ignore[arg-type]
     "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode is one new token, but tokens is 20\nleave one of"),
     "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
     "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GPT2.flops(train=True, decode=True),
         "train counts whole sequences: it goes with neither decode nor",
     ),
-    "by": (lambda: GPT2.flops(by="row"), "by is line, part or block, not 'row'"),  # type: ignore[arg-type]
+    "by": (lambda: GPT2.flops(by="row"), "by is one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
     "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
     "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(on="1 apple"), "on must be a size with its unit"),
-    "of": (lambda: GPT2.formula(of="all"), "of is flops, params, kv, train or saved, not 'all'"),  # type: ignore[arg-type]
+    "of": (lambda: GPT2.formula(of="all"), "of is one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
@@ -100,7 +100,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",
     ),
     "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
-    "proof": (lambda: GPT2.prove(by="faith"), "by is symbols or grid, not 'faith'"),  # type: ignore[arg-type]
+    "proof": (lambda: GPT2.prove(by="faith"), "by is one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
     "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts past it"),

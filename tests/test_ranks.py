@@ -130,7 +130,6 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
     for command, (model, why) in {
         "memory": unfit,
         "params": unfit,
-        "plan": ("bert-base", "nothing is kept between steps"),
     }.items():
         ran = run(command, model, "gpt2", "--tp", "2")
         assert f"left out: {model} ({why}" in ran.err
@@ -140,7 +139,7 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
 
 
 def test_two_models_of_one_name_are_two_rows(run: Callable[..., Ran]) -> None:
-    for command in ("memory", "params", "plan"):
+    for command in ("memory", "params"):
         out = run(command, "gpt2", "gpt2", "--tp", "2", "--csv").out
         assert [row.split(",")[0] for row in out.splitlines()[1:]] == ["gpt2", "gpt2"]
 

@@ -379,7 +379,7 @@ def test_voxtrals_encoder_by_hand(run) -> None:
 def test_a_table_that_is_resampled_has_no_more_rows_for_more_patches(run) -> None:
     ran = run("flops", "glm-4.1v-9b-vision", "--ctx", "4644")
     assert ran.err == "hint: glm-4.1v-9b-vision has a context of 576. Counted at 4,644 anyway.\n"
-    assert "parameters of a longer position table" in run("flops", "gpt2", "--ctx", "4k").err
+    assert "parameters of a longer position embedding" in run("flops", "gpt2", "--ctx", "4k").err
 
 
 def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> None:

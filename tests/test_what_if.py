@@ -57,7 +57,7 @@ def test_gqa_changes_k_and_v_and_the_cache_and_nothing_else(run) -> None:
 @pytest.mark.parametrize("train", [False, True])
 def test_both_sides_are_what_flops_and_memory_say(train: bool, run) -> None:
     old, new = load("gpt2"), load("gpt2", n_layer=7)
-    arguments = ("--ctx", "64,300", "--batch", ",5", "--set", "n_layer=7", *["--train"] * train)
+    arguments = ("--ctx", "64, 300", "--batch", ",5", "--set", "n_layer=7", *["--train"] * train)
     facts = json.loads(run("compare", "--by", "line", "gpt2", *arguments, "--json").out)["models"][0]
     sides = {"old": (old, {"ctx": 64}), "new": (new, {"ctx": 300, "batch": 5})}
     for side, (model, work) in sides.items():
@@ -91,7 +91,7 @@ def test_python_asks_as_the_commands_do(run) -> None:
     model = load("llama-3.2-1b")
     asked = {
         "compare llama-3.2-1b --ctx 64 --set num_key_value_heads=1 --dtype fp8 --train --batch ,3 --masked": (
-            model.compare(ctx=64, batch=",3", fields={"num_key_value_heads": 1}, dtype="fp8", train=True, masked=True)
+            model.compare(ctx=64, batch=",3", fields=["num_key_value_heads=1"], dtype="fp8", train=True, masked=True)
         ),
         "sweep llama-3.2-1b --ctx 64,128 --tokens 5 --logits last --metric total_flops,kv_cache_bytes --kv-dtype fp8": (
             model.sweep("total_flops", "kv_cache_bytes", ctx=[64, 128], tokens=5, logits="last", kv_dtype="fp8")
@@ -405,7 +405,7 @@ def test_a_title_says_in_words_what_of_a_recipe_changes(asked: str, title: str, 
 
 
 def test_what_is_counted_of_a_step_is_short_and_at_length_in_detail(run) -> None:
-    asked = "compare", "llama-3.2-1b", "--ctx", "64,128", "--train", "--by", "line"
+    asked = "compare", "llama-3.2-1b", "--ctx", "64, 128", "--train", "--by", "line"
     short, long = (" ".join(run(*asked, *more).out.split()) for more in ((), ("-v",)))
     assert "; a training step in bf16 with adamw, as run by transformers · tfacct help counting" in short
     assert "every tensor that autograd saves or makes" in long and "every tensor" not in short

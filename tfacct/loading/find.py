@@ -58,7 +58,8 @@ def find(
         return _answer(preset, page or model, sets)
     if units.is_tokens(model):
         raise NotFoundError(
-            f"{model} is a number, not a MODEL", f"--ctx {model} is a context; `tfacct models` lists the presets"
+            f"{model} is a number, not a MODEL",
+            f"{option('ctx', model)} is a context; `tfacct models` lists the presets",
         )
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 

@@ -305,7 +305,8 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
             if abs(ratio - 1) > ALIKE
         ]
     if not found:
-        return "All have the same parameters, bytes and FLOPs."
+        alike = all(_number(first, one.key) == _number(other, one.key) for other in numbers for one in MEASURES)
+        return f"All have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1 %'}."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
@@ -320,8 +321,10 @@ def _size(difference: tuple[float, int, Measure, Fraction]) -> tuple[float, bool
 
 
 def _times(ratio: Fraction) -> str:
-    """`3.8 ×`, `0.65 ×`, `120 ×`; three digits near 1."""
+    """`3.8 ×`, `0.65 ×`, `120 ×`; three digits near 1, four where three would be 1.00."""
     near = Fraction(9, 10) < ratio < Fraction(11, 10)
+    if Fraction(99, 100) < ratio < Fraction(101, 100):
+        return f"{float(ratio):.4g} ×"
     return f"{units.three(ratio) if near or ratio >= 100 else f'{float(ratio):.2g}'} ×"
 
 
