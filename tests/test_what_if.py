@@ -90,8 +90,8 @@ def test_python_asks_as_the_commands_do(run) -> None:
     """Every option that both have: the same document."""
     model = load("llama-3.2-1b")
     asked = {
-        "compare llama-3.2-1b --ctx 64 --set num_key_value_heads=1 --dtype fp8 --train --batch ,3 --masked": (
-            model.compare(ctx=64, batch=",3", fields=["num_key_value_heads=1"], dtype="fp8", train=True, masked=True)
+        "compare llama-3.2-1b --ctx 64 --set num_key_value_heads=1 --dtype fp8 --train --batch ,3 --by line": (
+            model.compare(ctx=64, batch=",3", fields=["num_key_value_heads=1"], dtype="fp8", train=True, by="line")
         ),
         "sweep llama-3.2-1b --ctx 64,128 --tokens 5 --logits last --metric total_flops,kv_cache_bytes --kv-dtype fp8": (
             model.sweep("total_flops", "kv_cache_bytes", ctx=[64, 128], tokens=5, logits="last", kv_dtype="fp8")
