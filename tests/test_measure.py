@@ -18,7 +18,8 @@ from tests.families.llama import Llama
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
-from tfacct.reports.mfu import Plan, measure
+from tfacct.reports.mfu import measure
+from tfacct.verify.measured import Plan
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fvcore")
@@ -109,7 +110,7 @@ def test_what_cannot_run_is_refused_before_anything_is_allocated(run, arguments:
 
 def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The context in the hint is the largest: it passes the same check, one more does not."""
-    from tfacct.reports import mfu as room
+    from tfacct.verify import measured as room
 
     subject = tiny("llama")
     monkeypatch.setattr(running, "free_bytes", lambda _: 2_000_000)

@@ -65,7 +65,8 @@ def measure(
 
     The weights are random. Printed by `mfu --run`. Needs torch and fvcore. Raises TfacctError.
     """
-    from tfacct.reports.mfu import Plan, measure
+    from tfacct.reports.mfu import measure
+    from tfacct.verify.measured import Plan
 
     plan = Plan(device=device, dtype=dtype or "fp32", steps=steps, train=train, sdpa=sdpa)
     return Found(measure(model, opt.request(whole, decode=decode), plan, progress=tick))
