@@ -5,13 +5,14 @@ The same code that counts ints, arrays and symbols is given texts here, so nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings, with_sizes
 from tfacct.architecture import letters
 from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
+from tfacct.base.ranges import spans
 from tfacct.base.record import record
 from tfacct.ledger.einsum import AXIS, Size, SpecError
 from tfacct.ledger.groups import Group
@@ -141,21 +142,6 @@ def _letters(group: Mapping[str, Any]) -> Iterator[str]:
     for line in group["lines"]:
         for axis in AXIS.findall(line["spec"]):
             yield group["names"].get(axis, axis)
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Block numbers as spans: `0-4,6`.
-
-    >>> spans((0, 1, 2, 5)), spans(()), spans((7,))
-    ('0-2,5', '', '7')
-    """
-    found: list[list[int]] = []
-    for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
 def line_facts(line: Line) -> dict[str, Any]:

@@ -98,3 +98,18 @@ def _piece(option: str, text: str) -> Sequence[int]:
     while doubled[-1] * 2 < last:
         doubled.append(doubled[-1] * 2)
     return [*doubled, last] if last > first else doubled
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers as spans: `0-4,6`.
+
+    >>> spans((0, 1, 2, 5)), spans(()), spans((7,))
+    ('0-2,5', '', '7')
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)

@@ -15,6 +15,8 @@ from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, Method, checked, divisors
 from tfacct.parallel.pipeline import blocks_in
+from tfacct.parallel.support import rows_divisors, unsupported_part
+from tfacct.parallel.verified import verified
 
 MOST_SEQUENCE_SHARDS = 16
 """Most shards of a sequence that are tried."""
@@ -146,3 +148,33 @@ def _whole(experts: int, tp: int, devices: int) -> list[int]:
 def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
     """The mesh with so many replicas, with and without ZeRO 1."""
     yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))
+
+
+MOST_RANKS = 2**16
+"""Most ranks of `fsdp` that are tried."""
+
+
+def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
+    """Numbers of ranks to try, and False if they are powers of 2 and numbers between them are possible too. Raises
+    UsageError for a model without experts."""
+    if unknown == "ep":
+        experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
+        if not experts:
+            raise UsageError(f"{model.name} has no experts for {option('ep')} to divide", f"ask for {option('tp')}")
+        return [count for count in divisors(experts) if count == 1 or count % mesh.tp == 0], True
+    if unknown == "pp":
+        return [*range(1, blocks_in(model.ledger) + 1)], True
+    if unknown == "tp":
+        return divisors([max((part.heads for part in model.architecture.attentions), default=1)]), True
+    # Padded rows were compared for some classes only: others need a number that divides all rows.
+    compared = verified(model.family, "torch_plan") or unsupported_part(model.architecture) is not None
+    if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
+        return even, True
+    return [2**power for power in range(MOST_RANKS.bit_length())], False
+
+
+def with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:
+    """The mesh with so many ranks; with one rank of `tp` there is no sequence parallelism and no plan."""
+    sizes: dict[str, Any] = {unknown: count}
+    own = replace(mesh, **sizes)
+    return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tfacct.accounts.products import never_called
-from tfacct.algebra.factored import Term
-from tfacct.algebra.symbols import SymbolicModel, in_symbols
-from tfacct.algebra.written import WrittenModel, spans, value, written
+from tfacct.algebra.trees import formula_trees
+from tfacct.algebra.written import WrittenModel, value, written
 from tfacct.architecture import letters
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
@@ -23,9 +21,8 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.base.version import __version__
 from tfacct.ledger.einsum import AXIS
-from tfacct.ledger.lines import HALF
 from tfacct.ledger.storage import dtypes, width
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Request
 from tfacct.loading import devices, selection
 from tfacct.loading.described import WITNESSES
 from tfacct.loading.model import LoadedModel
@@ -33,15 +30,13 @@ from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
+from tfacct.output.packing import Pool, packed
 from tfacct.output.report import SCHEMA, Note, Report, plain
 from tfacct.parallel.mesh import mesh_of
 from tfacct.reports import build, flops, model_notes
 from tfacct.reports.build import Counting
 from tfacct.reports.train import train
-from tfacct.training.laws import Region, peak_laws, regions
-from tfacct.training.layouts import sent_bytes
-from tfacct.training.memory import training_memory
-from tfacct.training.phases import MemoryTimeline, Phase
+from tfacct.training.laws import training_laws
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
@@ -61,15 +56,11 @@ SHORT = 16
 """Rows up to which the view without a script has every product."""
 WELL_KNOWN = "llama-3.1-8b"
 """The model that a page of many begins with, if it is among them."""
-KINDS = ("product", "pointwise", "state", "table")
-WORDS = ("family", "kind", "form", "shared", "kept")
-"""Facts of a model that are words which many models have."""
 CONTEXT = 4096
 """Tokens of a training step whose bytes are numbers, or as many as the model was made for."""
 RANKS = (1, 2, 4, 8)
 PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
 """Parts of the memory of a phase."""
-DTYPES = ("bf16", "fp32")
 
 
 def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -156,21 +147,6 @@ def save(text: str, file: str, *, force: bool) -> Path:
     return path
 
 
-class Pool:
-    """Texts, each once; called with a text it gives its number."""
-
-    def __init__(self, values: Sequence[str] = ()) -> None:
-        self.numbers = {text: number for number, text in enumerate(values)}
-
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
-
-    @property
-    def values(self) -> list[str]:
-        """All of them, by their numbers."""
-        return list(self.numbers)
-
-
 class _Pools:
     """What models share: sentences, lines, shapes, and the formulas of shapes."""
 
@@ -190,7 +166,8 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
     }
     key = _compact(shape)
     if key not in pools.formulas:
-        pools.formulas[key] = _formulas(model)
+        third = [model.architecture.running(UNPACKED)] if form == "auto" else []
+        pools.formulas[key] = formula_trees(model.ledger, [*model.architecture.ways(), *third])
     shape["formulas"] = pools.formulas[key]
     source = model.provenance
     facts = {
@@ -286,41 +263,6 @@ def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
         return []
     (way,) = written(model.architecture.running(UNPACKED)).ways
     return [{**way, "form": UNPACKED}]
-
-
-def _formulas(model: LoadedModel) -> list[dict[str, Any]] | None:
-    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers, or
-    windows overlap in several lengths, of which a page has one."""
-    if len({group.axes[HALF] for group in model.ledger.groups if HALF in group.axes}) > 1:
-        return None
-    try:
-        third = [model.architecture.running(UNPACKED)] if model.mla_mode == "auto" else []
-        ways = [in_symbols(way) for way in (*model.architecture.ways(), *third)]
-    except TfacctError:
-        return None
-    first, *others = map(_written, ways)
-    return [first, *({name: tree for name, tree in one.items() if tree != first.get(name)} for one in others)]
-
-
-def _written(model: SymbolicModel) -> dict[str, Any]:
-    trees = {
-        "flops": model.flops(lambda product: product.forward).written,
-        "params": model.parameters().written,
-        "kept": model.cached().written,
-    }
-    return {name: _tree(tree.term, tree.letters) for name, tree in trees.items() if tree.term.coefficient}
-
-
-def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
-    """A term as [coefficient, letters with their powers, terms inside]."""
-    term = term.spread()
-    powers = [
-        letter if power == 1 else f"{letter}^{power}"
-        for letter, power in zip(letters, term.powers, strict=True)
-        if power
-    ]
-    inside = [[_tree(one, letters) for one in term.inside]] if term.inside else []
-    return [term.coefficient, " ".join(powers), *inside]
 
 
 def _warnings(model: LoadedModel) -> list[str]:
@@ -425,7 +367,11 @@ def training(model: LoadedModel, *, turns: bool) -> dict[str, Any]:
     try:
         if why is not None:
             return {"why": why}
-        if turns and model.source is None and (laws := list(_laws(model))):
+        if (
+            turns
+            and model.source is None
+            and (laws := list(training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS})))
+        ):
             return {"laws": laws}
         context = min(CONTEXT, model.context)
         counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
@@ -447,85 +393,3 @@ def _peak(model: LoadedModel, context: int, ranks: int) -> list[Any]:
     if sum(parts) != peak["total_bytes"] or facts["peak_bytes"] != peak["total_bytes"]:
         raise TfacctError("the parts of the peak do not add up to it")
     return [ranks, peak["phase"], *parts]
-
-
-def _laws(model: LoadedModel) -> Iterator[dict[str, Any]]:
-    for dtype in DTYPES:
-        recipes = {ranks: _recipe(dtype, ranks) for ranks in RANKS}
-        if refusal(model, recipes[1]) is not None:
-            continue
-        recipes = {ranks: recipe for ranks, recipe in recipes.items() if refusal(model, recipe) is None}
-        for region in regions(model):
-            found = [law for ranks, recipe in recipes.items() if (law := _law(model, recipe, ranks, region))]
-            if found:
-                yield {"dtype": dtype, "of": [region.batches[0], region.first, region.last], "ranks": found}
-
-
-def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict[str, Any] | None:
-    """The phases of one rank's step as laws; None where they are none."""
-
-    def at(batch: int, context: int) -> Workload:
-        return selection.workload(model, Request(ctx=context, batch=batch))
-
-    def phases(batch: int, context: int) -> list[Phase]:
-        step = training_memory(model, at(batch, context), recipe).step
-        return [*MemoryTimeline(step, every_operation=True).phases()]
-
-    laws = peak_laws(region, phases)
-    if laws is None:
-        return None
-    sent = {0 if recipe.mesh is None else sent_bytes(model, at(*step), recipe) for step in region.ends}
-    if len(sent) > 1:
-        return None
-    return {
-        "ranks": ranks,
-        "sent": sent.pop(),
-        "always": laws.always,
-        "phases": [[name, *law] for name, law in laws.phases],
-    }
-
-
-def packed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data as a page embeds it."""
-    texts, runs = Pool(data["texts"]), Pool()
-    models = [_packed_words(model, texts) for model in data["models"]]
-    often = Counter(name for model in models for name in model)
-    columns = sorted(often, key=lambda name: -often[name])
-    always = sum(often[name] == len(models) for name in columns)
-    lines = [_packed_line(line, texts) for line in data["lines"]]
-    shapes = [{**shape, "ways": [_packed_way(way, runs) for way in shape["ways"]]} for shape in data["shapes"]]
-    return {
-        **data,
-        "lines": lines,
-        "runs": runs.values,
-        "shapes": shapes,
-        "columns": columns,
-        "always": always,
-        "models": [_packed_row(model, columns) for model in models],
-        "texts": texts.values,
-    }
-
-
-def _packed_words(model: Mapping[str, Any], texts: Pool) -> dict[str, Any]:
-    found = {name: 1 if fact is True else fact for name, fact in model.items()}
-    found |= {name: texts(model[name]) for name in WORDS if name in model}
-    return found | ({"defaulted": texts(json.dumps(model["defaulted"]))} if "defaulted" in model else {})
-
-
-def _packed_row(model: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """Facts in the order of the columns, 0 for what a model has not; what it has not at the end is left out."""
-    row = [model.get(name, 0) for name in columns]
-    last = max(index for index, name in enumerate(columns) if name in model)
-    return row[: last + 1]
-
-
-def _packed_line(line: Mapping[str, Any], texts: Pool) -> list[Any]:
-    """Path, spec and kind of a line, and what of it is not as usual."""
-    rest = {name: fact for name, fact in line.items() if name not in ("line", "path", "spec")}
-    kind = KINDS.index(line.get("line", "product"))
-    return [line["path"], texts(line["spec"]), *([kind] if kind or rest else []), *([rest] if rest else [])]
-
-
-def _packed_way(way: Mapping[str, Any], runs: Pool) -> dict[str, Any]:
-    groups = [{**group, "lines": runs(spans(group["lines"]))} for group in way["groups"]]
-    return {"form": way["form"], "groups": groups}

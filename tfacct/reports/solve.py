@@ -17,16 +17,13 @@ from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS, Size
-from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.pipeline import blocks_in
-from tfacct.parallel.support import rows_divisors, unsupported_part
-from tfacct.parallel.verified import verified
+from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Counting, MetricsReport
 from tfacct.reports.ranks import on_the_way
@@ -35,10 +32,6 @@ ON_DEVICE = ("total_bytes", "kv_cache_bytes", "peak_bytes", "saved_bytes")
 """Metrics of a device's memory that grow with the context."""
 RANKS = ("tp", "fsdp", "pp", "ep")
 """Unknowns that are numbers of ranks."""
-MOST = 2**16
-"""Most ranks of `fsdp` that are tried."""
-
-
 SolveLine: TypeAlias = dict[str, Any]
 """One candidate: the unknown by its name, and both sides, `left` and `right`."""
 
@@ -265,14 +258,14 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
 
     def at(count: Any) -> Point:
         if count not in known:
-            own = _with_ranks(mesh, unknown, count)
+            own = with_ranks(mesh, unknown, count)
             known[count] = replace(terms, mesh=None if own == Mesh() else own).point(model, work, metrics)
         return known[count]
 
     def fits(count: int) -> bool:
         return bool(equation.difference(at(count)) <= 0)
 
-    candidates, exact = _rank_counts(model, mesh, unknown)
+    candidates, exact = rank_counts(model, mesh, unknown)
     tried: list[int] = []
     unsupported: list[int] = []
     why: TfacctError | None = None
@@ -296,37 +289,11 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
     raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
 
 
-def _rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
-    """Numbers of ranks to try, and False if they are powers of 2 and numbers between them are possible too. Raises
-    UsageError for a model without experts."""
-    if unknown == "ep":
-        experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
-        if not experts:
-            raise UsageError(f"{model.name} has no experts for {option('ep')} to divide", f"ask for {option('tp')}")
-        return [count for count in divisors(gcd(*experts)) if count == 1 or count % mesh.tp == 0], True
-    if unknown == "pp":
-        return [*range(1, blocks_in(model.ledger) + 1)], True
-    if unknown == "tp":
-        return divisors(max((part.heads for part in model.architecture.attentions), default=1)), True
-    # Padded rows were compared for some classes only: others need a number that divides all rows.
-    compared = verified(model.family, "torch_plan") or unsupported_part(model.architecture) is not None
-    if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
-        return even, True
-    return [2**power for power in range(MOST.bit_length())], False
-
-
-def _with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:
-    """The mesh with so many ranks; with one rank of `tp` there is no sequence parallelism and no plan."""
-    sizes: dict[str, Any] = {unknown: count}
-    own = replace(mesh, **sizes)
-    return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own
-
-
 def _without_ranks(unknown: str, terms: Counting) -> Counting:
     """The terms with one rank of the unknown."""
     if terms.mesh is None or unknown != "tp" or terms.mesh.tp > 1:
         return terms
-    own = _with_ranks(terms.mesh, unknown, 1)
+    own = with_ranks(terms.mesh, unknown, 1)
     return replace(terms, mesh=None if own == Mesh() else own)
 
 

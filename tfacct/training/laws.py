@@ -5,16 +5,25 @@ They are fitted to the phases of a few steps, and checked with another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.training.phases import Phase
+from tfacct.parallel.mesh import Mesh
+from tfacct.training.layouts import sent_bytes
+from tfacct.training.memory import training_memory
+from tfacct.training.phases import MemoryTimeline, Phase
+from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import refusal
 
 BATCHES = ((1, 1, 1), (2, 3, 5))
 """Batches that a law is fitted to, and one that it is checked with. A single sequence is laid out differently."""
+DTYPES = ("bf16", "fp32")
+"""Dtypes of the steps whose laws are found."""
 FAR = 1021
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
 """Batches at which it is tried which phases decide."""
@@ -185,3 +194,40 @@ def _between(one: Sequence[int], other: Sequence[int], place: Sequence[int]) -> 
         elif there > 0:
             return False
     return low <= high
+
+
+def training_laws(model: LoadedModel, meshes: Mapping[int, Mesh | None]) -> Iterator[dict[str, Any]]:
+    """The phases of a training step as laws, in each dtype and region, by number of ranks."""
+    for dtype in DTYPES:
+        recipes = {ranks: Recipe(dtype, mesh=mesh).checked() for ranks, mesh in meshes.items()}
+        if refusal(model, next(iter(recipes.values()))) is not None:
+            continue
+        recipes = {ranks: recipe for ranks, recipe in recipes.items() if refusal(model, recipe) is None}
+        for region in regions(model):
+            found = [law for ranks, recipe in recipes.items() if (law := _law(model, recipe, ranks, region))]
+            if found:
+                yield {"dtype": dtype, "of": [region.batches[0], region.first, region.last], "ranks": found}
+
+
+def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict[str, Any] | None:
+    """The phases of one rank's step as laws; None where they are none."""
+
+    def at(batch: int, context: int) -> Workload:
+        return selection.workload(model, Request(ctx=context, batch=batch))
+
+    def phases(batch: int, context: int) -> list[Phase]:
+        step = training_memory(model, at(batch, context), recipe).step
+        return [*MemoryTimeline(step, every_operation=True).phases()]
+
+    laws = peak_laws(region, phases)
+    if laws is None:
+        return None
+    sent = {0 if recipe.mesh is None else sent_bytes(model, at(*step), recipe) for step in region.ends}
+    if len(sent) > 1:
+        return None
+    return {
+        "ranks": ranks,
+        "sent": sent.pop(),
+        "always": laws.always,
+        "phases": [[name, *law] for name, law in laws.phases],
+    }

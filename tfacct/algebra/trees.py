@@ -1,0 +1,47 @@
+"""Factored formulas as trees of plain data, which a page evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfacct.algebra.factored import Term
+from tfacct.algebra.symbols import SymbolicModel, in_symbols
+from tfacct.architecture.transformer import Transformer
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.groups import Ledger
+from tfacct.ledger.lines import HALF
+
+
+def formula_trees(ledger: Ledger, ways: Sequence[Transformer]) -> list[dict[str, Any]] | None:
+    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers, or
+    windows overlap in several lengths, of which a page has one."""
+    if len({group.axes[HALF] for group in ledger.groups if HALF in group.axes}) > 1:
+        return None
+    try:
+        symbolic = [in_symbols(way) for way in ways]
+    except TfacctError:
+        return None
+    first, *others = map(_written, symbolic)
+    return [first, *({name: tree for name, tree in one.items() if tree != first.get(name)} for one in others)]
+
+
+def _written(model: SymbolicModel) -> dict[str, Any]:
+    trees = {
+        "flops": model.flops(lambda product: product.forward).written,
+        "params": model.parameters().written,
+        "kept": model.cached().written,
+    }
+    return {name: _tree(tree.term, tree.letters) for name, tree in trees.items() if tree.term.coefficient}
+
+
+def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
+    """A term as [coefficient, letters with their powers, terms inside]."""
+    term = term.spread()
+    powers = [
+        letter if power == 1 else f"{letter}^{power}"
+        for letter, power in zip(letters, term.powers, strict=True)
+        if power
+    ]
+    inside = [[_tree(one, letters) for one in term.inside]] if term.inside else []
+    return [term.coefficient, " ".join(powers), *inside]
