@@ -85,7 +85,7 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     return Report(
         command="options",
         title="Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
-        columns=(*[Column("group", "group")] * several, Column("option", "option"), Column("about", "meaning")),
+        columns=(Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
         sections=sections,
         models=(),
         notes=("`tfacct COMMAND --help-all` explains the options of one command.",),
