@@ -514,7 +514,7 @@ def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[
 
     given = step.get(name)
     if isinstance(given, str):
-        found = ranges.read_some(option(name), given, grouped=name == "ctx")
+        found = ranges.read_some(option(name), given)
     elif isinstance(given, Collection):
         ranges.limited(option(name), given)
         found = list(sizes(name, given))

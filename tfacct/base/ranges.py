@@ -44,19 +44,16 @@ def read_values(option: str, text: str) -> Values:
     return Values(pieces)
 
 
-def read_some(option: str, text: str, *, grouped: bool) -> list[int]:
+def read_some(option: str, text: str) -> list[int]:
     """The number that `text` is, or the several that it stands for.
 
-    >>> read_some("--ctx", "1,024", grouped=True), read_some("--batch", "1,8,64", grouped=False)
-    ([1024], [1, 8, 64])
-    >>> read_some("--ctx", "1k..4k", grouped=True)
-    [1024, 2048, 4096]
+    >>> read_some("--batch", "1,8,64"), read_some("--ctx", "1k..4k"), read_some("--ctx", "1,024")
+    ([1, 8, 64], [1024, 2048, 4096], [1024])
 
-    `grouped`: digits may be, as contexts are written. Raises UsageError, without it also for `64,128`, which could be
-    one number or two.
+    Raises UsageError, also for `64,128`, which could be one number or two.
     """
     if "," in text and units.is_tokens(text):
-        if grouped:
+        if ",0" in text:  # no value begins with 0
             return [units.read_tokens(option, text)]
         whole, parts = text.replace(",", ""), text.replace(",", ", ")
         raise UsageError(f"{option} {text} could be one number or several", f"{whole} for one, '{parts}' for several")

@@ -105,13 +105,13 @@ def _values(name: str, given: Any) -> list[Any]:
     if not isinstance(given, str):
         return list(given) if isinstance(given, (list, tuple, range)) else [given]
     if name in SIZES and units.is_tokens(given):
-        return ranges.read_some(option(name), given, grouped=False)
+        return ranges.read_some(option(name), given)
     texts = [one.strip() or None for one in re.split(APART.get(name, ","), given)]
     if name == "lora_dropout":
         return [None if one is None else _share(name, one) for one in texts]
     if name not in SIZES:
         return texts
-    read = ([None] if one is None else ranges.read_some(option(name), one, grouped=True) for one in texts)
+    read = ([None] if one is None else ranges.read_some(option(name), one) for one in texts)
     return [value for values in read for value in values]
 
 

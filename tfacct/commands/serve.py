@@ -72,7 +72,7 @@ def _some(requests: int | Sequence[int] | str | None) -> tuple[int, ...] | None:
     if requests is None:
         return None
     if isinstance(requests, str):
-        return tuple(ranges.read_some(option("requests"), requests, grouped=False))
+        return tuple(ranges.read_some(option("requests"), requests))
     return (requests,) if isinstance(requests, int) else tuple(opt.sizes("requests", requests))
 
 
