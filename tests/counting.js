@@ -1,4 +1,4 @@
-// What the page's modules come to, as texts: for tests that hold them against Python.
+// Results of the page's modules as texts, for tests against Python.
 
 // Points of docs/conformance.json that one ledger comes to otherwise.
 function disagreeing(text) {
@@ -81,7 +81,7 @@ function fitting(text) {
 }
 
 // Texts of a number; of two of them where they are a share.
-function spoken(text) {
+function formatted(text) {
   const [value, whole] = JSON.parse(text).map(BigInt);
   const { si, people, binary, decimal, grouped, percent, decimals, change } = numbers;
   const share = [percent(value, whole), decimals(value, whole, 2), change(value, whole)];

@@ -1,5 +1,5 @@
-"""The page in a real browser: what it says is what the commands print; it asks nothing, complains of nothing, and
-keyboards, phones and screen readers get along with it."""
+"""The page in a real browser: its numbers are those of the commands, it sends no request and logs no error, and works
+with keyboards, phones and screen readers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def said(tab: driver.Browser) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_says_what_its_command_prints(
+def test_the_page_has_the_numbers_of_its_command(
     tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str
 ) -> None:
     """The printed command, run, gives the page's own JSON, notes and all."""
@@ -117,7 +117,7 @@ def test_the_page_says_what_its_command_prints(
         assert all(one.startswith(("file:", "about:")) for one in tab.requests)
 
 
-def test_a_line_of_python_counts_what_no_field_says(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+def test_a_line_of_python_counts_sizes_without_a_field(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     pytest.importorskip("numpy")
     for name, link in (("llama-3.1-8b", "#v=1&ctx=300&L.F=1000&L.D=96"), ("gpt2", "#v=1&ctx=64&shared=3&batch=2")):
         tab.open(pages(name), link)
@@ -149,7 +149,7 @@ def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Calla
         )
 
 
-def test_a_knob_turns_every_number_and_the_link(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+def test_a_knob_changes_every_number_and_the_link(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=8192")
     before = said(tab)["models"][0]["total_flops"]
     tab.js("document.getElementById('shared').focus()")
@@ -157,7 +157,7 @@ def test_a_knob_turns_every_number_and_the_link(tab: driver.Browser, pages: Call
     assert said(tab)["models"][0]["set"] == {"num_key_value_heads": 4}
     assert said(tab)["models"][0]["total_flops"] < before
     assert tab.js("location.hash") == "#v=1&ctx=8192&shared=4"
-    assert tab.js("document.activeElement.id") == "shared", "the slider stays where it is held"
+    assert tab.js("document.activeElement.id") == "shared", "the focus stays on the slider"
     assert "--set num_key_value_heads=4" in tab.js("document.getElementById('command').innerText")
 
 
@@ -194,15 +194,15 @@ def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[.
     ):
         tab.open(pages(name), f"#v=1&ctx=64&{link}")
         assert "letters" not in said(tab)["models"][0]
-        assert f"the link's sizes are left out: {why}" in tab.js("document.querySelector('.warning').textContent")
+        assert f"the link's sizes are ignored: {why}" in tab.js("document.querySelector('.warning').textContent")
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64")
     tab.js("{ const one = document.getElementById('size-H'); one.value = 7; one.dispatchEvent(new Event('change')) }")
     assert tab.js("document.getElementById('size-H').getAttribute('aria-invalid')") == "true"
     assert "letters" not in said(tab)["models"][0]
 
 
-def test_heads_by_letter_stand_over_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """The slider says nothing where K or G was typed, and the printed line has each number once."""
+def test_heads_by_axis_replace_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """There is no slider if K or G is given, and the printed line has each number once."""
     pytest.importorskip("numpy")
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&shared=4&L.G=5")
     assert said(tab)["models"][0]["letters"] == {"K": 4, "G": 5}
@@ -224,7 +224,7 @@ def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Pat
         assert said_ in text and not_said not in text and "\t" not in text, (name, link)
 
 
-def test_sizes_that_were_typed_over_leave_the_notes_to_the_model_as_built(
+def test_notes_are_about_the_model_as_configured_when_sizes_are_replaced(
     tab: driver.Browser, pages: Callable[..., Path]
 ) -> None:
     for link, so in (("", False), ("&L.E=16", True)):
@@ -271,8 +271,8 @@ def test_areas_too_small_to_see_are_not_drawn(tab: driver.Browser, pages: Callab
     assert tab.js("document.querySelectorAll('.treemap rect').length") > 1 and tab.complaints == []
 
 
-def test_weights_that_all_blocks_share_are_those_of_one(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """ALBERT's 12 blocks run with one network: 768 x 3,072 weights and 3,072 biases."""
+def test_weights_that_all_layers_share_are_those_of_one(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """ALBERT's 12 layers share one MLP: 768 x 3,072 weights and 3,072 biases."""
     tab.open(pages("albert-base-v2"))
     tab.js("[...document.querySelectorAll('[data-line]')].find((one) => /up_proj|fc1/.test(one.dataset.line)).click()")
     assert "2.36 M, bias included" in tab.js("document.querySelector('.detail').innerText")
@@ -294,7 +294,7 @@ BAD = (
 
 
 @pytest.mark.parametrize("link", BAD)
-def test_a_bad_link_changes_nothing_and_is_said(tab: driver.Browser, pages: Callable[..., Path], link: str) -> None:
+def test_a_bad_link_changes_nothing_and_warns(tab: driver.Browser, pages: Callable[..., Path], link: str) -> None:
     tab.open(pages("gpt2"))
     usual = said(tab)
     tab.open(pages("gpt2"), link)
@@ -338,26 +338,26 @@ def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..
     assert "12.8 GiB" in tab.js("document.querySelector('.tiles').innerText")
 
 
-def test_what_is_in_no_block_stands_in_front_or_behind(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+def test_groups_outside_the_layers_are_embedding_or_output(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     for name, said in (
-        ("llama-3.1-8b", ["in front", "blocks 0–31", "behind"]),
-        ("qwen3-vl-8b-vision", ["in front", "blocks 0–26", "behind"]),
-        ("t5-small", ["in front, encoder", "blocks 0–5", "behind, encoder", "in front", "blocks 0–5", "behind"]),
+        ("llama-3.1-8b", ["embedding", "layers 0–31", "output"]),
+        ("qwen3-vl-8b-vision", ["embedding", "layers 0–26", "output"]),
+        ("t5-small", ["encoder embedding", "layers 0–5", "encoder output", "embedding", "layers 0–5", "output"]),
     ):
         tab.open(pages(name))
         assert tab.js("[...document.querySelectorAll('.block h3')].map((one) => one.firstChild.data)") == said, name
 
 
-def test_an_encoders_cards_name_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
-    """It keeps nothing between steps, so no context or batch is the longest that its cache lets through."""
+def test_devices_of_an_encoder_have_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """It has no cache, so there is no longest context and no largest batch."""
     for name, columns in (("bert-base", 4), ("gpt2", 6)):
         tab.open(pages(name))
         assert tab.js("document.querySelectorAll('#cards thead th').length") == columns
         assert tab.js("document.querySelectorAll('#cards tbody tr:first-child > *').length") == columns
-    assert "nothing is kept" not in tab.js("document.getElementById('cards').innerText")
+    assert "KV cache" not in tab.js("document.getElementById('cards').innerText")
 
 
-def test_a_format_may_take_head_and_table_too(
+def test_a_format_may_quantize_head_and_embedding_too(
     tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
 ) -> None:
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&dtype=awq%2Bhead")
@@ -375,10 +375,10 @@ def test_a_format_may_take_head_and_table_too(
 
 def test_a_page_is_not_begun_in_a_mixture(run: Callable[..., Ran]) -> None:
     ran = run("explore", "gpt2", "--dtype", "q4_k_m", "-o", "-")
-    assert ran.code == 2 and "a page counts no q4_k_m" in ran.err
+    assert ran.code == 2 and "a page does not support q4_k_m" in ran.err
 
 
-def test_the_first_view_stands_without_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+def test_the_first_view_needs_no_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     tab.look(1280, scripts=False)
     tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
     tab.look(1280)
@@ -391,7 +391,7 @@ def test_a_browser_that_unpacks_nothing_keeps_the_first_view(tab: driver.Browser
     tab.open(pages("gpt2"), until="document.querySelector('.warning') !== null")
     tab.ask("Page.removeScriptToEvaluateOnNewDocument", **forgets)
     text = tab.js("document.querySelector('main').innerText")
-    assert "attn.scores" in text and "This browser is too old to turn the knobs" in text
+    assert "attn.scores" in text and "This browser is too old for this page" in text
     assert tab.js("document.getElementById('knobs').childElementCount") == 0 and tab.complaints == []
 
 
@@ -419,7 +419,7 @@ def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., 
     assert tab.js("document.documentElement.scrollWidth") == 390
 
 
-def test_a_training_step_is_what_train_says(
+def test_a_training_step_has_the_bytes_of_train(
     tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
 ) -> None:
     tab.open(pages("llama-3.1-8b"))
@@ -427,7 +427,7 @@ def test_a_training_step_is_what_train_says(
     (model,) = json.loads(run(*words[1:], "--json").out)["models"]
     assert words[1] == "train" and model["mesh"] is not None
     rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
-    assert [row.split(" ·")[0].strip() for row in rows] == ["one card", "each of 2", "each of 4", "each of 8"]
+    assert [row.split(" ·")[0].strip() for row in rows] == ["1 GPU", "each of 2 GPUs", "each of 4 GPUs", "each of 8 GPUs"]
     assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
     assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
     tab.open(pages("mamba-130m"))
@@ -437,18 +437,18 @@ def test_a_training_step_is_what_train_says(
 @pytest.mark.parametrize(
     ("name", "link", "said"),
     [
-        ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens a rank, fp16 with AdamW."),
-        ("llama-3.1-8b", "ctx=512&dtype=fp32", "One sequence of 512 tokens a rank, bf16 with AdamW."),
-        ("gpt2", "ctx=64&dtype=fp32&batch=2", "2 sequences of 64 tokens a rank, fp32 with AdamW."),
-        ("gemma-3-27b-text", "ctx=2048&step=decode", "One sequence of 2,048 tokens a rank, bf16 with AdamW."),
+        ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens per GPU, fp16 with AdamW."),
+        ("llama-3.1-8b", "ctx=512&dtype=fp32", "One sequence of 512 tokens per GPU, bf16 with AdamW."),
+        ("gpt2", "ctx=64&dtype=fp32&batch=2", "2 sequences of 64 tokens per GPU, fp32 with AdamW."),
+        ("gemma-3-27b-text", "ctx=2048&step=decode", "One sequence of 2,048 tokens per GPU, bf16 with AdamW."),
         (
             "mixtral-8x7b",
             "ctx=640&L.E=16",
-            "The model as built. One sequence of 640 tokens a rank, bf16 with AdamW.",
+            "The model as configured. One sequence of 640 tokens per GPU, bf16 with AdamW.",
         ),
     ],
 )
-def test_a_training_step_turns_with_the_knobs(
+def test_a_training_step_follows_the_knobs(
     tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str, link: str, said: str
 ) -> None:
     tab.open(pages(name), f"#v=1&{link}")
@@ -462,7 +462,7 @@ def test_a_training_step_turns_with_the_knobs(
     assert tab.complaints == []
 
 
-def test_models_stand_beside_each_other(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+def test_models_are_compared(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     file = pages("llama-3.1-8b", "gpt2", "bert-base", "gpt-oss-20b")
     tab.open(file, "#v=1&against=gpt2&ctx=1024&step=decode")
     assert tab.js("document.querySelectorAll('#bars .bar').length") == 8
@@ -492,13 +492,13 @@ def test_a_notebook_shows_it_in_a_frame_of_its_own(tab: driver.Browser, tmp_path
 
 
 @pytest.mark.slow
-def test_all_presets_stand_in_one_page(tab: driver.Browser, tmp_path: Path) -> None:
+def test_all_presets_are_in_one_page(tab: driver.Browser, tmp_path: Path) -> None:
     """Each of them chosen and drawn, its total that of Python, with no complaint."""
     file, every = tmp_path / "all.html", presets.load_all()
     file.write_text(explore.page(every, Request(), Counting()), encoding="utf-8")
     tab.open(file)
     for ours in every:
-        tab.js(f"tfacct.turn({{ model: {json.dumps(ours.name)}, dtype: null }})")
+        tab.js(f"tfacct.update({{ model: {json.dumps(ours.name)}, dtype: null }})")
         assert said(tab) == json.loads(flops([ours], Request()).to_json()), ours.name
     assert tab.complaints == []
 
@@ -514,7 +514,7 @@ def test_no_rule_of_accessibility_is_broken(
     tab: driver.Browser, pages: Callable[..., Path], name: str, dark: bool, width: int
 ) -> None:
     tab.look(width, dark=dark)
-    tab.open(pages(name), "#v=1&ctx=8192&against=built")
+    tab.open(pages(name), "#v=1&ctx=8192&against=config")
     tab.js(Path(AXE).read_text(encoding="utf-8"))
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
     asked = f"axe.run({{ runOnly: {json.dumps(tags)} }})"

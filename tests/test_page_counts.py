@@ -1,4 +1,4 @@
-"""What the page counts with, held against Python in an engine of JavaScript: every line of every preset."""
+"""The counting modules of the page against Python, in a JavaScript engine: every line of every preset."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: s
 
 def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
     """phi-2 has heads of 80 numbers: a link that asks for blocks of 32 is answered without them, and says so."""
-    modules = (*page.COUNTING, "paths", "data", "models", "count", "says", "notes", "state")
+    modules = (*page.COUNTING, "paths", "data", "models", "count", "report", "notes", "state")
     data = packed(explore.explore([presets.load("phi-2"), presets.load("llama-3.1-8b")]))
     with racer.MiniRacer() as js:
         js.eval(f"{page.script(modules)}\nconst every = models.read({json.dumps(data)});")
@@ -213,8 +213,8 @@ def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
         refused = json.loads(js.eval(f"{read}('phi-2')"))
         taken = json.loads(js.eval(f"{read}('llama-3.1-8b')"))
         js.eval("const asked = state.parse('model=llama-3.1-8b&cache=q8_0&ctx=1000', still, every).state;")
-        kept = js.eval("String(count.count(state.chosen(every, asked.model), asked).kept)")
-    assert refused == [None, ["the link's cache is left out: no head divides into it"]]
+        kept = js.eval("String(count.count(state.chosen(every, asked.model), asked).cached)")
+    assert refused == [None, ["the link's cache dtype is ignored: its blocks do not divide the head size"]]
     assert taken == ["q8_0", []]
     assert int(kept) == 1000 * 2 * 32 * 8 * 4 * 34
 
@@ -242,10 +242,10 @@ SLIPS = {
     "a window sees one key more": ("keys - queries, window - 1n)", "keys - queries, window)"),
     "a window keeps one key less": ("einsum.smaller(at.S, window)", "einsum.smaller(at.S, window - 1n)"),
     "a causal query does not see itself": ("2n * keys - queries + 1n", "2n * keys - queries - 1n"),
-    "a near mask without its own key": ("queries, queries, behind) - queries", "queries, queries, behind)"),
+    "a near mask without its own key": ("queries, queries, after) - queries", "queries, queries, after)"),
     "cut instead of rounded up": ("(whole + parts - 1n) / parts", "whole / parts"),
     "every expert is read": ("return einsum.smaller(axes[line.bank],", "return axes[line.bank]; einsum.smaller(0n,"),
-    "experts that a token does not meet": ("(elements / bank) * met", "elements"),
+    "experts that a token does not meet": ("(elements / experts) * met", "elements"),
     "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
     "a shared block is stored again": (") ? 1n : group.count", ") ? group.count : group.count"),
     "a tied head is stored twice": ("const owner = line.weight ?? line.path", "const owner = line.path"),
@@ -280,7 +280,7 @@ def unscaled(value: int) -> list[str]:
 def test_texts_of_numbers_are_those_of_the_terminal(engine: Engine, value: int, whole: int) -> None:
     share = Fraction(value, whole)
     wanted = [*unscaled(value), units.percent(share), units.decimals(share, 2), units.change(share)]
-    assert engine("spoken", [str(value), str(whole)]) == wanted
+    assert engine("formatted", [str(value), str(whole)]) == wanted
 
 
 EDGES = [limit + off for unit in (1000, 1024) for power in range(1, 5) for limit in (unit**power, 999 * unit**power,
@@ -289,9 +289,9 @@ EDGES = [limit + off for unit in (1000, 1024) for power in range(1, 5) for limit
 
 def test_texts_at_the_edges_of_units(engine: Engine) -> None:
     for value in EDGES:
-        assert engine("spoken", [str(value), str(80)])[:5] == unscaled(value), value
+        assert engine("formatted", [str(value), str(80)])[:5] == unscaled(value), value
     for part in range(1, 400):  # ties among them: 23/80 is 28.75%
-        assert engine("spoken", [str(part), "80"])[5:7] == [
+        assert engine("formatted", [str(part), "80"])[5:7] == [
             units.percent(Fraction(part, 80)),
             units.decimals(Fraction(part, 80), 2),
         ]

@@ -21,7 +21,7 @@ from tfacct.training.recipe import Recipe
 SAMPLE = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "mixtral-8x7b", "olmo-2-7b", "bert-base", "deepseek-v2-lite")
 
 
-def test_the_operations_hold_the_peak() -> None:
+def test_an_operation_is_the_peak() -> None:
     """Of any step the fullest operation of all is the peak of its phases."""
     for name in SAMPLE:
         rng, ours = random.Random(name), presets.load(name)
@@ -43,10 +43,10 @@ def fullest(rank: dict[str, Any], batch: int, context: int) -> list[Any]:
     return max(found, key=lambda one: sum(one[1:]))
 
 
-def held_against_train(name: str, steps: int) -> None:
+def same_as_train(name: str, steps: int) -> None:
     """Steps at random places of every region, on every number of ranks, by their laws and by `train`."""
     rng, ours = random.Random(f"laws {name}"), presets.load(name)
-    for region in training(ours, turns=True)["laws"]:
+    for region in training(ours, laws=True)["laws"]:
         first_batch, first, last = region["of"]
         for rank in region["ranks"]:
             for _ in range(steps):
@@ -61,23 +61,23 @@ def held_against_train(name: str, steps: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt2", "mistral-7b-v0.1", "bert-base"])
-def test_laws_are_what_train_says(name: str) -> None:
-    held_against_train(name, 1)
+def test_laws_are_those_of_train(name: str) -> None:
+    same_as_train(name, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
-def test_laws_are_what_train_says_at_many_steps(name: str) -> None:
-    if "laws" in training(presets.load(name), turns=True):
-        held_against_train(name, 6)
+def test_laws_are_those_of_train_at_many_steps(name: str) -> None:
+    if "laws" in training(presets.load(name), laws=True):
+        same_as_train(name, 6)
 
 
 def test_a_window_has_laws_of_its_own() -> None:
     """Shorter sequences of Mistral 7B see all keys; longer ones get a mask."""
-    found = [law["of"] for law in training(presets.load("mistral-7b-v0.1"), turns=True)["laws"]]
+    found = [law["of"] for law in training(presets.load("mistral-7b-v0.1"), laws=True)["laws"]]
     assert found == [[1, 1, 4095], [1, 4096, 0], [2, 1, 4095], [2, 4096, 0]]
 
 
 def test_a_step_that_is_not_counted_says_why() -> None:
-    assert "the formula for mamba is up to" in training(presets.load("mamba-130m"), turns=True)["why"]
-    assert set(training(presets.load("gpt2"), turns=False)) == {"context", "steps"}
+    assert "the formula for mamba is up to" in training(presets.load("mamba-130m"), laws=True)["why"]
+    assert set(training(presets.load("gpt2"), laws=False)) == {"context", "steps"}

@@ -14,8 +14,8 @@ from tfacct.ledger.lines import HALF
 
 
 def formula_trees(ledger: Ledger, ways: Sequence[Transformer]) -> list[dict[str, Any]] | None:
-    """The formulas of each way as trees, of further ways those that differ; None where a letter is several numbers, or
-    windows overlap in several lengths, of which a page has one."""
+    """The formulas of each form as trees, of further forms those that differ; None if an axis has several sizes, or
+    overlapping windows have several lengths."""
     if len({group.axes[HALF] for group in ledger.groups if HALF in group.axes}) > 1:
         return None
     try:
@@ -30,7 +30,7 @@ def _written(model: SymbolicModel) -> dict[str, Any]:
     trees = {
         "flops": model.flops(lambda product: product.forward).written,
         "params": model.parameters().written,
-        "kept": model.cached().written,
+        "cache": model.cached().written,
     }
     return {name: _tree(tree.term, tree.letters) for name, tree in trees.items() if tree.term.coefficient}
 

@@ -10,8 +10,8 @@ from typing import Any
 from tfacct.base.ranges import spans
 
 KINDS = ("product", "pointwise", "state", "table")
-WORDS = ("family", "kind", "form", "shared", "kept")
-"""Facts of a model that are words which many models have."""
+WORDS = ("family", "kind", "form", "shared", "cache_name")
+"""Facts of a model that are words which many models share."""
 
 
 class Pool:
@@ -57,14 +57,14 @@ def _packed_words(model: Mapping[str, Any], texts: Pool) -> dict[str, Any]:
 
 
 def _packed_row(model: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
-    """Facts in the order of the columns, 0 for what a model has not; what it has not at the end is left out."""
+    """Facts in the order of the columns, 0 for absent ones; absent ones at the end are omitted."""
     row = [model.get(name, 0) for name in columns]
     last = max(index for index, name in enumerate(columns) if name in model)
     return row[: last + 1]
 
 
 def _packed_line(line: Mapping[str, Any], texts: Pool) -> list[Any]:
-    """Path, spec and kind of a line, and what of it is not as usual."""
+    """Path, spec and kind of a line, and its unusual facts."""
     rest = {name: fact for name, fact in line.items() if name not in ("line", "path", "spec")}
     kind = KINDS.index(line.get("line", "product"))
     return [line["path"], texts(line["spec"]), *([kind] if kind or rest else []), *([rest] if rest else [])]

@@ -1,4 +1,4 @@
-"""`explore`: the data of an offline HTML page about models: ledgers in symbols, formulas, devices, and words.
+"""`explore`: the data of an offline HTML page about models: ledgers in symbols, formulas, devices and notes.
 
 Models of one shape share its lines, its legend and its formulas, so that a page of hundreds of them is small.
 """
@@ -47,29 +47,29 @@ SHARED_FIELDS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads
 UNPACKED: MlaMode = "unpacked"
 HUB = "https://huggingface.co/"
 FEW = 20
-"""Models up to which a page is named by the first of them, and begins with it."""
+"""Models up to which a page is named after the first of them, and starts with it."""
 LAWS = 6
-"""Models up to which their training steps turn with the knobs: finding how their bytes grow takes a while."""
+"""Models up to which training steps follow the knobs: finding how their bytes grow takes a while."""
 MIXTURES = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
-"""Mixtures of llama.cpp whose bytes a page says."""
+"""Mixtures of llama.cpp whose bytes a page shows."""
 SHORT = 16
-"""Rows up to which the view without a script has every product."""
+"""Rows up to which the view without a script has every matmul."""
 WELL_KNOWN = "llama-3.1-8b"
-"""The model that a page of many begins with, if it is among them."""
+"""The model that a page of many starts with, if it is one of them."""
 CONTEXT = 4096
-"""Tokens of a training step whose bytes are numbers, or as many as the model was made for."""
+"""Tokens of a training step whose bytes are numbers, unless the context of the model is shorter."""
 RANKS = (1, 2, 4, 8)
 PARTS = ("weights", "optimizer", "gradients", "saved", "temporary", "gathered")
 """Parts of the memory of a phase."""
 
 
 def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the data of a page about models. `start`: the knobs as they stand at first, as a link has them.
+    """Return the data of a page about models. `start`: the first state of the knobs, as in a link.
 
-    A model's `shape` says what its lines are, and `sizes` are the numbers of the shape's letters. Raises TfacctError.
+    A model's `shape` has its lines and axes, `sizes` the numbers of these axes. Raises TfacctError.
     """
     pools = _Pools()
-    data = [_model(model, pools, turns=len(models) <= LAWS) for model in models]
+    data = [_model(model, pools, laws=len(models) <= LAWS) for model in models]
     return {
         "version": VERSION,
         "start": dict(start or {}),
@@ -86,7 +86,7 @@ def explore(models: Sequence[LoadedModel], start: Mapping[str, str] | None = Non
 
 
 def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> str:
-    """Return the page about models as HTML, with its knobs as they were asked for. Raises TfacctError."""
+    """Return the page about models as HTML, with its knobs as given. Raises TfacctError."""
     if not models:
         raise UsageError("no model is left to show")
     for model in models if len(models) == 1 else ():
@@ -99,7 +99,7 @@ def page(models: Sequence[LoadedModel], request: Request, terms: Counting) -> st
 
 
 def _first_view(model: LoadedModel, request: Request, terms: Counting) -> Report:
-    """What a page shows without its script: the products, or, where these are many, the parts."""
+    """The view without a script: the matmuls, or, if there are many, the parts."""
     by_line, by_part = (
         flops.flops([model], request, train=terms.train, masked=terms.masked, by=by) for by in ("line", "part")
     )
@@ -114,11 +114,11 @@ def _title(models: Sequence[LoadedModel]) -> str:
 
 
 def _start(request: Request, terms: Counting) -> dict[str, Any]:
-    """The knobs as they stand at first. Whole numbers are texts: a script reads them without rounding."""
+    """The first state of the knobs. Whole numbers are texts: a script reads them without rounding."""
     if terms.dtype is not None and units.dtype_name(terms.dtype) in units.GGUF:
         name = units.dtype_name(terms.dtype)
         counted = f"memory and flops {option('bytes')} count it"
-        raise UsageError(f"a page counts no {name}: it is chosen tensor by tensor", counted)
+        raise UsageError(f"a page does not support {name}, which is chosen tensor by tensor", counted)
     chunk = request.tokens is not None and request.tokens != 1
     step = "decode" if request.decode or request.tokens == 1 else "chunk" if chunk else None
     sizes = {"ctx": request.ctx, "tokens": request.tokens if chunk else None, "source": request.source}
@@ -136,7 +136,7 @@ def file_name(models: Sequence[LoadedModel]) -> str:
 
 
 def check(file: str, *, force: bool) -> Path:
-    """Where the page is written, links followed. Raises UsageError where it cannot, or must not, be written."""
+    """Where the page is written, links followed. Raises UsageError if it cannot, or must not, be written."""
     return files.check("output", file, (".html",), "page", force=force)
 
 
@@ -148,14 +148,14 @@ def save(text: str, file: str, *, force: bool) -> Path:
 
 
 class _Pools:
-    """What models share: sentences, lines, shapes, and the formulas of shapes."""
+    """What models share: texts, lines, shapes, and the formulas of shapes."""
 
     def __init__(self) -> None:
         self.texts, self.lines, self.shapes = Pool(), Pool(), Pool()
         self.formulas: dict[str, Any] = {}
 
 
-def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
+def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
     in_letters = written(model.architecture)
     form = model.mla_mode
     shape = {
@@ -180,12 +180,12 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "positions": model.position_limit,
         "fixed": not selection.takes_context(model, model.context + 1),
         "source": model.source,
-        "keeps": model.keeps,
-        "kept": model.kept if model.kept != "KV cache" else "",
+        "has_cache": model.keeps,
+        "cache_name": model.kept if model.kept != "KV cache" else "",
         "logits": model.logits,
         "url": source.url.removeprefix(HUB) if source and source.url.startswith("https://") else None,
         "about": source.about if source and not source.url else None,
-        "gguf": _mixtures(model) if turns else None,
+        "gguf": _mixtures(model) if laws else None,
         "kind": source.kind if source and source.kind != "copied" else None,
         "met": model.expected == model.parameters,
         "expected_from": _check_source(source.expected_from, pools) if source and model.expected is not None else None,
@@ -205,7 +205,7 @@ def _model(model: LoadedModel, pools: _Pools, turns: bool) -> dict[str, Any]:
         "form": model.config.mla_mode_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(model),
-        "training": training(model, turns=turns),
+        "training": training(model, laws=laws),
     }
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
@@ -218,12 +218,12 @@ def _rules(model: LoadedModel, in_letters: WrittenModel) -> list[list[Any]]:
 
 
 def _usual(fact: Any) -> bool:
-    """True of what a page takes for granted; a 0 is a number, and stays."""
+    """True of a fact that a page assumes if it is absent; a 0 is a number, and stays."""
     return fact is None or fact is False or fact in ([], {}, "")
 
 
 def _blocks(model: WrittenModel) -> list[str]:
-    """Block numbers of the stacks as spans; none where there is one stack of all blocks."""
+    """Layer numbers of the stacks as spans; none for one stack of all layers."""
     groups = [group for group in model.ways[0]["groups"] if group["blocks"]]
     usual = all(group["blocks"] == _from_zero(value(group["count"], model.sizes)) for group in groups)
     return [] if usual else [group["blocks"] for group in groups]
@@ -242,7 +242,7 @@ def _compact(value: Any) -> str:
 
 
 def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
-    """A way with its lines by number; what is as usual of a group is left out, as letters that are their own size."""
+    """A form with its lines by number, without usual facts of a group and axes that are their own size."""
     groups = []
     for group in way["groups"]:
         facts = {name: group[name] for name in ("kind", "names", "once", "shared") if group[name]}
@@ -258,7 +258,7 @@ def _way(way: Mapping[str, Any], pools: _Pools) -> dict[str, Any]:
 
 
 def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
-    """The third form of latent attention, which no step chooses by itself."""
+    """The third form of latent attention, which no step chooses by default."""
     if model.mla_mode != "auto":
         return []
     (way,) = written(model.architecture.running(UNPACKED)).ways
@@ -266,7 +266,7 @@ def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
 
 
 def _warnings(model: LoadedModel) -> list[str]:
-    """Warnings on top: fields that are not understood, parts that are not included, another model's answer."""
+    """Warnings at the top: fields that are not understood, parts that are not included, another model's name."""
     hints = [*build.answering_hints([model]), *build.unknown_hints([model])]
     return [text.removeprefix("hint: ").removeprefix("warning: ") for text in hints]
 
@@ -304,7 +304,7 @@ def _longer(model: LoadedModel) -> list[int]:
 
 
 def _conventions(model: LoadedModel) -> list[str]:
-    """What was counted as FLOPs, of all pairs and masked; which positions get logits is a knob."""
+    """The convention of the FLOPs, of all pairs and masked; the positions with logits are a knob."""
     texts = (model_notes.products_convention(Request(), masked, [model]) for masked in (False, True))
     return [text.removesuffix(" all logits") for text in texts]
 
@@ -332,7 +332,7 @@ def _shares(model: LoadedModel, in_letters: WrittenModel, field: str, number: in
 
 
 def _published(model: LoadedModel) -> dict[str, Any] | None:
-    """How quantized weights are stored as published, and their bytes; their name is None where that is not known."""
+    """The published format of quantized weights, and their bytes; the name is None if it is not known."""
     if not model.quantized:
         return None
     try:
@@ -351,8 +351,8 @@ def _mixtures(model: LoadedModel) -> dict[str, tuple[int, int]]:
 
 
 def _device(device: devices.Device) -> list[Any]:
-    """Name, bytes, those usable to serve and to train, and FLOPs per byte at which arithmetic in bf16 and memory take
-    as long, 0 where no peak is known; 1 at the end where the bytes are not torch's total."""
+    """Name, memory, its usable bytes to serve and to train, and the FLOPs per byte of its ridge in bf16, 0 if no peak
+    is known; 1 at the end if the memory is not what torch reports."""
     others = [] if device.memory_from == "torch" else [1]
     name = device.name.partition(", one of")[0]
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
@@ -360,19 +360,16 @@ def _device(device: devices.Device) -> list[Any]:
     return [device.id, name, device.memory, *usable, ridge, *others]
 
 
-def training(model: LoadedModel, *, turns: bool) -> dict[str, Any]:
-    """Bytes at the peak of a training step by part, for each number of ranks that FSDP divides the weights among, or
-    `why` they are not counted. `turns`: as laws of batch and context, for a model that reads no source."""
+def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
+    """Bytes at the peak of a training step by part, for each FSDP size, or `why` they are not. `laws`: as polynomials in batch and context, for a model without a source."""
     why = refusal(model, Recipe("bf16").checked())
     try:
         if why is not None:
             return {"why": why}
-        if (
-            turns
-            and model.source is None
-            and (laws := list(training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS})))
-        ):
-            return {"laws": laws}
+        if laws and model.source is None:
+            found = list(training_laws(model, {ranks: mesh_of(fsdp=ranks) for ranks in RANKS}))
+            if found:
+                return {"laws": found}
         context = min(CONTEXT, model.context)
         counted = [ranks for ranks in RANKS if refusal(model, _recipe("bf16", ranks)) is None]
         source = {} if model.source is None else {"source": model.source}

@@ -16,20 +16,20 @@ from typing import Any
 from tfacct.output.report import Column, Report, Row
 
 COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
-"""The modules that count, each behind those that it imports."""
+"""The modules that count, each after those that it imports."""
 SHOWING = (
-    *("data", "paths", "models", "count", "says", "notes", "state", "dom", "bars", "picture", "detail", "charts"),
+    *("data", "paths", "models", "count", "report", "notes", "state", "dom", "bars", "picture", "detail", "charts"),
     *("cards", "roofline", "treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus"),
-    *("looks", "main"),
+    *("theme", "main"),
 )
-"""Those that show what is counted."""
+"""The modules that show the counts."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:const|(?:async )?function|class)\b)", re.MULTILINE)
 _NAMES = re.compile(r"^export (?:async )?(?:function|class) (\w+)|^export const (.+?);?$", re.MULTILINE)
-_ASIDE = re.compile(r"^\t*// .*\n| // [^\"`\n]*$", re.MULTILINE)
-"""Comments of the script, which stand in its files."""
-_NOTE = re.compile(r"^/\*.*\*/\n", re.MULTILINE)
-"""Those of the style."""
+_COMMENT = re.compile(r"^\t*// .*\n| // [^\"`\n]*$", re.MULTILINE)
+"""Comments of the script."""
+_STYLE_COMMENT = re.compile(r"^/\*.*\*/\n", re.MULTILINE)
+"""Comments of the style."""
 LEVEL, RAW = 9, -15
 """How the data is deflated: as small as it gets, without a header."""
 
@@ -43,14 +43,14 @@ def source(name: str) -> str:
 @cache
 def style() -> str:
     """The style, without its comments."""
-    return _NOTE.sub("", source("page.css"))
+    return _STYLE_COMMENT.sub("", source("page.css"))
 
 
 @cache
 def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
-    """The modules as one script: each is closed in a function and known by its name, as the others import it.
+    """The modules as one script: each is a function that returns its exports, under the module's name.
 
-    Raises ValueError for an import of what does not stand before it, or under another name.
+    Raises ValueError for an import of a module that does not come before it, or under another name.
     """
     parts = ['"use strict";\n']
     for index, name in enumerate(names):
@@ -58,7 +58,7 @@ def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
         for known_as, module in _IMPORT.findall(text):
             if known_as != module or module not in names[:index]:
                 raise ValueError(f"{name}.js imports {module} as {known_as}")
-        body = _ASIDE.sub("", _EXPORT.sub("", _IMPORT.sub("", text))).strip()
+        body = _COMMENT.sub("", _EXPORT.sub("", _IMPORT.sub("", text))).strip()
         parts.append(f"const {name} = (() => {{\n{body}\n\nreturn {{ {', '.join(_exports(text))} }};\n}})();\n")
     return "\n".join(parts)
 
@@ -72,7 +72,7 @@ def _exports(text: str) -> list[str]:
 
 
 def _constants(text: str) -> list[str]:
-    """Names of `export const A = 1, B = 2;`: those in front of an equals sign that stands in no brackets."""
+    """Names of `export const A = 1, B = 2;`: those before an equals sign outside brackets."""
     depth, flat = 0, ""
     for character in re.sub(r'"[^"]*"', '""', text):
         depth += (character in "([{") - (character in ")]}")
@@ -117,11 +117,11 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 <style>{style()}</style>
 </head>
 <body>
-<a class="skip" href="#main">To the numbers</a>
+<a class="skip" href="#main">Skip to the numbers</a>
 <header class="top"><strong>tfacct</strong><div id="tools"></div></header>
 <div class="page">
-<aside class="knobs" aria-label="Knobs">
-<details id="controls" open><summary>Knobs</summary><div id="knobs"></div></details>
+<aside class="knobs" aria-label="Settings">
+<details id="controls" open><summary>Settings</summary><div id="knobs"></div></details>
 </aside>
 <main id="main">
 <div id="head"></div>
@@ -154,14 +154,14 @@ def extracted(html: str) -> Any:
 
 
 def _still(report: Report) -> str:
-    """What stands there without a script: the answer, the table, what was counted."""
+    """The view without a script: the answer, the table, the notes."""
     columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
     head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
     rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.totals))
     notes = "".join(f"<p>{escape(note)}</p>" for note in report.said)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
-    said = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
-    return f'{said}\n<div class="wide">{table}</div>\n{notes}'
+    head_line = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
+    return f'{head_line}\n<div class="wide">{table}</div>\n{notes}'
 
 
 def _row(row: Row, columns: Sequence[Column]) -> str:
@@ -170,5 +170,5 @@ def _row(row: Row, columns: Sequence[Column]) -> str:
 
 
 def _listed(models: int) -> str:
-    """What stands there without a script where a table of each model would be too much."""
-    return f"<p>{models} models: their numbers are counted in your browser, which needs its script for that.</p>"
+    """The view without a script of a page of many models."""
+    return f"<p>{models} models. This page needs JavaScript.</p>"

@@ -1,4 +1,4 @@
-// Four stacked bars in the same colours: what there is, what is worked, what is moved, what is held.
+// Four stacked bars in the same colours: parameters, FLOPs, bytes moved and memory.
 
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
@@ -9,9 +9,9 @@ import * as dom from "./dom.js";
 
 const { h } = dom;
 
-// The tiles: what somebody came to know, exact below, and beside what it is compared with.
+// The tiles: the main numbers, with the exact ones below, and the ratio to the other side of a comparison.
 export function tiles(counted, other, name) {
-	const { model, state, flops, params, active, tokens, rule, bytes, kept, next, dtype } = counted;
+	const { model, state, flops, params, active, tokens, rule, bytes, cached, next, dtype } = counted;
 	const step = { prefill: "One forward pass", decode: "One decode step", chunk: "One chunk" }[state.step];
 	const thumb = active === params ? "params" : "active";
 	const found = [
@@ -48,16 +48,16 @@ export function tiles(counted, other, name) {
 		found.push(
 			tile(`Weights in ${dtype}`, numbers.binary(bytes), numbers.decimal(bytes), null, bytes, other?.bytes, name),
 		);
-	if (model.keeps) {
+	if (model.has_cache) {
 		const share =
-			dtype === null ? `${numbers.grouped(kept)} bytes` : `${numbers.percent(kept, kept + bytes)} of what is held`;
-		const named = model.kept[0].toUpperCase() + model.kept.slice(1);
-		found.push(tile(`${named} in ${widths(counted)}`, numbers.binary(kept), share, null, kept, other?.kept, name));
+			dtype === null ? `${numbers.grouped(cached)} bytes` : `${numbers.percent(cached, cached + bytes)} of the memory`;
+		const named = model.cache_name[0].toUpperCase() + model.cache_name.slice(1);
+		found.push(tile(`${named} in ${widths(counted)}`, numbers.binary(cached), share, null, cached, other?.cached, name));
 		found.push(
 			tile(
-				"Next token keeps",
-				next ? numbers.binary(next) : "nothing more",
-				next ? `${numbers.grouped(next)} bytes` : "its size is fixed, or its window full",
+				"Cache of one more token",
+				next ? numbers.binary(next) : "nothing",
+				next ? `${numbers.grouped(next)} bytes` : "of fixed size, or the window is full",
 				null,
 				next,
 				other?.next,
@@ -68,20 +68,20 @@ export function tiles(counted, other, name) {
 	return h("dl.tiles", found);
 }
 
-// Dtypes of what is kept: some states are kept in one of their own, whatever the cache's.
+// Dtypes of the cache: some states have a dtype of their own.
 function widths({ states, state }) {
-	const found = states.map(({ line }) => storage.widthOf(line, storage.width(count.cached(state))).name);
+	const found = states.map(({ line }) => storage.widthOf(line, storage.width(count.cacheDtype(state))).name);
 	return [...new Set(found)].join(" and ");
 }
 
-function tile(label, spoken, exact, more, now, then, name) {
+function tile(label, text, exact, more, now, then, name) {
 	const against =
 		now === undefined || !then ? null : now === then ? `the same` : `${numbers.decimals(now, then, 2)} × ${name}`;
-	const [number, unit] = /^[\d.,]+ /.test(spoken) ? spoken.split(" ") : ["", spoken];
+	const [number, unit] = /^[\d.,]+ /.test(text) ? text.split(" ") : ["", text];
 	return h(
 		"div",
 		h("dt", label),
-		h("dd.spoken", number ? `${number} ` : "", h("small", unit)),
+		h("dd.figure", number ? `${number} ` : "", h("small", unit)),
 		h("dd", exact),
 		more ? h("dd", more) : null,
 		against ? h("dd.against", against) : null,
@@ -101,17 +101,17 @@ export function bars(counted, other, names) {
 	return dom.panel("bars", "Where it goes", null, h("div.bars", rows), dom.key(entries));
 }
 
-function row({ title, unit, parts, held, forward }, whose, counted, seen) {
+function row({ title, unit, parts, stored, forward }, whose, counted, seen) {
 	const total = einsum.sum(parts.map(([, number]) => number));
-	const unknown = (held || forward) && counted.dtype === null;
-	const said = unknown ? "choose a dtype" : `${numbers[unit](total)}${unit === "si" ? "FLOPs" : ""}`;
+	const unknown = (stored || forward) && counted.dtype === null;
+	const text = unknown ? "choose a dtype" : `${numbers[unit](total)}${unit === "si" ? "FLOPs" : ""}`;
 	const name = `${title}${forward && counted.state.train ? ", forward" : ""}`;
 	return h(
 		"div.bar",
-		h("p", h("strong", name), whose ? ` · ${whose}` : "", h("span", said)),
+		h("p", h("strong", name), whose ? ` · ${whose}` : "", h("span", text)),
 		h(
 			"div.stack",
-			{ role: "img", "aria-label": spoken(name, parts, total) },
+			{ role: "img", "aria-label": described(name, parts, total) },
 			unknown ? null : parts.map(([part, number]) => segment(part, number, total, unit, seen)),
 		),
 	);
@@ -119,7 +119,7 @@ function row({ title, unit, parts, held, forward }, whose, counted, seen) {
 
 function segment(part, number, total, unit, seen) {
 	const hue = paths.hue(part),
-		word = part === "cache" ? "kept between steps" : paths.words(part);
+		word = paths.words(part);
 	const shown = part === "cache" ? "cache" : hue;
 	if (!seen.has(shown)) seen.set(shown, new Set());
 	seen.get(shown).add(word);
@@ -131,7 +131,7 @@ function segment(part, number, total, unit, seen) {
 	);
 }
 
-function spoken(name, parts, total) {
+function described(name, parts, total) {
 	const words = parts.map(([part, number]) => `${paths.words(part)} ${numbers.percent(number, total || 1n)}`);
 	return `${name}: ${words.join(", ")}`;
 }

@@ -1,11 +1,11 @@
-// What holds it: every card with what is free on it, the longest context and the largest batch, to the token.
+// What fits: the free memory of every device, the longest context and the largest batch, to the token.
 
 import * as ledger from "./ledger.js";
 import * as numbers from "./numbers.js";
 import * as dom from "./dom.js";
 
 const { h, svg } = dom;
-// Cards that most people have or rent; the others are a click away.
+// Devices that most people have or rent; a button shows the others.
 const COMMON = new Set([
 	"t4",
 	"l4",
@@ -23,6 +23,7 @@ const COMMON = new Set([
 	"tpu-v5e",
 ]);
 
+const TITLE = "What fits on one device";
 const LIMITS = [
 	["Longest context", "number"],
 	["Largest batch", "number"],
@@ -30,48 +31,48 @@ const LIMITS = [
 
 export function cards(counted, devices, usable, chosen, every, acts) {
 	if (counted.dtype === null) {
-		return dom.panel("cards", "What holds it", null, h("p.said", "Choose a dtype to see what holds its weights."));
+		return dom.panel("cards", TITLE, null, h("p.note", "Choose a dtype to see what fits."));
 	}
 	const shown = devices.filter(device => every || COMMON.has(device.id) || device.id === chosen);
-	const most = shown.reduce((best, one) => (one.memory > best ? one.memory : best), counted.held);
+	const most = shown.reduce((best, one) => (one.memory > best ? one.memory : best), counted.memory);
 	const rows = shown
 		.sort((one, other) => Number(one.memory - other.memory))
 		.map(device => row(counted, device, most, chosen, acts.choose));
 	const columns = [
-		["Card", ""],
+		["Device", ""],
 		["Memory", "number"],
-		["Filled", "gauge"],
+		["Used", "gauge"],
 		["Free", "number"],
-		...(counted.model.keeps ? LIMITS : []),
+		...(counted.model.has_cache ? LIMITS : []),
 	];
-	const what = counted.model.keeps ? "Weights and what is kept between steps" : "Weights: nothing is kept between steps",
-		said =
-			`${past(counted)}${what}, on one card; no activations, engine buffers or fragmentation.` +
+	const what = counted.model.has_cache ? `Weights and ${counted.model.cache_name}` : "Weights",
+		text =
+			`${past(counted)}${what} on one device; no activations, engine buffers or fragmentation.` +
 			` Usable: ${usable.serving}.` +
-			" Memory is torch's total of the card; with *, that is not known, and the board's or the marketed is shown.";
+			" Memory as torch reports it; with *, as the vendor states it.";
 	return dom.panel(
 		"cards",
-		"What holds it",
+		TITLE,
 		null,
-		dom.table("Cards and what is free on them", columns, rows),
+		dom.table("Free memory of each device", columns, rows),
 		h(
 			"button.plain",
 			{ type: "button", id: "more-cards", onclick: acts.more },
-			every ? "Only common cards" : `All ${devices.length} cards`,
+			every ? "Only common devices" : `All ${devices.length} devices`,
 		),
-		h("p.said", said),
+		h("p.note", text),
 	);
 }
 
 function row(counted, device, most, chosen, choose) {
 	const room = device.serving - counted.bytes,
-		{ at, way, cache, kept, limit } = counted;
+		{ at, way, cache, cached, limit } = counted;
 	const bytes = more => ledger.cacheBytes(way, { ...at, ...more }, cache);
-	const free = room - kept;
-	const largest = found => most_(room < 0n ? 0n : found());
+	const free = room - cached;
+	const largest = found => limitText(room < 0n ? 0n : found());
 	const context = () => ledger.longestContext(way, S => bytes({ S }), room, limit);
 	const batch = () => (at.S > limit ? 0n : ledger.largestThatFits(B => bytes({ B }), room));
-	const limits = counted.model.keeps ? [largest(context), largest(batch)] : [];
+	const limits = counted.model.has_cache ? [largest(context), largest(batch)] : [];
 	const name = h(
 		"button.plain",
 		{ type: "button", "data-card": device.id, onclick: () => choose(device.id) },
@@ -89,26 +90,26 @@ function row(counted, device, most, chosen, choose) {
 	};
 }
 
-function most_(size) {
+function limitText(size) {
 	if (size === 0n) return "–";
 	return size >= ledger.LARGEST ? "any" : numbers.grouped(size);
 }
 
-// Why the step cannot run, where it ends past a stored position embedding.
+// Why the step cannot run, if it ends past a learned position embedding.
 function past({ at, limit }) {
 	if (at.S <= limit) return "";
 	const [asked, most] = [at.S, limit].map(numbers.grouped);
 	return `Cannot run: context ${asked} is past the ${most} positions of its position embedding. `;
 }
 
-// Weights and what is kept beside the card's memory, to the scale of the largest card.
-function gauge({ bytes, held }, device, most) {
+// Weights and cache within the memory of a device, to the scale of the largest device.
+function gauge({ bytes, memory }, device, most) {
 	const part = size => 100 * Number(numbers.decimals(size, most, 6));
 	return svg(
 		"svg.gauge",
 		{ viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
 		svg("rect.room", { x: 0, y: 0, width: part(device.serving), height: 10 }),
-		svg("rect.cache", { x: 0, y: 2, width: part(held), height: 6 }),
+		svg("rect.cache", { x: 0, y: 2, width: part(memory), height: 6 }),
 		svg("rect.mlp", { x: 0, y: 2, width: part(bytes), height: 6 }),
 		svg("rect.edge", { x: Math.max(part(device.serving) - 0.6, 0), y: 0, width: 0.8, height: 10 }),
 	);

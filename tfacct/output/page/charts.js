@@ -1,4 +1,4 @@
-// Two pictures against the context, both axes logarithms: where the lines cross is found exactly and marked.
+// FLOPs and memory against the context, on logarithmic axes; the exact crossing of the lines is marked.
 
 import * as count from "./count.js";
 import * as ledger from "./ledger.js";
@@ -15,7 +15,7 @@ const WIDTH = 440,
 	TOP = 30,
 	BOTTOM = 34;
 
-// FLOPs against context: scores and values against all the rest.
+// FLOPs against context: scores and values, and everything else.
 export function flops(counted, go) {
 	const parts = keys => {
 		const { way, at } = elsewhere(counted, keys),
@@ -27,54 +27,54 @@ export function flops(counted, go) {
 	};
 	const series = [
 		["scores", "scores + values", keys => parts(keys)[0]],
-		["attention", "the rest", keys => parts(keys)[1]],
+		["attention", "everything else", keys => parts(keys)[1]],
 	];
 	const cross = count.overtakes(counted),
-		[said = null] = notes.overtakes(counted);
-	return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, said, go);
+		[text = null] = notes.overtakes(counted);
+	return chart("flops-context", "FLOPs against context", counted, series, numbers.si, cross, null, text, go);
 }
 
-// Memory against context: weights, what is kept, and both; the card's bytes as a line.
+// Memory against context: weights, cache, and both; the usable memory of the device as a line.
 export function memory(counted, device, go) {
-	const kept = keys => ledger.cacheBytes(counted.way, { ...counted.at, S: keys }, counted.cache);
+	const cached = keys => ledger.cacheBytes(counted.way, { ...counted.at, S: keys }, counted.cache);
 	const series = [
 		["mlp", "weights", () => counted.bytes],
-		["scores", counted.model.kept, kept],
-		["embed", "together", keys => counted.bytes + kept(keys)],
+		["scores", counted.model.cache_name, cached],
+		["embed", "sum", keys => counted.bytes + cached(keys)],
 	];
-	const cross = crossing(keys => kept(keys) > counted.bytes);
+	const cross = crossing(keys => cached(keys) > counted.bytes);
 	const room = device.serving - counted.bytes;
-	const longest = room >= 0n ? ledger.longestContext(counted.way, kept, room, counted.limit) : 0n;
-	const said = [
-		cross ? `From ${numbers.grouped(cross)} tokens on, what is kept takes more bytes than the weights.` : "",
-		holds(device, longest),
+	const longest = room >= 0n ? ledger.longestContext(counted.way, cached, room, counted.limit) : 0n;
+	const text = [
+		cross ? `From ${numbers.grouped(cross)} tokens on, the ${counted.model.cache_name} takes more bytes than the weights.` : "",
+		fitting(device, longest),
 	]
 		.filter(Boolean)
 		.join(" ");
-	return chart("memory-context", "Memory against context", counted, series, numbers.binary, cross, device, said, go);
+	return chart("memory-context", "Memory against context", counted, series, numbers.binary, cross, device, text, go);
 }
 
-function holds(device, longest) {
-	if (longest === 0n) return `${device.name} does not hold one token of it.`;
-	if (longest >= ledger.LARGEST) return `${device.name} holds any context.`;
-	return `${device.name} holds a context of up to ${numbers.grouped(longest)}.`;
+function fitting(device, longest) {
+	if (longest === 0n) return `Not even one token fits on ${device.name}.`;
+	if (longest >= ledger.LARGEST) return `Any context fits on ${device.name}.`;
+	return `Up to ${numbers.grouped(longest)} tokens fit on ${device.name}.`;
 }
 
-// The same step at another context: a prefill stays one, a chunk keeps its tokens.
+// The same step at another context; a chunk has the same new tokens.
 function elsewhere(counted, keys) {
 	const { model, state, ways } = counted,
 		at = count.axes(model, { ...state, ctx: keys });
 	return { at, way: ledger.settled(ways, at, state.masked) };
 }
 
-// The first context at which something holds that stays so; null if it never does up to 2^40, or always did.
+// The first context from which something is true; null if that is the first token, or past 2^40.
 function crossing(holds) {
 	const most = 1n << 40n,
 		last = ledger.largestThatFits(keys => (holds(keys) ? 1n : 0n), 0n, most);
 	return last === 0n || last >= most ? null : last + 1n;
 }
 
-function chart(id, title, counted, series, spoken, cross, device, said, go) {
+function chart(id, title, counted, series, format, cross, device, text, go) {
 	const middle = Number(counted.at.S),
 		trained = counted.model.context;
 	const low = Math.max(1, Math.min(256, middle / 4));
@@ -95,14 +95,14 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 	const onclick = event => at(event) !== null && go(at(event));
 	const onpointermove = event => {
 		const keys = at(event);
-		const values = keys === null ? [] : series.map(([, name, of]) => `${name} ${spoken(of(keys))}`);
+		const values = keys === null ? [] : series.map(([, name, of]) => `${name} ${format(of(keys))}`);
 		reading.textContent = keys === null ? "" : `${numbers.grouped(keys)}: ${values.join(", ")}`;
 	};
 	const reading = h("p.reading", { "aria-hidden": "true" });
 	const picture = svg(
 		"svg.chart",
-		{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${said ?? ""}`, onclick, onpointermove },
-		grid(low, high, x, bottom, top, y, spoken),
+		{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${text ?? ""}`, onclick, onpointermove },
+		grid(low, high, x, bottom, top, y, format),
 		device ? limit(device, y, top) : null,
 		lines.map(line => svg(`polyline.${line.hue}`, { points: points(steps, line.values, x, y) })),
 		marker("here", x(middle), TOP, null),
@@ -115,7 +115,7 @@ function chart(id, title, counted, series, spoken, cross, device, said, go) {
 		picture,
 		reading,
 		dom.key(lines.map(({ hue, name }) => [hue, name])),
-		said ? h("p.said", said) : null,
+		text ? h("p.note", text) : null,
 	);
 }
 
@@ -130,13 +130,13 @@ function points(steps, values, x, y) {
 		.join(" ");
 }
 
-function grid(low, high, x, bottom, top, y, spoken) {
+function grid(low, high, x, bottom, top, y, format) {
 	const found = [];
 	const each = Math.max(1, Math.ceil((Math.log2(high / low) + 1) / 6));
 	for (let power = Math.ceil(Math.log2(low)); 2 ** power <= high; power += each) {
 		found.push(svg("text", { x: x(2 ** power), y: HEIGHT - 12, "text-anchor": "middle" }, tokens(2 ** power)));
 	}
-	const binary = spoken === numbers.binary,
+	const binary = format === numbers.binary,
 		octave = binary ? Math.log10(2) : 1;
 	const stride = Math.max(1, Math.ceil((top - bottom) / octave / 6));
 	for (let power = Math.ceil(bottom / octave); power * octave <= top; power += 1) {
@@ -148,7 +148,7 @@ function grid(low, high, x, bottom, top, y, spoken) {
 			svg(
 				"text",
 				{ x: LEFT - 8, y: at + 4, "text-anchor": "end" },
-				spoken(value)
+				format(value)
 					.replace(/\.0+(?= )/, "")
 					.replace(/\.00/, ""),
 			),

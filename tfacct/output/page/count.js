@@ -1,4 +1,4 @@
-// From knobs to numbers: a model at a step, everything that a panel shows of it.
+// From the state of the knobs to numbers: a model at a step, and everything that the panels show.
 
 import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
@@ -12,7 +12,7 @@ export function axes(model, state) {
 	const asked = model.fixed ? null : state.ctx; // an image encoder has the context of its images
 	const S = einsum.together(asked ?? BigInt(model.context), { ...model.sizes, ...state.sizes });
 	const fresh = state.step === "decode" ? 1n : state.step === "chunk" ? einsum.smaller(state.tokens, S) : S;
-	const T = model.keeps ? fresh : S;
+	const T = model.has_cache ? fresh : S;
 	const J = model.source ? (state.source ?? BigInt(model.source)) : 0n;
 	return { B: state.batch, T, S, O: state.last && model.logits ? 1n : T, I: T === S ? J : 0n, J };
 }
@@ -30,16 +30,16 @@ function positionLimit(model, sizes) {
 	return BigInt(model.positions) + (model.sizes.P === undefined ? 0n : sizes.P - model.sizes.P);
 }
 
-// True if a step can run, and what it holds fits so many bytes.
-export const fits = ({ at, limit, held }, usable) => at.S <= limit && held <= usable;
+// True if a step can run and its memory fits so many bytes.
+export const fits = ({ at, limit, memory }, usable) => at.S <= limit && memory <= usable;
 
 // Dtype of the weights; null for a model whose weights are stored quantized, until one is chosen.
 export function dtype(model, state) {
 	return state.dtype ?? (model.quantized ? null : "bf16");
 }
 
-// Dtype of what is kept: that of the activations, which quantized weights leave in bf16.
-export function cached(state) {
+// Dtype of the cache: that of the activations, which are bf16 with quantized weights.
+export function cacheDtype(state) {
 	return state.cache ?? activations(state.dtype ?? "bf16");
 }
 
@@ -60,7 +60,7 @@ export function count(model, state) {
 	const way = ledger.settled(ways, at, state.masked);
 	const name = dtype(model, state),
 		weights = storage.storage(name ?? "bf16"),
-		cache = storage.width(cached(state));
+		cache = storage.width(cacheDtype(state));
 	const width = storage.BITS[activations(name ?? "bf16")];
 	const unfused = ledger
 		.products(way, at, state.masked)
@@ -77,14 +77,14 @@ export function count(model, state) {
 	const params = einsum.sum(tensors.map(one => one.count * one.elements));
 	const active = einsum.sum(tensors.map(one => one.count * one.active));
 	const bytes = einsum.sum(tensors.map(one => one.count * weights(one.stored)));
-	const kept = einsum.sum(states.map(one => one.bytes));
+	const cached = einsum.sum(states.map(one => one.bytes));
 	return {
 		...{ model, state, at, sizes, way, ways, products, tensors, states, weights, cache },
 		dtype: name,
 		fused: products.some(product => product.kernel),
 		kernels: kernels(products),
-		...{ flops, params, active, bytes, kept },
-		held: bytes + kept,
+		...{ flops, params, active, bytes, cached },
+		memory: bytes + cached,
 		limit: positionLimit(model, sizes),
 		tokens: at.B * at.T,
 		rule: 2n * (state.train ? 3n : 1n) * active * at.B * at.T,
@@ -116,9 +116,9 @@ function kernels(products) {
 export function overtakes({ state, at, ways, sizes }) {
 	const chunk = state.step !== "prefill",
 		before = chunk ? at.T - 1n : 0n,
-		{ every: each, beside } = einsum.multiple(sizes); // patches that are taken together
+		{ every: each, extra } = einsum.multiple(sizes); // patches that are taken together
 	const ahead = more => {
-		const S = (before + more) * each + beside,
+		const S = (before + more) * each + extra,
 			T = chunk ? at.T : S,
 			there = { ...at, S, T, O: state.last ? at.O : T };
 		const found = ledger.products(ledger.settled(ways, there, state.masked), there, state.masked);
@@ -126,33 +126,32 @@ export function overtakes({ state, at, ways, sizes }) {
 		return 2n * einsum.sum(scores.map(one => one.forward)) - einsum.sum(found.map(one => one.forward));
 	};
 	const last = before + ledger.largestThatFits(ahead, 0n);
-	return last < ledger.LARGEST ? (last + 1n) * each + beside : null;
+	return last < ledger.LARGEST ? (last + 1n) * each + extra : null;
 }
 
-// Sums by component, largest words first as the ledger has them: [name, number] pairs.
+// Sums by component, in the order of the ledger: [name, number] pairs.
 export function summed(rows, name, number) {
 	const found = new Map();
 	for (const row of rows) found.set(name(row), (found.get(name(row)) ?? 0n) + number(row));
 	return [...found].filter(([, total]) => total > 0n);
 }
 
-// The four bars: what there is, what is worked, what is moved, and what is held.
+// The four bars: parameters, FLOPs, bytes moved and memory.
 export function shares(counted) {
-	const { products, tensors, states, weights } = counted;
+	const { products, tensors, cached, weights } = counted;
 	const part = tensor => paths.heading(tensor.path);
-	const held = summed(tensors, part, one => one.count * weights(one.stored));
-	const kept = einsum.sum(states.map(one => one.bytes));
+	const stored = summed(tensors, part, one => one.count * weights(one.stored));
 	const moved = product => product.moved.read + product.moved.written,
 		named = product => product.name;
 	return [
 		{ title: "Parameters", unit: "people", parts: summed(tensors, part, one => one.count * one.elements) },
 		{ title: "FLOPs", unit: "si", parts: summed(products, named, one => one.flops) },
 		{ title: "Bytes moved", unit: "binary", parts: summed(products, named, moved), forward: true },
-		{ title: "Memory held", unit: "binary", parts: kept ? [...held, ["cache", kept]] : held, held: true },
+		{ title: "Memory", unit: "binary", parts: cached ? [...stored, ["cache", cached]] : stored, stored: true },
 	];
 }
 
-// Products as tables and JSON show them: those of equal sizes in several kinds of blocks added up.
+// Products as tables and JSON show them: those of equal sizes in several kinds of layers are one row.
 export function shown(products) {
 	const byPath = new Map();
 	for (const product of products) {

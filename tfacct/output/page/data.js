@@ -1,6 +1,6 @@
-// The data that stands in the page, deflated and in base64, as the values that it was made from.
+// Reads the data of the page, which is deflated and in base64.
 
-// Null where the browser has no means to unpack it.
+// Null if the browser cannot unpack it.
 export async function read(text) {
 	if (!("DecompressionStream" in globalThis)) return null;
 	const unpacking = new DecompressionStream("deflate-raw"),

@@ -1,4 +1,4 @@
-// One line of the ledger in full: letters, values, result, operands, and what it moves.
+// One line of the ledger in full: formula, values, result, operands and bytes moved.
 
 import * as einsum from "./einsum.js";
 import * as lines from "./lines.js";
@@ -33,15 +33,15 @@ function ofProduct(counted, product, device) {
 		{ model, state } = counted;
 	const every = einsum.einsum(line.spec).every,
 		masked = state.masked && line.mask;
-	const spoken = axis => group.names[axis] ?? axis;
-	const blocks = group.letter === null ? [] : [group.letter];
+	const renamed = axis => group.names[axis] ?? axis;
+	const layers = group.letter === null ? [] : [group.letter];
 	const letters = [
 		"2",
 		...(masked ? ["pairs"] : []),
-		...every.filter(axis => !masked || !lines.queriesAndKeys(line).includes(axis)).map(spoken),
-		...blocks,
+		...every.filter(axis => !masked || !lines.queriesAndKeys(line).includes(axis)).map(renamed),
+		...layers,
 	];
-	const values = [...lines.factors(line, axes, state.masked), ...(blocks.length ? [group.count] : [])];
+	const values = [...lines.factors(line, axes, state.masked), ...(layers.length ? [group.count] : [])];
 	return [
 		h(
 			"p.letters",
@@ -64,10 +64,10 @@ function facts(counted, product, device) {
 		g = numbers.grouped;
 	const found = [
 		["m × k × n", `${g(m)} × ${g(k)} × ${g(n)}`],
-		["how often", `${g(times)}${group.count > 1n ? `, in ${g(group.count)} blocks` : ""}`],
+		["times", `${g(times)}${group.count > 1n ? `, in ${g(group.count)} layers` : ""}`],
 		["share", counted.flops ? numbers.percent(flops, counted.flops) : "–"],
 	];
-	if (state.train) found.push(["with gradients", `${g(forward)} + ${g(backward)}`]);
+	if (state.train) found.push(["forward + backward", `${g(forward)} + ${g(backward)}`]);
 	if (counted.dtype !== null) {
 		found.push(
 			["reads", `${numbers.binary(moved.left)} + ${numbers.binary(moved.right)}`],
@@ -89,7 +89,7 @@ function facts(counted, product, device) {
 			"experts read",
 			`${g(lines.touched(line, { ...group.axes, ...counted.at }))} at most, of ${g(group.axes[line.bank])}`,
 		]);
-	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", counted in full"}`]);
+	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", all pairs counted"}`]);
 	return found;
 }
 
@@ -99,16 +99,16 @@ function ridge({ forward, bytes }, device) {
 	return `, ${side} the bf16 ridge of ${device.name}, ${device.ridge.toFixed(0)}`;
 }
 
-// m × k · k × n = m × n, drawn to a scale of logarithms.
+// m × k · k × n = m × n, on a logarithmic scale.
 function operands({ m, k, n }) {
 	const length = size => 16 + 4 * Math.log2(Number(size) + 1);
 	const [M, K, N] = [m, k, n].map(length),
 		middle = Math.max(M, K) / 2 + 16,
 		GAP = 40;
-	const box = (x, width, height, above, beside) => [
+	const box = (x, width, height, above, left) => [
 		svg("rect.operand", { x, y: middle - height / 2, width, height, rx: 2 }),
 		svg("text", { x: x + width / 2, y: middle - height / 2 - 5, "text-anchor": "middle" }, above),
-		svg("text", { x: x - 5, y: middle + 4, "text-anchor": "end" }, beside),
+		svg("text", { x: x - 5, y: middle + 4, "text-anchor": "end" }, left),
 	];
 	const second = 18 + K + GAP,
 		third = second + N + GAP;
@@ -139,7 +139,7 @@ function ofOther(counted, group, line) {
 				h("dt", "bytes"),
 				h("dd", `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
 				h("dt", "stored in"),
-				h("dd", how === counted.cache ? "the cache's dtype" : `${how.name}, whatever the cache's dtype`),
+				h("dd", how === counted.cache ? "the dtype of the cache" : `${how.name}, whatever the dtype of the cache`),
 			),
 		];
 	}
@@ -150,8 +150,8 @@ function ofOther(counted, group, line) {
 		h(
 			"p.aside",
 			line.unused
-				? "It is stored and never called."
-				: "Its rows are looked up: that is no product, and takes no FLOPs.",
+				? "Stored, but never called."
+				: "A lookup of rows: no matrix product, no FLOPs.",
 		),
 	];
 }

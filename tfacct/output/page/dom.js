@@ -1,4 +1,4 @@
-// Elements, made one by one: no text is ever parsed as HTML, so a model's name stays text whatever is in it.
+// Elements, made one by one. No text is ever parsed as HTML, so a model's name stays text whatever it contains.
 
 const SVG = "http://www.w3.org/2000/svg",
 	MATHML = "http://www.w3.org/1998/Math/MathML";
@@ -34,7 +34,7 @@ function made(element, tag, rest) {
 
 export const byId = id => document.getElementById(id);
 
-// A section with a heading. Its body is drawn again at every turn of a knob.
+// A section with a heading. Its body is drawn again whenever a knob changes.
 export function panel(id, title, aside, ...body) {
 	const heading = `${id}-title`;
 	return h(

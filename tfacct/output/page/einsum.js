@@ -1,4 +1,4 @@
-// The notation: products as einsums over named axes, and the little arithmetic that counts need.
+// The notation: products as einsums over named axes, and the arithmetic of counting.
 // Twin of ledger/einsum.py. Every size is a BigInt: a double is wrong from 2^53 on.
 
 export const WORKLOAD = ["B", "T", "S", "O", "I", "J"];
@@ -18,7 +18,7 @@ const OF_KEYS = Object.values(COMPRESSED).flatMap(named => Object.values(named))
 export const PADDED = "Ip";
 export const HALVES = "Ih";
 export const OVERLAPPING = "Iw";
-// All that a step binds beside what is asked for.
+// All axes that a step binds, without those of the workload.
 export const BOUND = [...Object.keys(SHARES), ...OF_KEYS, PADDED, HALVES, OVERLAPPING];
 const OF_STEPS = new Set([...WORKLOAD, CHUNKS, ONE_BY_ONE, PATCHES, "Sp", ...BOUND]);
 
@@ -83,19 +83,19 @@ export function isWeight(operand) {
 	return !operand.some(axis => OF_STEPS.has(axis));
 }
 
-// Tokens that are taken together, and those beside them that never are.
+// Tokens that are merged into one, and the extra tokens that never are.
 export function multiple(sizes) {
 	const common = (one, other) => (other === 0n ? one : common(other, one % other));
 	const every = Object.values(SHARES)
 		.filter(size => size in sizes)
 		.reduce((least, size) => (least * sizes[size]) / common(least, sizes[size]), 1n);
-	return { every, beside: every > 1n ? (sizes.Xc ?? 0n) : 0n };
+	return { every, extra: every > 1n ? (sizes.Xc ?? 0n) : 0n };
 }
 
 // Tokens rounded up to a multiple of what is taken together.
 export function together(tokens, sizes) {
-	const { every, beside } = multiple(sizes);
-	return roundedUp(tokens - beside, every) * every + beside;
+	const { every, extra } = multiple(sizes);
+	return roundedUp(tokens - extra, every) * every + extra;
 }
 
 // Keys that new tokens meet in a window: their own, and the old ones that the first of them sees.
@@ -118,9 +118,9 @@ export function pairs(mask, queries, keys, window) {
 	if (mask === "full") return queries * keys;
 	if (mask === "chunks" && window !== undefined) return within(keys, window) - within(keys - queries, window);
 	if (mask === "near" && window !== undefined) {
-		const before = (window - 1n) / 2n + 1n; // its own among them, as among those behind it
-		const behind = window + 1n - before;
-		return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, behind) - queries;
+		const before = (window - 1n) / 2n + 1n; // a query's own key is in both halves
+		const after = window + 1n - before;
+		return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, after) - queries;
 	}
 	if (window === undefined) return (queries * (2n * keys - queries + 1n)) / 2n;
 	return first(keys, window) - first(keys - queries, window);

@@ -1,6 +1,6 @@
-// What survives a new drawing: the focus, and the knobs themselves, one of which may be dragged just now.
+// Keeps the focus, and the knob that is being dragged, when panels are drawn again.
 
-// The element that has the focus, by what survives a new drawing; and the same element afterwards.
+// The focused element as a selector that also finds it in the next drawing.
 export function focused() {
 	const element = document.activeElement;
 	if (!element || element === document.body) return null;
@@ -9,15 +9,15 @@ export function focused() {
 	return name ? { selector: `[data-${name}="${CSS.escape(value)}"]`, at: null } : null;
 }
 
-export function refocused(held) {
-	if (!held) return;
-	const element = document.querySelector(held.selector);
+export function refocused(before) {
+	if (!before) return;
+	const element = document.querySelector(before.selector);
 	if (!element || element === document.activeElement) return;
 	element.focus({ preventScroll: true });
-	if (held.at !== null && element.type === "text") element.setSelectionRange(held.at, held.at);
+	if (before.at !== null && element.type === "text") element.setSelectionRange(before.at, before.at);
 }
 
-// Make an element what a fresh one is and keep it in its place: a slider that was replaced could not be dragged on.
+// Update an element in place: a slider that was replaced could not be dragged further.
 export function renewed(old, fresh) {
 	if (old.nodeType === Node.TEXT_NODE) {
 		if (old.data !== fresh.data) old.data = fresh.data;
@@ -39,7 +39,7 @@ export function renewed(old, fresh) {
 	}
 }
 
-// Sliders of other stops are other sliders.
+// Sliders with different stops are different sliders.
 function alike(old, fresh) {
 	const same = old.nodeName === fresh.nodeName && old.id === fresh.id;
 	return same && (old.nodeType !== Node.ELEMENT_NODE || old.getAttribute("max") === fresh.getAttribute("max"));

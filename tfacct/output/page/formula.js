@@ -1,4 +1,4 @@
-// The formulas as MathML, evaluated here and held against the sum of the lines.
+// The formulas as MathML, evaluated and checked against the sum of the lines.
 
 import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
@@ -6,9 +6,9 @@ import * as numbers from "./numbers.js";
 import * as dom from "./dom.js";
 
 const { h, math } = dom;
-const OF = { flops: "FLOPs of a forward pass", params: "Parameters", kept: "Elements kept between steps" };
+const OF = { flops: "FLOPs of a forward pass", params: "Parameters", cache: "Cached elements" };
 
-// The trees of the way that runs; null where a letter is several numbers, or the page has too many models.
+// The formulas as trees; null if an axis has several sizes, or the page has too many models.
 export function trees({ model, way }) {
 	const found = model.formulas?.[model.ways.findIndex(one => one.form === way.form)];
 	return found ? { ...model.formulas[0], ...found } : null;
@@ -23,11 +23,11 @@ export function formulas(counted) {
 		.filter(([name]) => found[name])
 		.map(([name, title]) => one(counted, name, title, found[name], values));
 	const used = new Set(Object.values(found).flatMap(lettersOf));
-	const legend = [...used].map(letter => [letter, model.legend[letter] ?? SAID[letter] ?? "", values[letter]]);
+	const legend = [...used].map(letter => [letter, model.legend[letter] ?? BOUND[letter] ?? "", values[letter]]);
 	return dom.panel(
 		"formulas",
-		"The formula",
-		`All pairs${model.logits ? " and all logits" : ""}; letters mean the same everywhere.`,
+		"Formulas",
+		`All query–key pairs${model.logits ? ", all logits" : ""}.`,
 		body,
 		h(
 			"dl.legend",
@@ -43,16 +43,16 @@ export function formulas(counted) {
 	);
 }
 
-const SAID = { Sw: "keys a windowed block sees", Sk: "keys a windowed block keeps" };
+const BOUND = { Sw: "keys that a layer with a window sees", Sk: "keys that a layer with a window caches" };
 
-// Values of all letters of a formula: sizes, those made of others, and those that the step binds.
+// Values of all axes of a formula: the model's sizes and those of the step.
 function letters({ way, sizes, at }) {
 	const found = { ...sizes, ...at };
 	for (const group of way.groups) {
 		for (const [axis, size] of Object.entries(group.axes)) found[group.names[axis] ?? axis] ??= size;
 		const seen = ledger.bound(group, at),
-			kept = ledger.bound(group, at, true);
-		if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: kept.S });
+			cached = ledger.bound(group, at, true);
+		if ("W" in group.axes) Object.assign(found, { Sw: seen.S, Sk: cached.S });
 		const made = [einsum.CHUNKS, einsum.ONE_BY_ONE, einsum.PATCHES, ...einsum.BOUND];
 		for (const axis of made) if (axis in seen) found[axis] = seen[axis];
 	}
@@ -63,7 +63,7 @@ function one(counted, name, title, tree, values) {
 	const result = evaluated(tree, values),
 		lines = summed(counted, name);
 	const agrees = result === lines;
-	const note = counted.state.shared !== null && !agrees ? " Its letters hold for the heads as built." : "";
+	const note = counted.state.shared !== null && !agrees ? " The formula is for the heads as configured." : "";
 	return h(
 		"figure.formula",
 		{ "data-formula": name, "data-agrees": String(agrees) },
@@ -75,18 +75,18 @@ function one(counted, name, title, tree, values) {
 		),
 		h(
 			agrees ? "p.agrees" : "p.differs",
-			result === null ? "a letter has no value here" : `= ${numbers.grouped(result)} `,
+			result === null ? "an axis has no value here" : `= ${numbers.grouped(result)} `,
 			agrees
-				? h("span", "✓ the lines add up to the same")
-				: h("span", `✗ the lines add up to ${numbers.grouped(lines)}.${note}`),
+				? h("span", "✓ equals the sum of the lines")
+				: h("span", `✗ the sum of the lines is ${numbers.grouped(lines)}.${note}`),
 		),
 	);
 }
 
-// What the lines come to, of all pairs and all logits, as the formula has it.
+// The sum of the lines, with all pairs and all logits, as in the formula.
 function summed({ way, at, state, tensors, states }, name) {
 	if (name === "params") return einsum.sum(tensors.map(each => each.count * each.elements));
-	if (name === "kept") return einsum.sum(states.map(each => each.elements));
+	if (name === "cache") return einsum.sum(states.map(each => each.elements));
 	return ledger.totalFlops(way, state.last ? { ...at, O: at.T } : at);
 }
 
@@ -108,27 +108,27 @@ function lettersOf([, powers, inside]) {
 	return [...factors(powers).map(([letter]) => letter), ...(inside ?? []).flatMap(lettersOf)];
 }
 
-// A formula in pieces, between which a narrow page may break it: the terms of its first bracket.
+// A formula in pieces, between which a narrow page can break the line: the terms of its first bracket.
 function pieces([coefficient, powers, inside]) {
-	const front = product(coefficient, powers, Boolean(inside));
-	if (!inside) return [front];
+	const factor = product(coefficient, powers, Boolean(inside));
+	if (!inside) return [factor];
 	const terms = inside.map((term, index) => [index ? sign("+") : null, ...written(term)].filter(Boolean));
-	if (!front.length) return terms;
-	terms[0].unshift(...front, sign("·"), sign("("));
+	if (!factor.length) return terms;
+	terms[0].unshift(...factor, sign("·"), sign("("));
 	terms.at(-1).push(sign(")"));
 	return terms;
 }
 
 function written([coefficient, powers, inside]) {
-	const front = product(coefficient, powers, Boolean(inside));
-	if (!inside) return front;
+	const factor = product(coefficient, powers, Boolean(inside));
+	if (!inside) return factor;
 	const sum = inside.flatMap((term, index) => [...(index ? [sign("+")] : []), ...written(term)]);
-	return [...front, ...(front.length ? [sign("·")] : []), sign("("), ...sum, sign(")")];
+	return [...factor, ...(factor.length ? [sign("·")] : []), sign("("), ...sum, sign(")")];
 }
 
 const sign = text => math("mo", { stretchy: "false", form: text === "+" ? "infix" : null }, text);
 
-// Coefficient and letters with their powers; nothing for a 1 in front of a bracket.
+// Coefficient and axes with their powers; nothing for a 1 before a bracket.
 function product(coefficient, powers, bracket) {
 	const found = factors(powers).map(([letter, power]) =>
 		power ? math("msup", letterOf(letter), math("mn", power)) : letterOf(letter),

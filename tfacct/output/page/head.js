@@ -1,20 +1,20 @@
-// What stands around the panels: the model's name and source, the command, and what is counted.
+// The head of the page and its notes: the model's name and source, the command, the notes.
 
 import * as notes from "./notes.js";
 import * as numbers from "./numbers.js";
 import * as count from "./count.js";
-import * as says from "./says.js";
+import * as report from "./report.js";
 import * as formula from "./formula.js";
 import * as dom from "./dom.js";
 
 const { h } = dom;
 const g = numbers.grouped;
 
-// Name, source and expected parameters, and on top what is not counted or not understood.
+// Name, source and expected parameters, and warnings.
 export function header({ counted, complaints }) {
 	const { model, state: now } = counted;
-	const blocks = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
-	const layers = blocks.reduce((sum, group) => sum + group.count, 0n);
+	const repeated = counted.way.groups.filter(group => group.blocks && !group.lines[0].path.startsWith("mtp"));
+	const layers = repeated.reduce((sum, group) => sum + group.count, 0n);
 	const config = ["copied", "transcribed", "fetched", "cached"].includes(model.kind);
 	const link = model.url
 		? [
@@ -24,14 +24,13 @@ export function header({ counted, complaints }) {
 		: model.about
 			? ` · ${model.about}`
 			: "";
-	const built = Object.keys(count.changed(model, now)).length === 0;
-	const agrees = built && model.met;
+	const agrees = Object.keys(count.changed(model, now)).length === 0 && model.met;
 	const warnings = new Set([...complaints, ...model.warnings, ...notes.lengths(counted)]);
 	return [
 		h("h1", model.name, fields(model)),
 		h(
 			"p.about",
-			`${model.family} · ${g(layers)} blocks · context ${g(model.context)}`,
+			`${model.family} · ${g(layers)} layers · context ${g(model.context)}`,
 			link,
 		),
 		agrees ? h("p.expected", `✓ ${g(counted.params)} parameters: the ${model.expected_from}`) : null,
@@ -49,7 +48,7 @@ const fields = model => {
 // The command that prints the same number.
 export function command(counted) {
 	const { model, state: now } = counted;
-	const text = says.command(model, now),
+	const text = report.command(model, now),
 		prompt = text.startsWith("load(") ? ">>> " : "$ ";
 	return h(
 		"div.command",
@@ -59,12 +58,12 @@ export function command(counted) {
 	);
 }
 
-// Which form of latent attention the step runs, and what the other would take.
+// The form of latent attention that the step runs, and the FLOPs of the other.
 function latent(counted) {
-	const other = says.otherwise(counted);
+	const other = report.otherwise(counted);
 	if (other === null) return null;
-	const said = `Latent attention runs ${counted.way.form}, which takes fewer FLOPs here; `;
-	return h("p.hint", `${said}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
+	const runs = `Latent attention runs ${counted.way.form}, which takes fewer FLOPs here; `;
+	return h("p.hint", `${runs}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
 }
 
 export function copies(label, title, text) {
@@ -107,9 +106,9 @@ export function markdown(counted) {
 	return [
 		`**${counted.model.name}**`,
 		"",
-		says.answer(counted),
+		report.answer(counted),
 		"",
-		"| operation | FLOPs | share |",
+		"| matmul | FLOPs | share |",
 		"|---|---:|---:|",
 		...rows,
 		`| **total** | **${numbers.grouped(counted.flops)}** | |`,

@@ -20,8 +20,8 @@ export function sized(way, sizes) {
 
 const isBank = line => lines.isProduct(line) && line.bank;
 
-// Sizes of all axes in a step. In a window, S is bound to the keys that are seen, or with `kept` to those that stay.
-export function bound(group, at, kept = false) {
+// Sizes of all axes in a step. In a window, S is bound to the keys that are seen, or with `cached` to those that stay in the cache.
+export function bound(group, at, cached = false) {
 	const axes = { ...group.axes, ...at };
 	if (lines.CHUNK in group.axes) {
 		axes[einsum.CHUNKS] = einsum.chunks(at.T, at.S, group.axes[lines.CHUNK]);
@@ -46,12 +46,12 @@ export function bound(group, at, kept = false) {
 	if (lines.WINDOW in group.axes) {
 		const window = group.axes[lines.WINDOW];
 		axes[lines.POSITIONS] = at.S;
-		axes.S = kept ? einsum.smaller(at.S, window) : einsum.seen(at.T, at.S, window);
+		axes.S = cached ? einsum.smaller(at.S, window) : einsum.seen(at.T, at.S, window);
 	}
 	return axes;
 }
 
-// What a step binds where tokens are compressed.
+// Axes that a step binds if tokens are compressed.
 function compressed(kind, at, rate) {
 	const entries = at.S / rate,
 		found = { entries, made: entries - (at.S - at.T) / rate, waiting: at.S % rate, any: einsum.smaller(entries, 1n) };
@@ -63,7 +63,7 @@ export function settled(ways, at, masked = false) {
 	return ways.reduce((best, way) => (totalFlops(way, at, masked) < totalFlops(best, at, masked) ? way : best));
 }
 
-// Every product evaluated for a step: m × k × n, how often it runs in all blocks, and its FLOPs.
+// Every product evaluated for a step: m × k × n, how often it runs in all layers, and its FLOPs.
 export function products(ledger, at, masked = false) {
 	return ledger.groups.flatMap(group => {
 		const axes = bound(group, at);
@@ -80,7 +80,7 @@ export function totalFlops(ledger, at, masked = false) {
 	return einsum.sum(products(ledger, at, masked).map(product => product.forward));
 }
 
-// Bytes of operands and result in all blocks, each moved once by an unfused kernel.
+// Bytes of operands and result in all layers, each moved once by an unfused kernel.
 export function moved(product, weights, activations, experts) {
 	const { line, axes, group } = product;
 	const parts = lines.operands(line, axes).map(elements => group.count * einsum.wholeBytes(elements, activations));
@@ -91,8 +91,8 @@ export function moved(product, weights, activations, experts) {
 	return { left: parts[0], right: parts[1], written: parts[2], read: parts[0] + parts[1] };
 }
 
-// Products with attention as one kernel: it reads queries, keys and values once, writes the result, and keeps the scores
-// on the chip. Keys and values are read as the cache stores them. Twin of the attention in timing/kernels.py.
+// Products with attention as one kernel: it reads queries, keys and values once, writes the result, and no scores
+// leave the chip. Keys and values are read as the cache stores them. Twin of the attention in timing/kernels.py.
 export function fused(products, cache) {
 	const attention = products.filter(({ line }) => lines.weightAxes(line) === null);
 	return products.map(product => {
@@ -115,7 +115,7 @@ function isAttention(products) {
 function fusedBytes({ line, group, axes, moved }, products, cache) {
 	const states = group.lines.filter(one => one.line === "state"),
 		operand = einsum.einsum(line.spec).right.join(" ");
-	const stored = group.count * storage.keptBytes({ spec: operand }, axes, cache);
+	const stored = group.count * storage.stateBytes({ spec: operand }, axes, cache);
 	const right = states.length && moved.right ? stored : moved.right;
 	if (isScores({ line })) return { left: moved.left, right, written: 0n, read: moved.left + right };
 	const scores = products.find(one => isScores(one) && one.line.path === line.path.replace(/values$/, "scores"));
@@ -126,7 +126,7 @@ function fusedBytes({ line, group, axes, moved }, products, cache) {
 	return { left: 0n, right: values, written: moved.written, read: values };
 }
 
-// Every stored tensor once: a weight that two lines use is one, and blocks of another kind own others.
+// Every stored tensor once: a weight that two lines share is one tensor; each kind of layer has its own.
 export function tensors(ledger) {
 	const found = new Map();
 	ledger.groups.forEach((group, index) => {
@@ -134,9 +134,9 @@ export function tensors(ledger) {
 			const key = parameter.path.includes(".*") ? `${index} ${parameter.path}` : parameter.path;
 			if (found.has(key)) continue;
 			const elements = einsum.size(group.axes, parameter.axes);
-			const bank = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
+			const experts = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
 			const met = parameter.idle ? 0n : group.axes[lines.ACTIVE];
-			const active = parameter.bank ? (elements / bank) * met : elements;
+			const active = parameter.bank ? (elements / experts) * met : elements;
 			const stored = storage.asStored(parameter, group.axes, ledger.experts);
 			const count = lines.owners(group, parameter.path);
 			found.set(key, { path: parameter.path, parameter, elements, active, count, stored });
@@ -149,7 +149,7 @@ export function parameters(ledger) {
 	return einsum.sum(tensors(ledger).map(tensor => tensor.count * tensor.elements));
 }
 
-// Lines of one kind with the sizes of their axes, and how many blocks have them.
+// Lines of one kind with the sizes of their axes, and how many layers have them.
 function each(ledger, kind, at) {
 	return ledger.groups.flatMap(group => {
 		const axes = bound(group, at, kind === "state");
@@ -158,13 +158,13 @@ function each(ledger, kind, at) {
 	});
 }
 
-// What stays for the next step: elements, and bytes in a cache of this width.
+// The cache after the step: elements, and bytes in this width.
 export function states(ledger, at, cache) {
 	return each(ledger, "state", at).map(({ line, group, axes, count }) => ({
 		line,
 		group,
 		elements: count * einsum.size(axes, einsum.letters(line.spec)),
-		bytes: count * storage.keptBytes(line, axes, cache),
+		bytes: count * storage.stateBytes(line, axes, cache),
 	}));
 }
 
@@ -175,19 +175,19 @@ export function cacheBytes(ledger, at, cache) {
 // The longest context whose cache, and that of every shorter one, takes no more than a budget: just before a compressed
 // key is full, the tokens that wait for it may take more than it does.
 // No context is longer than `limit`, the rows of a stored position embedding.
-export function longestContext(ledger, kept, budget, limit = LARGEST) {
+export function longestContext(ledger, bytes, budget, limit = LARGEST) {
 	const rates = Object.values(einsum.RATES).flatMap(rate =>
 		ledger.groups.filter(group => rate in group.axes).map(group => group.axes[rate]),
 	);
-	const nearest = largestThatFits(kept, budget, limit); // one of those behind which another does not fit
+	const nearest = largestThatFits(bytes, budget, limit); // one that fits, where the next does not
 	if (rates.length === 0) return nearest;
 	const period = rates.reduce(multiple, 1n);
 	const fits = context => {
 		const first = context > period ? context - period + 1n : 1n;
 		for (const rate of new Set(rates))
 			for (let full = (first / rate + 1n) * rate; full <= context; full += rate)
-				if (kept(full - 1n) > budget) return false;
-		return kept(context) <= budget;
+				if (bytes(full - 1n) > budget) return false;
+		return bytes(context) <= budget;
 	};
 	let low = nearest,
 		high = nearest + 1n;
@@ -206,13 +206,13 @@ function multiple(one, other) {
 	return (one / rest) * other;
 }
 
-// Bytes that one more token of one sequence adds to what is kept.
+// Bytes that one more token of one sequence adds to the cache.
 export function nextTokenBytes(ledger, at, cache) {
 	const [now, then] = [at.S, at.S + 1n].map(keys => cacheBytes(ledger, { ...at, B: 1n, S: keys }, cache));
 	return then - now;
 }
 
-// Elements of the results of work that is no product.
+// Elements of the results of pointwise work.
 export function pointwise(ledger, at) {
 	return each(ledger, "pointwise", at).map(({ line, group, axes, count }) => ({
 		line,

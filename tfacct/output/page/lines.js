@@ -1,4 +1,4 @@
-// The lines: what follows from one product, table, state or pointwise line. Twin of ledger/lines.py.
+// One line of the ledger: a matrix product, embedding, state or pointwise line. Twin of ledger/lines.py.
 
 import * as einsum from "./einsum.js";
 
@@ -10,10 +10,10 @@ export const POSITIONS = "Sp";
 export const ACTIVE = "A";
 export const CHUNK = "Pc";
 export const FRONT = "Xc";
-// Half a window that overlaps the next, and the longest window of all blocks.
+// Half a window that overlaps the next, and the longest window of all layers.
 export const HALF = "Wo";
 export const LONGEST = "Wl";
-// Axes of tokens beside those of the workload.
+// Axes of tokens that are not axes of the workload.
 const IN_WINDOWS = ["Wp", HALF, "Wf", "Ip"];
 // Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses.
 const COMPRESSED = ["entries", "chosen entries"];
@@ -29,7 +29,7 @@ export function weightAxes(line) {
 	return [right, left].find(einsum.isWeight) ?? null;
 }
 
-// Letters of the pairs that a mask keeps: I and J in an encoder of a decoder, else T and S.
+// Axes of the pairs that a mask leaves: I and J in an encoder of a decoder, else T and S.
 export function queriesAndKeys(line) {
 	const { every } = einsum.einsum(line.spec);
 	const entries = every.find(axis => axis === "Sc" || axis === "Sh");
@@ -37,7 +37,7 @@ export function queriesAndKeys(line) {
 	return line.mask === "near" && every.includes("I") && every.includes("J") ? ["I", "J"] : ["T", "S"];
 }
 
-// Factors of the FLOPs: 2 per multiply-add, and every axis once, or for two of them the pairs that a mask keeps.
+// Factors of the FLOPs: 2 per multiply-add, and every axis once, or for two of them the pairs that a mask leaves.
 export function factors(line, axes, masked) {
 	const { every } = einsum.einsum(line.spec);
 	if (!masked || !line.mask) return [MULTIPLY_ADD, ...every.map(axis => axes[axis])];
@@ -63,7 +63,7 @@ export function dims(line, axes) {
 	const { left, right, out } = einsum.einsum(line.spec);
 	const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
 	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis) || IN_WINDOWS.includes(axis));
-	const stored = einsum.isWeight(right) && !line.bank; // of a bank, each of a token's experts is a product of its own
+	const stored = einsum.isWeight(right) && !line.bank; // each of a token's experts is a matrix product of its own
 	const rows = stored || !ofSteps.length ? alone : ofSteps;
 	const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));
 	const contracted = left.filter(axis => !out.includes(axis));
@@ -77,7 +77,7 @@ export function idles(line, axes) {
 	return einsum.einsum(line.spec).every.some(axis => axes[axis] === 0n);
 }
 
-// Largest number of experts whose weights a step can read; 1 if the weight is no bank.
+// Largest number of experts whose weights a step can read; 1 if the line has no experts.
 export function touched(line, axes) {
 	if (!line.bank) return 1n;
 	const workload = einsum.einsum(line.spec).out.filter(axis => einsum.WORKLOAD.includes(axis));
@@ -139,6 +139,6 @@ function inputs(line, weight) {
 	return results.includes(weight[0]) ? weight.slice(0, 1) : weight.filter(axis => !results.includes(axis));
 }
 
-// Blocks with tensors of their own: one where all share them.
+// Number of layers with tensors of their own; 1 if all share them.
 export const owners = (group, path) =>
 	group.once || group.shared?.some(name => `${path}.`.includes(`*.${name}.`)) ? 1n : group.count;

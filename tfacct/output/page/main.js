@@ -1,11 +1,11 @@
-// The page itself: knobs turn into a state, the state into numbers, numbers into panels. Nothing is asked of a network.
+// The page: knobs give a state, the state numbers, the numbers panels. No request is ever made.
 
 import * as data from "./data.js";
 import * as models from "./models.js";
 import * as notes from "./notes.js";
 import * as state from "./state.js";
 import * as count from "./count.js";
-import * as says from "./says.js";
+import * as report from "./report.js";
 import * as dom from "./dom.js";
 import * as bars from "./bars.js";
 import * as picture from "./picture.js";
@@ -20,7 +20,7 @@ import * as tables from "./tables.js";
 import * as knobs from "./knobs.js";
 import * as head from "./head.js";
 import * as focus from "./focus.js";
-import * as looks from "./looks.js";
+import * as theme from "./theme.js";
 
 const { h, byId } = dom;
 const view = {
@@ -32,29 +32,29 @@ const view = {
 	every: false,
 	complaints: [],
 };
-const REST = 120; // milliseconds after the last turn, when what is slow to draw is drawn
+const REST = 120; // milliseconds after the last change, when the slow panels are drawn
 let page, start, now, counted, other,
 	resting = 0;
 
-// The knobs as the page was made: whole numbers are texts in its data.
+// The knobs at the start: whole numbers are texts in the data.
 function begun(given) {
 	const found = { ...state.STILL, sizes: {} };
 	for (const [name, value] of Object.entries(given)) found[name] = /^[0-9]+$/.test(value) ? BigInt(value) : value;
 	return found;
 }
 
-// Turn some knobs, or what a function makes of them as they are; null leads back to how the model was built.
-function turn(asked) {
+// Set some knobs: their values, or a function of the present ones; null resets all to the model as configured.
+function update(asked) {
 	const changed = typeof asked === "function" ? asked(now) : asked;
-	const built = { ...start, model: now.model, against: now.against, sizes: {} };
-	now = state.fitted(changed === null ? { ...built, shared: null, form: null } : { ...now, ...changed }, page);
+	const reset = { ...start, model: now.model, against: now.against, sizes: {} };
+	now = state.fitted(changed === null ? { ...reset, shared: null, form: null } : { ...now, ...changed }, page);
 	if (changed === null || changed.model || changed.form !== undefined) view.line = null;
 	view.complaints = [];
 	remember();
 	draw();
 }
 
-// The address leads back to these knobs. A frame in a notebook has no address of its own.
+// The address restores these knobs. A frame in a notebook has no address of its own.
 function remember() {
 	try {
 		history.replaceState(null, "", state.fragment(now, start, page) || location.pathname + location.search);
@@ -70,15 +70,15 @@ function fromLink() {
 	draw();
 }
 
-// What the first glance needs at once; charts, cards and the gallery when the knobs rest.
+// The main numbers at once; charts, devices and the gallery when no knob has changed for a while.
 function draw() {
-	const held = focus.focused();
+	const focused = focus.focused();
 	const model = state.chosen(page, now.model);
 	counted = count.count(model, now);
 	other = compared(model);
-	const names = [model.name, other ? (now.against === "built" ? "as built" : other.model.name) : ""];
-	if (now.against === "built") names[0] = "as turned";
-	const fresh = h("div", { id: "knobs", "data-model": model.name }, knobs.knobs(page, now, turn));
+	const names = [model.name, other ? (now.against === "config" ? "as configured" : other.model.name) : ""];
+	if (now.against === "config") names[0] = "as set";
+	const fresh = h("div", { id: "knobs", "data-model": model.name }, knobs.knobs(page, now, update));
 	if (byId("knobs").dataset.model === model.name) focus.renewed(byId("knobs"), fresh);
 	else byId("knobs").replaceWith(fresh);
 	byId("head").replaceChildren(...head.header({ counted, complaints: view.complaints }).filter(Boolean));
@@ -89,24 +89,24 @@ function draw() {
 		bars.bars(counted, other, names),
 		lines(),
 	);
-	focus.refocused(held);
+	focus.refocused(focused);
 	clearTimeout(resting);
 	resting = setTimeout(() => rest(names), document.body.dataset.drawn ? REST : 0);
 }
 
 function rest(names) {
-	const held = focus.focused(),
+	const focused = focus.focused(),
 		device = page.devices.find(one => one.id === now.card);
-	const go = ctx => turn({ ctx });
+	const go = ctx => update({ ctx });
 	byId("rest").replaceChildren(
 		...[
 			h(
 				"div.pair",
 				crosses() && !counted.model.fixed ? charts.flops(counted, go) : null,
-				counted.model.keeps && counted.dtype !== null ? charts.memory(counted, device, go) : null,
+				counted.model.has_cache && counted.dtype !== null ? charts.memory(counted, device, go) : null,
 			),
 			cards.cards(counted, page.devices, page.usable, now.card, view.every, {
-				choose: card => turn({ card }),
+				choose: card => update({ card }),
 				more: () => {
 					view.every = !view.every;
 					rest(names);
@@ -123,24 +123,24 @@ function rest(names) {
 			training.training(counted, device),
 			formula.formulas(counted),
 			tables.products(counted, view.sort, column => {
-				view.sort = turned(view.sort, column);
+				view.sort = resorted(view.sort, column);
 				rest(names);
 			}),
-			other ? tables.beside(counted, other, names) : null,
+			other ? tables.comparison(counted, other, names) : null,
 			page.models.length > 1 ? gallery(device) : null,
 			head.notesPanel(counted),
 		].filter(Boolean),
 	);
 	document.body.dataset.drawn = "yes";
-	focus.refocused(held);
+	focus.refocused(focused);
 }
 
-const turned = (sort, column) => ({ column, down: sort?.column === column ? !sort.down : column > 1 });
+const resorted = (sort, column) => ({ column, down: sort?.column === column ? !sort.down : column > 1 });
 const crosses = () => counted.products.some(product => product.name === "attn_scores_values");
 
 function compared(model) {
 	if (now.against === null) return null;
-	if (now.against === "built") {
+	if (now.against === "config") {
 		return count.count(model, { ...now, shared: null, form: null, sizes: {} });
 	}
 	const against = state.chosen(page, now.against);
@@ -156,28 +156,28 @@ function lines() {
 	};
 	return dom.panel(
 		"lines",
-		"The model, line by line",
-		"Every box is one line of the ledger. Choose one.",
-		h("div.beside", picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
+		"Layer by layer",
+		"Select a box for its arithmetic.",
+		h("div.columns", picture.picture(counted, chosen.id, choose), detail.detail(counted, chosen, device)),
 	);
 }
 
 function gallery(device) {
 	const acts = {
 		order: column => {
-			view.order = turned(view.order, column);
+			view.order = resorted(view.order, column);
 			list();
 		},
 		choose: model => {
-			turn({ model, shared: null, form: null, sizes: {}, dtype: null });
+			update({ model, shared: null, form: null, sizes: {}, dtype: null });
 			scrollTo({ top: 0 });
 		},
 	};
 	const body = h("div");
 	const list = () => {
-		const held = focus.focused();
+		const focused = focus.focused();
 		body.replaceChildren(...tables.gallery(page, now, device, view.query, view.order, acts));
-		focus.refocused(held);
+		focus.refocused(focused);
 	};
 	const search = h("input", {
 		type: "search",
@@ -191,15 +191,15 @@ function gallery(device) {
 		},
 	});
 	list();
-	return dom.panel("gallery", "All models at the same knobs", null, search, body);
+	return dom.panel("gallery", "All models, same settings", null, search, body);
 }
 
-// The bar at the top: what to compare with, and what to take along.
+// The bar at the top: the comparison, and buttons that copy.
 function tools() {
 	const against = h(
 		"select",
-		{ id: "against", onchange: event => turn({ against: event.target.value || null }) },
-		[["", "nothing"], ["built", "the same as built"], ...page.models.map(model => [model.name, model.name])].map(
+		{ id: "against", onchange: event => update({ against: event.target.value || null }) },
+		[["", "nothing"], ["config", "as configured"], ...page.models.map(model => [model.name, model.name])].map(
 			([value, text]) => h("option", { value, selected: value === (now.against ?? "") }, text),
 		),
 	);
@@ -209,31 +209,31 @@ function tools() {
 		against,
 		head.copies("Link", "Copy a link to these knobs", link),
 		head.copies("JSON", "Copy what tfacct flops --json prints", json),
-		head.copies("Markdown", "Copy the products as a Markdown table", () => head.markdown(counted)),
+		head.copies("Markdown", "Copy the matrix products as a Markdown table", () => head.markdown(counted)),
 		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
 		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
-		h("button.plain", { type: "button", id: "theme", onclick: () => looks.turned() }, "Light / dark"),
+		h("button.plain", { type: "button", id: "theme", onclick: () => theme.toggle() }, "Light / dark"),
 	);
 }
 
-// What the page says, as `tfacct flops --json` does.
-const json = () => says.json(says.document(counted, notes.notes(counted), page.record));
+// The output of `tfacct flops --json`.
+const json = () => report.json(report.document(counted, notes.notes(counted), page.record));
 
-// The page as it is without a script gives way to the knobs.
+// Replaces the view without a script.
 async function begin() {
 	const given = await data.read(byId("data").textContent);
 	if (given === null) {
-		byId("still").append(h("p.warning", "This browser is too old to turn the knobs: it has no DecompressionStream."));
+		byId("still").append(h("p.warning", "This browser is too old for this page: it has no DecompressionStream."));
 		return;
 	}
 	page = models.read(given);
 	now = start = state.fitted(begun(page.start), page);
-	globalThis.tfacct = { json, turn };
+	globalThis.tfacct = { json, update };
 	document.documentElement.classList.add("scripted");
 	if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
 	byId("still").remove();
 	addEventListener("hashchange", fromLink);
-	document.addEventListener("mouseover", looks.marked);
+	document.addEventListener("mouseover", theme.marked);
 	tools();
 	fromLink();
 }

@@ -1,4 +1,4 @@
-// The models of the page: the data that stands in it, with what they share put back together.
+// The models of the page, unpacked from its data.
 
 import * as einsum from "./einsum.js";
 import * as ledger from "./ledger.js";
@@ -6,7 +6,7 @@ import * as ledger from "./ledger.js";
 const HUB = "https://huggingface.co/";
 
 const KINDS = ["product", "pointwise", "state", "table"];
-const USUAL = { keeps: 0, logits: 0, kind: "copied", kept: "KV cache", expected_from: "published total" };
+const USUAL = { has_cache: 0, logits: 0, kind: "copied", cache_name: "KV cache", expected_from: "published total" };
 
 // Lines, shapes and models as the data has them, each by its number.
 export function read(data) {
@@ -32,7 +32,7 @@ function named(row, { columns, always, texts }) {
 	const facts = Object.fromEntries(
 		columns.map((name, at) => [name, row[at]]).filter(([, fact], at) => at < always || fact),
 	);
-	for (const name of ["family", "kind", "form", "shared", "kept", "expected_from"]) {
+	for (const name of ["family", "kind", "form", "shared", "cache_name", "expected_from"]) {
 		if (name in facts) facts[name] = texts[facts[name]];
 	}
 	for (const name of ["warnings", "notes", "counted"]) facts[name] = (facts[name] ?? []).map(number => texts[number]);
@@ -57,11 +57,11 @@ function unpacked([path, spec, kind = 0, rest = {}], texts) {
 	return { line: KINDS[kind], path, spec: texts[spec], ...rest };
 }
 
-// What was counted as FLOPs: of all pairs or of those that a mask keeps, with logits where there are any.
+// What was counted as FLOPs: all pairs or masked ones, and logits if the model has any.
 export function convention(model, { masked, last, train }) {
 	const base = model.conventions[masked ? 1 : 0];
-	const said = model.logits ? `${base} ${last ? "logits of the last position" : "all logits"}` : base;
-	return train ? `${said}; backward 2 x forward` : said;
+	const text = model.logits ? `${base} ${last ? "logits of the last position" : "all logits"}` : base;
+	return train ? `${text}; backward 2 x forward` : text;
 }
 
 function legend(shape, texts) {

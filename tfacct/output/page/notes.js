@@ -5,7 +5,7 @@
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
 import * as count from "./count.js";
-import * as says from "./says.js";
+import * as report from "./report.js";
 
 const g = numbers.grouped;
 const AT_MOST = 3; // notes shown at once, as under a table of the terminal
@@ -17,7 +17,7 @@ export function notes(counted) {
 	return [...typed(counted), ...counts(counted), ...hints];
 }
 
-// Sizes that were typed over leave the sentences about the model as it was built.
+// The other notes are about the model as configured, whatever sizes replace its own.
 function typed({ state }) {
 	const found = Object.entries(state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
 	if (!found.length) return [];
@@ -56,19 +56,19 @@ export function shown(counted) {
 
 // About a context and a source past what the model was made for.
 export function lengths({ model, state, at }) {
-	const said = model.answers ? [model.warnings[0]] : [],
+	const found = model.answers ? [model.warnings[0]] : [],
 		context = BigInt(model.context);
 	if (state.ctx !== null && at.S > context) {
 		const [each, fixed] = (model.longer ?? [0, 0]).map(BigInt),
 			longer = each * at.S + fixed;
-		const table = longer ? `; the ${g(longer)} parameters of a longer position table are not included` : "";
-		said.push(`${model.name} has a context of ${g(context)}. Counted at ${g(at.S)} anyway${table}.`);
+		const embedding = longer ? `; the ${g(longer)} parameters of a longer position table are not included` : "";
+		found.push(`${model.name} has a context of ${g(context)}. Counted at ${g(at.S)} anyway${embedding}.`);
 	}
 	if (state.source !== null && at.J > BigInt(model.source)) {
 		const whose = `${model.name} of ${g(model.source)}`;
-		said.push(`a source of ${g(at.J)} is longer than the model was made for: ${whose}. Counted anyway.`);
+		found.push(`a source of ${g(at.J)} is longer than the model was made for: ${whose}. Counted anyway.`);
 	}
-	return said;
+	return found;
 }
 
 // Notes of the model that hold at these knobs: each has a place in the order, and when it holds.
@@ -82,7 +82,7 @@ function holding({ model, state: { masked, train }, at: { I } }, ...places) {
 
 // FLOPs as the model runs, and those with the MLPs that it stores and never calls.
 function readings(counted) {
-	const called = says.ifCalled(counted),
+	const called = report.ifCalled(counted),
 		{ idle } = counted.model;
 	if (called === null || called === counted.flops) return [];
 	const names = idle.map(paths.short).join(", ");
@@ -92,7 +92,7 @@ function readings(counted) {
 	].map(text => note("never_called", 1, text));
 }
 
-// Where attention outgrows the rest, if the context grows and the rest stays.
+// The context from which attention costs more than everything else.
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
@@ -105,7 +105,7 @@ function latent(counted) {
 	const { model, way } = counted,
 		runs = way.form ?? model.built_form;
 	if (!runs) return [];
-	const other = says.otherwise(counted);
+	const other = report.otherwise(counted);
 	if (other === null) return [note("latent", 2, `Latent attention runs ${runs}, as set: ${model.forms[runs]}.`)];
 	const name = other.latent_attention,
 		more = `${name[0].toUpperCase()}${name.slice(1)}, it would take ${numbers.si(other.total_flops)}FLOPs`,
@@ -114,11 +114,11 @@ function latent(counted) {
 }
 
 function defaults(model, state) {
-	const fields = Object.entries(says.left(model, state)).map(([name, value]) => `${name} = ${spoken(value)}`);
+	const fields = Object.entries(report.left(model, state)).map(([name, value]) => `${name} = ${format(value)}`);
 	return fields.length ? [note("defaulted", 3, `defaulted: ${fields.join(", ")}`)] : [];
 }
 
-function spoken(value) {
+function format(value) {
 	if (Number.isInteger(value)) return g(value);
 	return typeof value === "string" ? value : JSON.stringify(value).replaceAll(",", ", ").replaceAll(":", ": ");
 }

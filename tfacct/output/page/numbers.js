@@ -51,7 +51,7 @@ function scaled(value, base, names) {
 			return `${grouped(digits / power)}${part} ${names[step]}`;
 		}
 	}
-	// What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is said in the next one.
+	// What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is written in the next one.
 	const next = base * unit;
 	return 10000n * value < 9995n * next ? `${decimals(value, next, 3)} ${names[step + 1]}` : `1.00 ${names[step + 1]}`;
 }
@@ -65,7 +65,7 @@ export function percent(part, whole, places = 1) {
 	return `${decimals(part * 100n, whole, places)}%`;
 }
 
-// New over old: a percentage, or a factor where that says more.
+// New over old: a percentage, or a factor if that is clearer.
 export function change(now, then) {
 	if (now === then) return "unchanged";
 	if (now === 0n) return "gone";

@@ -1,4 +1,4 @@
-// Paths of lines in a model, and what a count is summed under. Twin of ledger/paths.py.
+// Paths of lines in a model, and the heading that a count is summed under. Twin of ledger/paths.py.
 
 import * as einsum from "./einsum.js";
 
@@ -12,14 +12,14 @@ export function parse(path) {
 	return { side, stack, number, part, leaf: leaf.join(".") };
 }
 
-// Heading that a path is summed under: its part's name, one for all norms, one for a whole encoder or all MTP heads.
+// Heading of a path: its part's name, one for all norms, one for a whole encoder or all MTP heads.
 export function heading(path) {
 	const { side, stack, part } = parse(path);
 	if (side || stack === "mtp") return side || stack;
 	return part.endsWith("_norm") ? "norms" : part;
 }
 
-// Component of a product: its heading, except that the letters divide self-attention in two.
+// Component of a product: its heading, except that self-attention is two: projections, and scores with values.
 export function component(line) {
 	const found = heading(line.path);
 	if (found !== "attn") return found;
@@ -29,7 +29,7 @@ export function component(line) {
 	return pairs ? "attn_scores_values" : "attn_projections";
 }
 
-// Path as a table shows it: `attn.q_proj` for `blocks.*.attn.q_proj`.
+// Short path: `attn.q_proj` for `blocks.*.attn.q_proj`.
 export function short(path) {
 	const { side, stack, number, part, leaf } = parse(path);
 	if (number !== "*") return path;
@@ -41,16 +41,17 @@ const WORDS = {
 	attn_projections: "attention projections",
 	attn_scores_values: "scores + values",
 	cross: "cross-attention",
-	mlp: "feed-forward",
-	lm_head: "head",
-	embed: "embeddings",
-	pos_embed: "positions",
+	mlp: "MLP",
+	lm_head: "output head",
+	embed: "embedding",
+	pos_embed: "position embedding",
 	norms: "norms",
 	encoder: "encoder",
-	mtp: "prediction ahead",
-	type_embed: "segments",
-	task_embed: "tasks",
-	rel_bias: "distances",
+	mtp: "multi-token prediction",
+	type_embed: "segment embedding",
+	task_embed: "task embedding",
+	rel_bias: "relative positions",
+	cache: "KV cache",
 };
 
 export function words(name) {
@@ -70,7 +71,7 @@ const HUES = {
 	task_embed: "embed",
 	norms: "norms",
 	encoder: "encoder",
-	mtp: "ahead",
+	mtp: "mtp",
 	cache: "scores",
 };
 

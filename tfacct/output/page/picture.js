@@ -1,4 +1,4 @@
-// The model line by line: every product a box, what is kept dashed, norms and additions on a spine.
+// The model layer by layer: every matrix product is a box, the cache is dashed, norms and additions are small.
 
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
@@ -25,7 +25,7 @@ function block(counted, group, index, selected, choose) {
 	}
 	const repeated = group.blocks !== "";
 	const title = repeated
-		? `${side(group)}blocks ${elided(group.blocks)}`
+		? `${side(group)}layers ${elided(group.blocks)}`
 		: outside(group, counted.way.groups.slice(0, index));
 	return h(
 		`div.block${repeated && group.count > 1n ? ".many" : ""}`,
@@ -39,17 +39,17 @@ function block(counted, group, index, selected, choose) {
 	);
 }
 
-const side = group => (group.lines[0].path.startsWith("mtp") ? "prediction ahead, " : "");
+const side = group => (group.lines[0].path.startsWith("mtp") ? "multi-token prediction, " : "");
 
-// What is in no block stands behind those of its own side, or in front of them.
+// A group outside the layers comes before those of its side (embedding) or after them (output).
 function outside(group, before) {
 	const of = each => paths.parse(each.lines[0]?.path ?? "").side,
 		encoder = of(group);
-	const behind = before.some(each => each.blocks && of(each) === encoder);
-	return `${behind ? "behind" : "in front"}${encoder ? ", encoder" : ""}`;
+	const after = before.some(each => each.blocks && of(each) === encoder);
+	return `${encoder ? "encoder " : ""}${after ? "output" : "embedding"}`;
 }
 
-// A long list of block numbers by its ends.
+// A long list of layer numbers by its ends.
 function elided(spans) {
 	const parts = spans.split(",").map(span => span.replace("-", "–"));
 	return parts.length > 4 ? `${parts.slice(0, 3).join(", ")}, … ${parts.at(-1)}` : parts.join(", ");
@@ -67,7 +67,7 @@ function box(counted, group, index, line, name, selected, choose) {
 		label = name.replaceAll("_", " ");
 	if (line.line === "pointwise") return h("span.point", { title: `${label}: ${line.spec}` }, label);
 	const { hue, value, share } = figures(counted, group, line);
-	const kind = line.line === "state" ? "kept" : line.line === "table" || line.unused ? "stored" : "work";
+	const kind = line.line === "state" ? "cached" : line.line === "table" || line.unused ? "stored" : "work";
 	return h(
 		`button.box.${kind}.${hue}`,
 		{
@@ -84,7 +84,7 @@ function box(counted, group, index, line, name, selected, choose) {
 
 const percent = share => `${(100 * share).toFixed(1)}%`;
 
-// What stands in a box: FLOPs and their share of a product, bytes of what is kept, parameters of a table.
+// The text of a box: FLOPs and their share of a product, bytes of a cache, parameters of an embedding.
 function figures(counted, group, line) {
 	if (line.line === "state") {
 		const own = counted.states.find(state => state.line === line && state.group === group);
@@ -113,7 +113,7 @@ export function found(counted, selected) {
 	return { id: `${index} ${most.line.path}`, group: most.group, line: most.line };
 }
 
-// A spec in the model's letters, each of which says its meaning.
+// An einsum spec in the model's axes, each with its meaning.
 export function spelled(spec, group, legend) {
 	return einsum
 		.renamed(spec, group.names)

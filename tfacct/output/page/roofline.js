@@ -1,4 +1,4 @@
-// FLOPs per byte of every kernel, and the ridge of a card. No seconds.
+// FLOPs per byte of every kernel, and the ridge of a device. No seconds.
 
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
@@ -14,9 +14,9 @@ const WIDTH = 440,
 export function roofline(counted, device) {
 	if (counted.dtype === null || !device.ridge) {
 		const why = device.ridge
-			? "Choose a dtype: bytes of quantized weights are not guessed."
+			? "Choose a dtype: the bytes of quantized weights depend on it."
 			: `No bf16 peak is known for ${device.name}.`;
-		return dom.panel("roofline", "Bound by memory or by arithmetic", null, h("p.said", why));
+		return dom.panel("roofline", "Memory-bound or compute-bound", null, h("p.note", why));
 	}
 	const { ridge } = device;
 	const points = counted.kernels
@@ -30,11 +30,11 @@ export function roofline(counted, device) {
 	const total = points.reduce((sum, point) => sum + point.kernel.forward, 0n);
 	const where = `the ridge of ${device.name}, ${ridge.toFixed(0)} FLOPs per byte in bf16`;
 	const answer = under
-		? `${numbers.percent(under, total)} of the FLOPs are in kernels below ${where}: memory bounds these.`
-		: `Every kernel is above ${where}: arithmetic bounds the step.`;
+		? `${numbers.percent(under, total)} of the FLOPs are in kernels below ${where}: memory-bound.`
+		: `Every kernel is above ${where}: compute-bound.`;
 	return dom.panel(
 		"roofline",
-		"Bound by memory or by arithmetic",
+		"Memory-bound or compute-bound",
 		counted.fused ? "FLOPs per byte, fused attention." : "FLOPs per byte.",
 		svg(
 			"svg.chart",
@@ -49,7 +49,7 @@ export function roofline(counted, device) {
 			ticks(low, high, x),
 			dots(points, total, x),
 		),
-		h("p.said", answer),
+		h("p.note", answer),
 	);
 }
 

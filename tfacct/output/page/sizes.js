@@ -1,4 +1,4 @@
-// Every size of a model by its letter, to be typed over.
+// Every size of a model by its axis, as a field.
 
 import * as numbers from "./numbers.js";
 import * as state from "./state.js";
@@ -7,12 +7,12 @@ import * as dom from "./dom.js";
 
 const { h } = dom;
 
-// Every size by its letter. They are sizes of lines: what a config would refuse is not asked here.
-export function fields(model, now, turn) {
+// Every size by its axis. They are sizes of products: no config checks them.
+export function fields(model, now, update) {
 	const changed = count.changed(model, now);
-	const rows = Object.entries(model.sizes).map(([letter, built]) => {
+	const rows = Object.entries(model.sizes).map(([letter, configured]) => {
 		const id = `size-${letter}`,
-			value = changed[letter] ?? built;
+			value = changed[letter] ?? configured;
 		return h(
 			"div",
 			h("label", { for: id, "data-axis": letter }, letter),
@@ -23,13 +23,13 @@ export function fields(model, now, turn) {
 				inputmode: "numeric",
 				autocomplete: "off",
 				value: numbers.grouped(value),
-				class: value === built ? null : "changed",
+				class: value === configured ? null : "changed",
 				onchange: event => {
 					const read = state.whole(event.target.value),
 						why = read === undefined ? "" : state.refused(model, { ...changed, [letter]: read });
 					event.target.setAttribute("aria-invalid", String(read === undefined || why !== ""));
 					event.target.setCustomValidity(why);
-					if (read !== undefined && !why) turn(last => ({ sizes: { ...last.sizes, [letter]: read } }));
+					if (read !== undefined && !why) update(last => ({ sizes: { ...last.sizes, [letter]: read } }));
 					else event.target.reportValidity();
 				},
 			}),
@@ -38,8 +38,8 @@ export function fields(model, now, turn) {
 	return h(
 		"details.sizes",
 		{ id: "sizes", open: Object.keys(now.sizes).length > 0 },
-		h("summary", "Every size, by letter"),
-		h("p.hint", "Sizes of the lines, not fields of a config."),
+		h("summary", "Every size"),
+		h("p.hint", "Sizes of the matrix products, not config fields."),
 		h("div.letters", rows),
 	);
 }

@@ -1,4 +1,4 @@
-// The knobs: their values, and how a link keeps them. The fragment of an address is never sent to a server.
+// The state of the knobs, and the link that restores it. The fragment of an address is never sent to a server.
 
 import * as numbers from "./numbers.js";
 import * as storage from "./storage.js";
@@ -8,7 +8,7 @@ import * as count from "./count.js";
 const VERSION = "1";
 const LARGEST = 10n ** 12n;
 
-// Knobs as they stand before anybody turns one. Null leaves a knob to the model: its longest context, its own sizes.
+// The knobs at the start. Null is the model's own value: its longest context, its own sizes.
 export const STILL = {
 	model: null,
 	against: null,
@@ -38,7 +38,7 @@ export function kinds(page) {
 	const names = page.models.map(model => model.name);
 	return {
 		model: word(names),
-		against: word(["built", ...names]),
+		against: word(["config", ...names]),
 		ctx: WHOLE,
 		tokens: WHOLE,
 		batch: WHOLE,
@@ -62,20 +62,20 @@ export function whole(text) {
 	return value !== null && value >= 1n && value <= LARGEST ? value : undefined;
 }
 
-// The fragment that leads back to these knobs: only what differs from the start. Letters are apart, as `L.D`.
+// The fragment that leads back to these knobs: only what differs from the start; an axis as `L.D`.
 export function fragment(state, start, page) {
-	const said = [`v=${VERSION}`];
+	const parts = [`v=${VERSION}`];
 	for (const [name, kind] of Object.entries(kinds(page))) {
 		if (state[name] === start[name]) continue;
-		said.push(
+		parts.push(
 			`${name}=${state[name] === null || state[name] === false ? "" : encodeURIComponent(kind.write(state[name]))}`,
 		);
 	}
-	for (const [letter, size] of Object.entries(state.sizes)) said.push(`L.${letter}=${size}`);
-	return said.length > 1 ? `#${said.join("&")}` : "";
+	for (const [letter, size] of Object.entries(state.sizes)) parts.push(`L.${letter}=${size}`);
+	return parts.length > 1 ? `#${parts.join("&")}` : "";
 }
 
-// The knobs that a fragment names, and complaints about what of it cannot be read. Nothing else is taken.
+// The knobs that a fragment names, and complaints about what of it cannot be read. 
 export function parse(text, start, page) {
 	const state = { ...start, sizes: { ...start.sizes } },
 		complaints = [],
@@ -85,24 +85,24 @@ export function parse(text, start, page) {
 			name = part.slice(0, cut),
 			value = decoded(part.slice(cut + 1));
 		if (name === "v") {
-			if (value !== VERSION) complaints.push(`this link is of version ${value}, and the page of ${VERSION}`);
+			if (value !== VERSION) complaints.push(`this link has version ${value}, the page version ${VERSION}`);
 		} else if (name.startsWith("L.") && Object.hasOwn(letters(page, state), name.slice(2)) && whole(value ?? "")) {
 			state.sizes[name.slice(2)] = whole(value);
 		} else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
 			state[name] = STILL[name];
 		} else {
 			const read = Object.hasOwn(known, name) && value !== undefined ? known[name].read(value) : undefined;
-			if (read === undefined) complaints.push(`the link's ${part.slice(0, 60)} is left out`);
+			if (read === undefined) complaints.push(`the link's ${part.slice(0, 60)} is ignored`);
 			else state[name] = read;
 		}
 	}
 	const why = refused(chosen(page, state.model), state.sizes);
 	if (why) {
-		complaints.push(`the link's sizes are left out: ${why}`);
+		complaints.push(`the link's sizes are ignored: ${why}`);
 		state.sizes = {};
 	}
 	const fitting = fitted(state, page);
-	if (fitting.cache !== state.cache) complaints.push("the link's cache is left out: no head divides into it");
+	if (fitting.cache !== state.cache) complaints.push("the link's cache dtype is ignored: its blocks do not divide the head size");
 	return { state: fitting, complaints };
 }
 
@@ -114,7 +114,7 @@ function decoded(text) {
 	}
 }
 
-// Why sizes do not go together; nothing where they do.
+// Why sizes are not possible together; empty if they are.
 export function refused(model, changed) {
 	const now = { ...model.sizes, ...changed };
 	for (const [letter, rule] of model.rules) {
@@ -132,11 +132,11 @@ export function chosen(page, name) {
 	return page.models.find(model => model.name === name) ?? page.models[0];
 }
 
-// Knobs that the model has, and no others: an encoder alone has no decode step, a model without heads none to share.
+// Only knobs that the model has: an encoder has no decode step, a model without heads none to share.
 export function fitted(state, page) {
 	const model = chosen(page, state.model),
 		found = { ...state, model: model.name };
-	if (!model.keeps) found.step = "prefill";
+	if (!model.has_cache) found.step = "prefill";
 	if (found.step !== "prefill") found.train = false;
 	if (!model.source) found.source = null;
 	if (!models.sharings(model).includes(found.shared)) found.shared = null;

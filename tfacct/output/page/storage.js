@@ -6,9 +6,9 @@ import * as einsum from "./einsum.js";
 const WORD = 4n,
 	SCALE = 4n;
 export const BITS = { fp32: 32, tf32: 32, bf16: 16, fp16: 16, fp8: 8, int8: 8, int4: 4 };
-const OUTSIDE = { "lm_head.weight": "head", "embed.weight": "table" };
-const MATRICES = ["matrix", "expert", "beside"];
-const ROLES = { head: "head", embed: "table" };
+const OUTSIDE = { "lm_head.weight": "head", "embed.weight": "embedding" };
+const MATRICES = ["matrix", "expert", "dense"];
+const ROLES = { head: "head", embed: "embedding" };
 
 // Bytes of a matrix by its outputs and inputs.
 const words = (numbers, bits) => einsum.roundedUp(numbers * bits, 32n);
@@ -60,21 +60,21 @@ export function width(name) {
 	return { name, bits: BITS[plain], block: 1n, scale: plain === name ? 0n : SCALE };
 }
 
-// How a state is stored: in a dtype of its own, as the cache is, or, where no token adds to it, in at least 16 bits.
+// How a state is stored: in its own dtype, as the cache, or, if no token adds to it, in at least 16 bits.
 export function widthOf(line, cache) {
 	if (line.bits) return { name: `fp${line.bits}`, bits: line.bits, block: 1n, scale: 0n };
 	const grows = einsum.letters(line.spec).some(axis => TOKENS.includes(axis));
 	return grows || cache.bits >= 16 * Number(cache.block) ? cache : width("bf16");
 }
 
-// True if the vectors of a state divide into blocks of the cache.
+// True if the blocks of the cache divide the vectors of a state.
 export function divides(line, axes, cache) {
 	const { block } = widthOf(line, cache);
 	return block === 1n || axes[einsum.letters(line.spec).at(-1)] % block === 0n;
 }
 
 // Bytes that a state takes at the end of a step.
-export function keptBytes(line, axes, cache) {
+export function stateBytes(line, axes, cache) {
 	const names = einsum.letters(line.spec),
 		how = widthOf(line, cache);
 	const taken = einsum.wholeBytes(einsum.size(axes, names), how.bits) / how.block;
@@ -85,13 +85,13 @@ export function keptBytes(line, axes, cache) {
 export function asStored(parameter, axes, experts) {
 	const { path } = parameter,
 		elements = einsum.size(axes, parameter.axes);
-	if (parameter.embedding) return { role: "table", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
+	if (parameter.embedding) return { role: "embedding", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
 	if (!parameter.inputs.length) return { role: "other", elements, inputs: 1n, copies: 1n };
 	const inputs = einsum.size(axes, parameter.inputs);
 	if (parameter.bank) {
-		const [bank, ...matrix] = parameter.axes;
-		return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[bank] };
+		const [experts, ...matrix] = parameter.axes;
+		return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[experts] };
 	}
-	const role = path.includes(".*") ? (experts ? "beside" : "matrix") : (OUTSIDE[path] ?? "other");
+	const role = path.includes(".*") ? (experts ? "dense" : "matrix") : (OUTSIDE[path] ?? "other");
 	return { role, elements, inputs, copies: 1n };
 }

@@ -1,4 +1,4 @@
-// Tables: every product, sortable; two models side by side; all models at the same knobs.
+// Tables: matrix products, sortable; a comparison; all models with the same settings.
 
 import * as count from "./count.js";
 import * as einsum from "./einsum.js";
@@ -10,7 +10,7 @@ const { h } = dom;
 const g = numbers.grouped;
 
 const COLUMNS = [
-	["operation", "", row => paths.short(row.line.path)],
+	["matmul", "", row => paths.short(row.line.path)],
 	["einsum", "spec", row => row.line.spec],
 	["m × k × n", "number", row => row.dims.m * row.dims.k * row.dims.n],
 	["times", "number", row => row.dims.times],
@@ -18,7 +18,7 @@ const COLUMNS = [
 	["share", "number", row => row.flops],
 ];
 
-// Every product; a heading sorts, and sorts the other way when it is chosen again.
+// Matrix products; a heading sorts, and reverses the order when clicked again.
 export function products(counted, order, sort) {
 	const rows = count.shown(counted.products);
 	if (order) {
@@ -51,29 +51,29 @@ export function products(counted, order, sort) {
 	};
 	return dom.panel(
 		"products",
-		"Every product",
+		"Matrix products",
 		null,
-		dom.table("Products with their FLOPs", columns, [...cells, total]),
+		dom.table("Matrix products with their FLOPs", columns, [...cells, total]),
 	);
 }
 
-// Side by side: the same numbers of both, and what the first is of the second.
-export function beside(counted, other, names) {
+// Side by side: the same numbers of both, and their change.
+export function comparison(counted, other, names) {
 	const rows = [
 		["Parameters", "params", numbers.people],
 		["Active parameters", "active", numbers.people],
 		["FLOPs", "flops", numbers.si],
 		["Bytes moved", "moved", numbers.binary],
 		["Weights", "bytes", numbers.binary],
-		["Kept between steps", "kept", numbers.binary],
-		["Held together", "held", numbers.binary],
+		["KV cache or state", "cached", numbers.binary],
+		["Weights + cache", "memory", numbers.binary],
 	].filter(([, key]) => counted[key] > 0n && other[key] > 0n);
-	const weighed = (one, key) => one.dtype === null && ["moved", "bytes", "held"].includes(key);
-	const cells = rows.map(([label, key, spoken]) => ({
+	const weighed = (one, key) => one.dtype === null && ["moved", "bytes", "memory"].includes(key);
+	const cells = rows.map(([label, key, format]) => ({
 		cells: [
 			label,
 			...[counted, other].map(one =>
-				weighed(one, key) ? "choose a dtype" : h("span", { title: g(one[key]) }, spoken(one[key])),
+				weighed(one, key) ? "choose a dtype" : h("span", { title: g(one[key]) }, format(one[key])),
 			),
 			weighed(counted, key) || weighed(other, key) ? "" : numbers.change(counted[key], other[key]),
 		],
@@ -84,7 +84,7 @@ export function beside(counted, other, names) {
 		[names[1], "number"],
 		["change", "number"],
 	];
-	return dom.panel("beside", "Side by side", null, dom.table(`${names[0]} beside ${names[1]}`, columns, cells));
+	return dom.panel("comparison", "Side by side", null, dom.table(`${names[0]} and ${names[1]}`, columns, cells));
 }
 
 const GALLERY = [
@@ -94,11 +94,11 @@ const GALLERY = [
 	["context", "number"],
 	["FLOPs", "number"],
 	["weights", "number"],
-	["kept", "number"],
+	["cache", "number"],
 	["fits", "number"],
 ];
 
-// All models at the same knobs; those that a card holds are marked.
+// All models with the same settings; a column tells which fit on the device.
 export function gallery(page, state, device, query, order, acts) {
 	const wanted = query.toLowerCase().split(" ").filter(Boolean);
 	const found = page.models.filter(model =>
@@ -110,10 +110,10 @@ export function gallery(page, state, device, query, order, acts) {
 		r => r.model.family,
 		r => r.counted.params,
 		r => r.counted.at.S,
-		r => (state.step === "prefill" || r.model.keeps ? r.counted.flops : 0n),
+		r => (state.step === "prefill" || r.model.has_cache ? r.counted.flops : 0n),
 		r => r.counted.bytes,
-		r => r.counted.kept,
-		r => r.counted.held,
+		r => r.counted.cached,
+		r => r.counted.memory,
 	][order.column];
 	rows.sort(
 		(one, other) => (value(one) < value(other) ? -1 : value(one) > value(other) ? 1 : 0) * (order.down ? -1 : 1),
@@ -129,20 +129,20 @@ export function gallery(page, state, device, query, order, acts) {
 	]);
 	const fitting = rows.filter(({ counted }) => counted.dtype !== null && count.fits(counted, device.serving)).length;
 	const own = state.ctx === null ? ", each at its own longest context" : "";
-	const said = `${fitting} of ${rows.length} models fit on ${device.name} at these knobs${own}.`;
+	const text = `${fitting} of ${rows.length} models fit on ${device.name} with these settings${own}.`;
 	return [
-		h("p.said", { role: "status" }, said),
+		h("p.note", { role: "status" }, text),
 		dom.table(
-			"All models at the same knobs",
+			"All models with the same settings",
 			columns,
 			rows.map(row => galleryRow(row, state, device, acts)),
 		),
 	];
 }
 
-// Knobs that another model has too: its own sizes and heads are its own.
+// The state for another model: it has its own sizes and heads.
 function mine(state, model) {
-	const step = model.keeps ? state.step : "prefill";
+	const step = model.has_cache ? state.step : "prefill";
 	return {
 		...state,
 		sizes: {},
@@ -170,9 +170,9 @@ function galleryRow({ model, counted }, state, device, acts) {
 			model.family,
 			numbers.people(counted.params),
 			g(counted.at.S),
-			state.step === "prefill" || model.keeps ? numbers.si(counted.flops) : "no such step",
+			state.step === "prefill" || model.has_cache ? numbers.si(counted.flops) : "no such step",
 			known ? numbers.binary(counted.bytes) : "quantized",
-			model.keeps ? numbers.binary(counted.kept) : "–",
+			model.has_cache ? numbers.binary(counted.cached) : "–",
 			known ? h(fits ? "span.free" : "span.over", fits ? "fits" : tooMuch(counted)) : "?",
 		],
 	};

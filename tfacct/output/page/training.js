@@ -1,45 +1,45 @@
-// A training step's bytes at its peak, on one card and on several. They are counted in Python: as laws of batch and
-// context, of every phase that can be the peak, or as the numbers of one step.
+// Peak memory of a training step, on one GPU and with FSDP. It is computed in Python: as polynomials in batch and
+// context for every phase that can be the peak, or as the numbers of one step.
 
 import * as einsum from "./einsum.js";
 import * as numbers from "./numbers.js";
 import * as count from "./count.js";
-import * as says from "./says.js";
+import * as report from "./report.js";
 import * as dom from "./dom.js";
 
 const { h } = dom;
-const TITLE = "A training step, on one card and on several";
+const TITLE = "Memory of a training step";
 const PARTS = [
 	["mlp", "weights"],
-	["ahead", "optimizer state"],
+	["mtp", "optimizer state"],
 	["head", "gradients"],
 	["attention", "saved activations"],
-	["embed", "temporary"],
-	["encoder", "gathered weights"],
+	["embed", "temporary memory"],
+	["encoder", "gathered parameters"],
 ];
 
 export function training(counted, device) {
 	const { model } = counted,
 		found = model.training;
 	if (!found) return null;
-	if (found.why) return refused(`Its bytes are not counted: ${found.why}.`);
-	const { steps, context, source, batch, dtype } = found.laws ? turned(counted, found.laws) : still(found);
+	if (found.why) return refused(`Not supported: ${found.why}.`);
+	const { steps, context, source, batch, dtype } = found.laws ? fromLaws(counted, found.laws) : still(found);
 	const options = ["--ctx", context, ...(batch > 1n ? ["--batch", batch] : [])];
 	if (dtype !== "bf16") options.push("--dtype", dtype);
 	if (!steps) {
-		const command = says.typed("train", model, options);
-		return refused("The page counts no step of this length. ", h("code", command), " does.");
+		const command = report.typed("train", model, options);
+		return refused("Not counted here at this length; use ", h("code", command), ".");
 	}
 	if (context > counted.limit)
-		return refused(`A context of ${numbers.grouped(context)} is past the positions of its position embedding.`);
+		return refused(`A context of ${numbers.grouped(context)} is longer than the position embedding.`);
 	const sequences = batch === 1n ? "One sequence" : `${numbers.grouped(batch)} sequences`;
-	const built = found.laws && !changed(counted) ? "" : "The model as built. ";
+	const configured = found.laws && !changed(counted) ? "" : "The model as configured. ";
 	const read = source ? `, with a source of ${numbers.grouped(source)},` : "";
-	const aside = `${built}${sequences} of ${numbers.grouped(context)} tokens${read} a rank, ${dtype} with AdamW.`;
+	const aside = `${configured}${sequences} of ${numbers.grouped(context)} tokens${read} per GPU, ${dtype} with AdamW.`;
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.training);
 	const used = PARTS.filter((_, at) => steps.some(step => step.parts[at] > 0n));
 	const last = steps.at(-1).ranks;
-	const command = says.typed("train", model, last > 1 ? [...options, "--fsdp", last] : options);
+	const command = report.typed("train", model, last > 1 ? [...options, "--fsdp", last] : options);
 	return dom.panel(
 		"training",
 		TITLE,
@@ -47,26 +47,26 @@ export function training(counted, device) {
 		h("div.bars", steps.map(step => row(step, most, device))),
 		dom.key(used),
 		h(
-			"p.said",
+			"p.note",
 			last > 1 ? "FSDP shards weights, gradients and optimizer state, not saved activations. " : "",
 			h("code", command),
-			" lists its phases.",
+			" lists the phases.",
 		),
 	);
 }
 
-const refused = (...said) => dom.panel("training", TITLE, null, h("p.said", ...said));
+const refused = (...parts) => dom.panel("training", TITLE, null, h("p.note", ...parts));
 const larger = (one, other) => (one > other ? one : other);
 const changed = ({ model, state }) => state.form !== null || Object.keys(count.changed(model, state)).length > 0;
 
-// Numbers of one step, which no knob turns.
+// Numbers of one step, which no knob changes.
 function still({ context, source, steps }) {
 	const found = steps.map(([ranks, phase, ...parts]) => ({ ranks, phase, parts: parts.map(BigInt) }));
 	return { steps: found, context, source, batch: 1n, dtype: "bf16" };
 }
 
 // The step at these knobs: its laws are those of steps that are laid out alike. A step trains on a whole context.
-function turned({ at, state }, laws) {
+function fromLaws({ at, state }, laws) {
 	const wanted = count.activations(state.dtype ?? "bf16"),
 		width = wanted === "fp32" && laws.some(law => law.dtype === "fp32") ? "fp32" : "bf16";
 	const dtype = wanted === "fp16" ? "fp16" : width;
@@ -100,7 +100,7 @@ function row({ ranks, sent, phase, parts }, most, device) {
 		"div.bar",
 		h(
 			"p",
-			h("strong", ranks === 1 ? "one card" : `each of ${ranks}`),
+			h("strong", ranks === 1 ? "1 GPU" : `each of ${ranks} GPUs`),
 			` · ${phase}${sent ? ` · sends ${numbers.binary(BigInt(sent))}` : ""}`,
 			h(
 				"span",

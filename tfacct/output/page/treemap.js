@@ -1,4 +1,4 @@
-// Areas: the products, tensors or bytes of a model as rectangles, each as large as its share.
+// Treemap: matrix products, tensors or bytes as rectangles, each as large as its share.
 
 import * as numbers from "./numbers.js";
 import * as paths from "./paths.js";
@@ -26,13 +26,13 @@ export function treemap(counted, kind, choose) {
 		),
 	);
 	const unknown = counted.dtype === null && (kind === "memory" || kind === "bytes moved");
-	// A row of areas too small to be seen has no shape.
+	// Areas too small to be seen are not drawn.
 	const drawn = rows
 		.map(row => ({ ...row, area: share(row.size, total) * WIDTH * HEIGHT }))
 		.filter(row => row.area > 0);
 	const body =
 		unknown || !total
-			? h("p.said", unknown ? "Choose a dtype." : "Nothing to show.")
+			? h("p.note", unknown ? "Choose a dtype." : "Nothing to show.")
 			: svg(
 					"svg.treemap",
 					{ viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Areas of ${kind}` },
@@ -46,13 +46,13 @@ const share = (part, whole) => Number(numbers.decimals(part, whole, 8));
 function areas(counted, kind) {
 	if (kind === "parameters" || kind === "memory") {
 		const size = one => one.count * (kind === "memory" ? counted.weights(one.stored) : one.elements);
-		const held = counted.tensors.map(one => ({
+		const stored = counted.tensors.map(one => ({
 			name: paths.short(one.path).replace(/\.weight$/, ""),
 			hue: paths.hue(paths.heading(one.path)),
 			size: size(one),
 		}));
-		const kept = counted.states.map(one => ({ name: paths.short(one.line.path), hue: "cache", size: one.bytes }));
-		return merged(kind === "memory" ? [...held, ...kept] : held);
+		const cached = counted.states.map(one => ({ name: paths.short(one.line.path), hue: "cache", size: one.bytes }));
+		return merged(kind === "memory" ? [...stored, ...cached] : stored);
 	}
 	const size = one => (kind === "FLOPs" ? one.flops : one.moved.read + one.moved.written);
 	return merged(

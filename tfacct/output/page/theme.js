@@ -1,15 +1,15 @@
-// Light or dark, and letters that are marked where they are pointed at.
+// Light or dark; and the axis under the pointer, marked everywhere.
 
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const root = document.documentElement;
 
-// The theme is the system's until the button says otherwise.
-export function turned() {
+// The system's theme until the button is used.
+export function toggle() {
 	const now = root.dataset.theme ?? (DARK.matches ? "dark" : "light");
 	root.dataset.theme = now === "dark" ? "light" : "dark";
 }
 
-// One letter, one meaning: where a letter is pointed at, it is marked everywhere.
+// Marks the axis under the pointer wherever it occurs.
 export function marked(event) {
 	const axis = event.target.closest?.("[data-axis]")?.dataset.axis;
 	for (const element of document.querySelectorAll("[data-axis]")) {

@@ -1,4 +1,4 @@
-// The bridge back: the command that prints the same number, and the JSON that it prints.
+// The command that prints the same number, and its JSON.
 
 import * as count from "./count.js";
 import * as einsum from "./einsum.js";
@@ -6,7 +6,7 @@ import * as ledger from "./ledger.js";
 import * as models from "./models.js";
 import * as numbers from "./numbers.js";
 
-// The command that prints these FLOPs; a line of Python where no field of a config says what was changed.
+// The command that prints these FLOPs; a line of Python if no config field gives the changed size.
 export function command(model, state) {
 	const lettered = Object.keys(state.sizes).length > 0;
 	return lettered || (state.shared !== null && !model.shared) ? python(model, state) : shell(model, state);
@@ -14,16 +14,16 @@ export function command(model, state) {
 
 function shell(model, state) {
 	const at = count.axes(model, state),
-		said = [];
-	if (state.ctx !== null) said.push("--ctx", at.S);
-	if (state.step === "decode") said.push("--decode");
-	if (state.step === "chunk") said.push("--tokens", at.T);
-	if (at.B !== 1n) said.push("--batch", at.B);
-	if (state.source !== null) said.push("--source", state.source);
-	if (state.last) said.push("--logits", "last");
-	if (state.masked) said.push("--masked");
-	if (state.train) said.push("--train");
-	return typed("flops", model, said, sets(model, state));
+		options = [];
+	if (state.ctx !== null) options.push("--ctx", at.S);
+	if (state.step === "decode") options.push("--decode");
+	if (state.step === "chunk") options.push("--tokens", at.T);
+	if (at.B !== 1n) options.push("--batch", at.B);
+	if (state.source !== null) options.push("--source", state.source);
+	if (state.last) options.push("--logits", "last");
+	if (state.masked) options.push("--masked");
+	if (state.train) options.push("--train");
+	return typed("flops", model, options, sets(model, state));
 }
 
 // A command as it is typed: its options, and the fields that it sets.
@@ -35,7 +35,7 @@ export function typed(name, model, options, fields = model.set) {
 	return ["tfacct", name, quoted(model.name), ...options, ...set].join(" ");
 }
 
-// Fields over the config as published: those that the page was made with, and those that its knobs set.
+// Fields that differ from the published config: those of `--set`, and those of the knobs.
 function sets(model, state) {
 	const found = { ...model.set };
 	if (state.shared !== null) found[model.shared] = state.shared;
@@ -71,7 +71,7 @@ function literal(value) {
 	return typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
 }
 
-// The sentence that answers: the total, of one token, and beside the rule of thumb.
+// The answer: the total, per token, and relative to the rule of thumb.
 export function answer(counted) {
 	const { flops, tokens, rule, state, active, params } = counted;
 	const thumb = `${state.train ? "6" : "2"}·${active === params ? "params" : "active"}·tokens`;
@@ -144,7 +144,7 @@ function row({ line, group, kind, dims, forward, backward, flops }, state) {
 	return { path: line.path, spec, ...(kind ? { blocks: kind } : {}), m, k, n, times, flops, ...both };
 }
 
-// Of latent attention, the form that the step chose against, and its FLOPs.
+// The other form of latent attention, and its FLOPs.
 export function otherwise({ ways, way, at, state }) {
 	const other = ways.length > 1 ? ways.find(one => one.form !== way.form) : undefined;
 	if (!other) return null;
@@ -152,7 +152,7 @@ export function otherwise({ ways, way, at, state }) {
 	return { latent_attention: other.form, total_flops: state.train ? 3n * forward : forward };
 }
 
-// FLOPs if what is stored and never called ran too.
+// FLOPs if lines that are never called ran too.
 export function ifCalled({ model, way, at, state }) {
 	if (!model.idle.length) return null;
 	const groups = way.groups.map(group => ({ ...group, lines: group.lines.map(line => ({ ...line, unused: false })) }));
@@ -166,7 +166,7 @@ function fraction(part, whole) {
 	return Number(numbers.decimals(part, whole, 25));
 }
 
-// JSON with every digit: a BigInt is written as the whole number that it is.
+// JSON with every digit: a BigInt is written as a whole number.
 export function json(value, indent = 2) {
 	const marked = (_, one) => (typeof one === "bigint" ? `\u0000${one}\u0000` : one);
 	return JSON.stringify(value, marked, indent).replace(/"\\u0000(-?\d+)\\u0000"/g, "$1");
