@@ -43,7 +43,7 @@ def check(show: Shown, command: Command) -> None:
         raise UsageError(f"--limit must be 0 or more, not {show.limit}")
     if show.sort is not None and show.json:
         raise UsageError("--sort orders rows, which --json has not", "--csv has them")
-    if show.force and not show.output and not command.writes:
+    if show.force and not (show.output or command.writes or command.page):
         raise UsageError("--force needs --output FILE")
     if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
         raise UsageError(f"--style {show.style} needs --output FILE{PICTURES[0]}")

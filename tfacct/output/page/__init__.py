@@ -20,7 +20,7 @@ COUNTING = ("einsum", "lines", "storage", "ledger", "numbers")
 SHOWING = (
     *("data", "paths", "models", "count", "report", "notes", "state", "dom", "bars", "picture", "detail", "charts"),
     *("cards", "roofline", "treemap", "training", "formula", "tables", "stops", "sizes", "knobs", "head", "focus"),
-    *("theme", "main"),
+    *("appearance", "main"),
 )
 """The modules that show the counts."""
 _IMPORT = re.compile(r'^import \* as (\w+) from "\./(\w+)\.js";\n', re.MULTILINE)

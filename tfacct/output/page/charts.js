@@ -42,11 +42,12 @@ export function memory(counted, device, go) {
 		["scores", counted.model.cache_name, cached],
 		["embed", "sum", keys => counted.bytes + cached(keys)],
 	];
-	const cross = crossing(keys => cached(keys) > counted.bytes);
+	const cross = crossing(keys => cached(keys) > counted.bytes),
+		name = counted.model.cache_name;
 	const room = device.serving - counted.bytes;
 	const longest = room >= 0n ? ledger.longestContext(counted.way, cached, room, counted.limit) : 0n;
 	const text = [
-		cross ? `From ${numbers.grouped(cross)} tokens on, the ${counted.model.cache_name} takes more bytes than the weights.` : "",
+		cross ? `From ${numbers.grouped(cross)} tokens on, the ${name} takes more bytes than the weights.` : "",
 		fitting(device, longest),
 	]
 		.filter(Boolean)

@@ -40,7 +40,7 @@ export function knobs(page, now, update) {
 			: null,
 		model.fixed
 			? null
-			: slider("ctx", "Context", at.S, "tokens at the end of the step", stops.octaves(model, at.S), ctx => update({ ctx })),
+			: slider("ctx", "Context", at.S, "tokens, new ones included", stops.octaves(model, at.S), ctx => update({ ctx })),
 		model.has_cache ? steps(now, update) : null,
 		now.step === "chunk"
 			? slider("tokens", "New tokens", at.T, "of the context", stops.powers(at.S), tokens => update({ tokens }))

@@ -20,7 +20,7 @@ export function sized(way, sizes) {
 
 const isBank = line => lines.isProduct(line) && line.bank;
 
-// Sizes of all axes in a step. In a window, S is bound to the keys that are seen, or with `cached` to those that stay in the cache.
+// Sizes of all axes in a step. In a window, S is the number of keys seen, or with `cached` of those in the cache.
 export function bound(group, at, cached = false) {
 	const axes = { ...group.axes, ...at };
 	if (lines.CHUNK in group.axes) {

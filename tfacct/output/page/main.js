@@ -20,7 +20,7 @@ import * as tables from "./tables.js";
 import * as knobs from "./knobs.js";
 import * as head from "./head.js";
 import * as focus from "./focus.js";
-import * as theme from "./theme.js";
+import * as appearance from "./appearance.js";
 
 const { h, byId } = dom;
 const view = {
@@ -212,7 +212,7 @@ function tools() {
 		head.copies("Markdown", "Copy the matrix products as a Markdown table", () => head.markdown(counted)),
 		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
 		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
-		h("button.plain", { type: "button", id: "theme", onclick: () => theme.toggle() }, "Light / dark"),
+		h("button.plain", { type: "button", id: "theme", onclick: () => appearance.toggle() }, "Light / dark"),
 	);
 }
 
@@ -233,7 +233,7 @@ async function begin() {
 	if (matchMedia("(max-width: 48rem)").matches) byId("controls").open = false;
 	byId("still").remove();
 	addEventListener("hashchange", fromLink);
-	document.addEventListener("mouseover", theme.marked);
+	document.addEventListener("mouseover", appearance.marked);
 	tools();
 	fromLink();
 }

@@ -61,7 +61,7 @@ export function lengths({ model, state, at }) {
 	if (state.ctx !== null && at.S > context) {
 		const [each, fixed] = (model.longer ?? [0, 0]).map(BigInt),
 			longer = each * at.S + fixed;
-		const embedding = longer ? `; the ${g(longer)} parameters of a longer position table are not included` : "";
+		const embedding = longer ? `; the ${g(longer)} parameters of a longer position embedding are not included` : "";
 		found.push(`${model.name} has a context of ${g(context)}. Counted at ${g(at.S)} anyway${embedding}.`);
 	}
 	if (state.source !== null && at.J > BigInt(model.source)) {

@@ -102,7 +102,8 @@ export function parse(text, start, page) {
 		state.sizes = {};
 	}
 	const fitting = fitted(state, page);
-	if (fitting.cache !== state.cache) complaints.push("the link's cache dtype is ignored: its blocks do not divide the head size");
+	const indivisible = "its blocks do not divide the head size";
+	if (fitting.cache !== state.cache) complaints.push(`the link's cache dtype is ignored: ${indivisible}`);
 	return { state: fitting, complaints };
 }
 
