@@ -361,7 +361,9 @@ def _device(device: devices.Device) -> list[Any]:
 
 
 def training(model: LoadedModel, *, laws: bool) -> dict[str, Any]:
-    """Bytes at the peak of a training step by part, for each FSDP size, or `why` they are not. `laws`: as polynomials in batch and context, for a model without a source."""
+    """Bytes at the peak of a training step by part, for each FSDP size, or `why` they are not.
+
+    `laws`: as polynomials in batch and context, for a model without a source."""
     why = refusal(model, Recipe("bf16").checked())
     try:
         if why is not None:
