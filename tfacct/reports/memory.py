@@ -18,8 +18,9 @@ from tfacct.architecture.parts import Attention, Mixer
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError, listed
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import Axes
 from tfacct.ledger.groups import Ledger
-from tfacct.ledger.storage import Storage, Width, dtypes, storage, width
+from tfacct.ledger.storage import Width, dtypes, storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
 from tfacct.loading.left_out import LeftOut
@@ -45,7 +46,7 @@ from tfacct.reports import build, model_notes, ranks
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit
     from tfacct.parallel.mesh import Mesh
-    from tfacct.timing.placement import Needed, Placement, Share
+    from tfacct.timing.placement import Needed, Placement
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 WIDE = ("fp32", "bf16", "fp16")
@@ -143,10 +144,20 @@ class MemoryReport(build.ExplainedReport):
     whole: Undivided | None
 
 
+class Asked(NamedTuple):
+    """What is asked of each model: a step, the formats of weights and cache, a memory limit and a layout."""
+
+    request: Request
+    dtype: str | None
+    cached: Width
+    fit: MemoryLimit | None = None
+    mesh: Mesh | None = None
+
+
 @answers(MemoryReport)
 @ranks.in_devices
 def memory(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     *,
     dtype: str | None = None,
@@ -156,142 +167,325 @@ def memory(
     mesh: Mesh | None = None,
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: the memory of a device, for the largest context and batch that fit.
-    `kv_block`: tokens of a page of the cache. `mesh`: ranks that divide the model; the bytes are those of the fullest.
+    `kv_block`: tokens of a page of the cache. `mesh`: ranks that shard the model; the bytes are those of the fullest.
     Raises TfacctError."""
-    cached = width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block))
-    if cached.block > 1 and kv_block is not None:
-        raise UsageError(
-            f"engines that keep the cache in pages store none in {cached.name}, a type of llama.cpp",
-            f"leave {option('kv_block')} out",
-        )
-    subjects, unpaged = _paged(subjects, kv_block)
-    subjects, left_out = selection.in_groups(*selection.with_known_bytes(subjects, dtype), request)
-    left_out += unpaged
-    stored = selection.formats(subjects, dtype)
-    _check_mesh(mesh, kv_block, fit)
-    if len(subjects) == 1 and fit is not None and fit.count > 1:
-        from tfacct.parallel.mesh import mesh_on
-        from tfacct.timing.placement import check_heads
-
-        if mesh == mesh_on(fit, None):
-            check_heads(subjects[0], fit.count)
-    undivided, subjects, unfit = sharded(subjects, mesh, dtype)
-    left_out += unfit
-    pairs = zip(undivided, subjects, strict=True)
-    fullest = [_fullest(whole, one, mesh, request, dtype, cached, fit) for whole, one in pairs]
-    subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
+    asked = Asked(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
+    models, unpaged = _paged(models, asked, kv_block)
+    models, left_out = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
+    stored = selection.formats(models, dtype)
+    _check_mesh(models, asked, kv_block)
+    undivided, models, unfit = sharded(models, mesh, dtype)
+    found = [_fullest(whole, one, asked) for whole, one in zip(undivided, models, strict=True)]
+    models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = [_facts(one, request, one.storage(dtype), cached, None) for one in undivided]
+        every = [_facts(one, one, Asked(request, dtype, asked.cached)) for one in undivided]
         both = zip(facts, every, strict=True)
         facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
-    facts = tuple(
-        {"workload": fact["workload"], **selection.format_facts(whole, dtype), **fact}
-        for fact, whole in zip(facts, undivided, strict=True)
-    )
-    instead, alone = "", len(subjects) == 1
-    if fit is not None and alone and not facts[0]["fit"]["fits"] and not _past(facts[0]):
-        instead = _instead(undivided[0], request, dtype, cached, fit, mesh)
-    if alone:
-        table = _one(facts[0], _row(subjects[0]))
-        title = f"{build.name_of(subjects[0])}: memory{ranks.of_one(mesh)}"
-    else:
-        table = _several(subjects, facts, fit)
-        title = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    alike = model_notes.cache_dtypes(subjects, cached.name) == [selection.stored_name(subjects, dtype)]
-    kv = "" if alike else f", {model_notes.cache_words(subjects, cached.name)}"
+    alone, instead, cached = len(models) == 1, "", asked.cached.name
+    if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
+        instead = _instead(undivided[0], asked)
+    who = f"Memory to serve{ranks.of_one(mesh, 'on')}"
+    who = f"{build.name_of(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
+    alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
+    kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
+    cache = f" and {model_notes.cache_name(models)}" if any(model.keeps for model in models) else ""
     report = build.report(
         "memory",
-        subjects,
-        table,
+        models,
+        _one(models[0], facts[0]) if alone else _several(models, facts, fit),
         facts,
-        title=f"{title} in {stored}{kv}, {build.workload_words(subjects, request)}",
+        title=f"{who} in {stored}{kv}, {build.workload_words(models, request)}",
         convention=CONVENTION,
-        answer=" ".join(filter(None, (_answer(subjects, facts, fit, mesh), instead))),
-        notes=lambda at: notes(NOTES, About(subjects[at], undivided[at], facts[at], request, dtype, fit, mesh)),
-        counted=f"weights{_and_kept(subjects)} only; no activations, engine buffers or fragmentation",
+        answer=" ".join(filter(None, (_answer(models, facts, asked), instead))),
+        notes=lambda at: notes(NOTES, About(models[at], undivided[at], facts[at], asked)),
+        counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
-        left_out=left_out,
+        left_out=[*left_out, *unpaged, *unfit],
         headline="total_bytes",
     )
     if fit is None or not alone:
         return report
-    columns, sections, totals = _fit_table(subjects[0], facts[0], stored, cached, fit, mesh)
+    columns, sections, totals = _fit_table(models[0], facts[0], stored, asked, fit)
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
 @answers(MemoryReport)
 @ranks.in_devices
 def by_batch(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     batches: Sequence[int],
     *,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
     fit: MemoryLimit | None = None,
-    kv_block: int | None = None,
     mesh: Mesh | None = None,
+    **stored: Any,
 ) -> Report:
     """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
 
-    The facts beside the rows are those of the largest batch. Raises UsageError for several models.
+    The facts next to the rows are those of the largest batch. `stored`: formats and pages, as `memory` takes them.
+    Raises UsageError for several models.
     """
-    if len(subjects) != 1:
+    if len(models) != 1:
         raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
-    (subject,) = subjects
     batches = sorted(set(batches))
-    stored: dict[str, Any] = {"dtype": dtype, "kv_dtype": kv_dtype, "kv_block": kv_block, "mesh": mesh}
-    each = [memory(subjects, replace(request, batch=batch), **stored) for batch in batches]
-    rows = [_batch_row(batch, report) for batch, report in zip(batches, each, strict=True)]
-    facts = {key: value for key, value in each[-1].models[0].items() if key != "notes"}
+    requests = [replace(request, batch=batch) for batch in batches]
+    reports = [memory(models, one, mesh=mesh, fit=fit, **stored) for one in requests]
+    each = [report.models[0] for report in reports]
+    last = reports[-1] if fit is None else memory(models, requests[-1], mesh=mesh, **stored)
+    sizes = ["weights_bytes", "kv_cache_bytes", "total_bytes"]
+    rows = [{"batch": batch, **{key: fact[key] for key in sizes}} for batch, fact in zip(batches, each, strict=True)]
+    facts = {key: value for key, value in last.models[0].items() if key != "notes"}
     why = ""
     if fit is not None:
-        fitted = [memory(subjects, replace(request, batch=batch), **stored, fit=fit).models[0] for batch in batches]
-        for row, there in zip(rows, fitted, strict=True):
-            row |= {key: there["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
-        facts |= {"fit": fitted[-1]["fit"]}
-        why = f": {too_large(fitted[0])}" if nothing_fits(fitted[0]) else ""
+        for row, fact in zip(rows, each, strict=True):
+            row |= {key: fact["fit"][key] for key in ("largest_context", "context_slack_bytes", "fits")}
+        facts |= {"fit": each[-1]["fit"]}
+        why = f": {_too_large(each[0])}" if _nothing_fits(each[0]) else ""
+    columns = (
+        Column("batch", "batch", "count"),
+        Column("weights_bytes", "weights", "bytes", drop=1),
+        Column("kv_cache_bytes", model_notes.cache_name(models) or "cache", "bytes"),
+        Column("total_bytes", "total", "bytes"),
+        *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
+    )
     return build.report(
         "memory",
-        subjects,
-        _batches_table(subject, rows, fit),
+        models,
+        (columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()),
         [{**facts, "batches": rows}],
-        title=each[-1].title.removesuffix(f", batch {batches[-1]:,}"),
-        convention=each[-1].convention,
+        title=last.title.removesuffix(f", batch {batches[-1]:,}"),
+        convention=last.convention,
         answer=_batches_answer(rows, fit, mesh, why),
-        notes=lambda _: [*each[-1].notes, *notes(BATCHES_NOTES, fit)],
-        counted=each[-1].counted,
-        requests=[replace(request, batch=batches[-1])],
+        notes=lambda _: [*last.notes, *notes(BATCHES_NOTES, fit)],
+        counted=last.counted,
+        requests=requests[-1:],
         headline="total_bytes",
     )
 
 
-def _check_mesh(mesh: Mesh | None, kv_block: int | None, fit: MemoryLimit | None) -> None:
-    """Raises UsageError for what is not counted of a mesh."""
+# Checks
+
+
+def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | None) -> None:
+    """Raises UsageError for what is not counted of a mesh, or does not divide among the devices of `fit`."""
+    fit, mesh = asked.fit, asked.mesh
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
     if fit is not None and mesh is not None and mesh.fsdp > 1:
         said = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(
-            f"{option('on')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
+            f"{option('fit')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
         )
+    if len(models) == 1 and fit is not None and fit.count > 1:
+        from tfacct.parallel.mesh import mesh_on
+        from tfacct.timing.placement import check_heads
+
+        if mesh == mesh_on(fit, None):
+            check_heads(models[0], fit.count)
 
 
-def _answer(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None
-) -> str:
-    """The total of one model, or the least and the most of several; of a budget, who fits it."""
+def _page_size(kv_block: int | None) -> int:
+    """Tokens of a page; 1 where none was named. Raises UsageError."""
+    if kv_block is None:
+        return 1
+    if not isinstance(kv_block, int) or isinstance(kv_block, bool) or not 1 <= kv_block <= LARGEST_PAGE:
+        raise UsageError(f"{option('kv_block')} must be a number of tokens, not {kv_block!r}", "for example 16")
+    return kv_block
+
+
+def _paged(
+    models: Sequence[LoadedModel], asked: Asked, kv_block: int | None
+) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
+    """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
+    if kv_block is None:
+        return models, []
+    if asked.cached.block > 1:
+        raise UsageError(
+            f"engines that keep the cache in pages store none in {asked.cached.name}, a type of llama.cpp",
+            f"leave {option('kv_block')} out",
+        )
+    reasons = {
+        "a model that keeps nothing between steps has no pages": [one for one in models if not one.keeps],
+        "pages of a model that keeps a state are not supported yet": [
+            one for one in models if one.architecture.having(Mixer)
+        ],
+    }
+    able = [one for one in models if one.keeps and not one.architecture.having(Mixer)]
+    if not able:
+        why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
+        raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
+    return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
+
+
+# Facts
+
+
+def _facts(
+    model: LoadedModel, whole: LoadedModel, asked: Asked, shards: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """What one model stores, or what a rank has of a stage of the `whole` model. `shards`: of its weights, where ranks
+    of `fsdp` shard them."""
+    work, stored = selection.workload(model, asked.request), model.storage(asked.dtype)
+    cached, fit = asked.cached, asked.fit
+    own = cached_tokens(model, asked.mesh, work)
+    lines = stored_lines(model, own, stored, cached, shards)
+    weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
+    facts: dict[str, Any] = {
+        "workload": selection.workload_facts(work, dtype=stored.name),
+        **selection.format_facts(whole, asked.dtype),
+        "kv_dtype": cached.name,
+        "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
+        "weights_bytes": weights,
+        "kv_cache_bytes": cache,
+        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(model.ledger, own.axes(), cached)),
+        "kv_bytes_per_token": token_bytes(model.ledger, work.axes(), replace(cached, page=1)),
+        "kv_bytes_next_token": next_token_bytes(model.ledger, own.axes(), cached),
+        "total_bytes": weights + cache,
+        "not_included": model_notes.not_included(model, stored),
+        **selection.range_facts(model, stored, weights, cache),
+        "lines": lines,
+    }
     if fit is not None:
-        where = ranks.fitting_words(fit, mesh)
+        facts["fit"] = fit_facts(model, work, cached, fit, weights, asked.mesh, whole)
+    if cached.page > 1:
+        facts |= page_facts(model, work, cached, None if fit is None else fit.usable - weights)
+    return facts
+
+
+def _fullest(whole: LoadedModel, one: LoadedModel, asked: Asked) -> tuple[LoadedModel, dict[str, Any]]:
+    """The stage of a model that stores most, as `one` of its ranks has it, and its facts; what fits is what fits every
+    stage."""
+    found, mesh = [], asked.mesh
+    for (number, own), (_, every) in zip(stages(one, mesh), stages(whole, mesh), strict=True):
+        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, asked.dtype)
+        found.append((own, _facts(own, whole, asked, shards) | ranks.stage_facts(mesh, number)))
+    own, facts = max(found, key=lambda one: one[1]["total_bytes"])
+    if asked.fit is not None and len(found) > 1:
+        facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
+        facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
+    return own, facts
+
+
+def _cache_of(model: LoadedModel, asked: Asked, work: Workload) -> int:
+    """Bytes of the cache that a rank has of a model at the end of a step."""
+    return int(cache_bytes(model.ledger, cached_tokens(None, asked.mesh, work).axes(), asked.cached))
+
+
+# Tables
+
+
+def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
+    """Weights by part, and the cache or the states, where there are any."""
+    columns = (
+        Column("what", "what"),
+        Column("elements", "elements", "params"),
+        Column("dtype", "dtype", drop=1),
+        Column("bytes", "bytes", "bytes"),
+        Column("gigabytes", "in GB", "gigabytes", drop=4),
+        Column("share", "share", "share", drop=3),
+        Column("bar", "", "bar", drop=4),
+    )
+    total, lines = facts["total_bytes"], facts["lines"]
+    rows = [build.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in lines]
+    cached = sum(line["elements"] for line in lines if line["kind"] == "cache")
+
+    def sum_of(what: str, key: str, **more: Any) -> Row:
+        size = facts[key]
+        return {"what": what, "bytes": size, "gigabytes": size, "share": Fraction(size, total), **more}
+
+    totals = [sum_of("weights", "weights_bytes", elements=facts["total_params"])]
+    totals += [sum_of(model.kept, "kv_cache_bytes", elements=cached)] if model.keeps else []
+    totals += [sum_of("total", "total_bytes")]
+    if model.keeps and model.kept != "state" and cached:
+        totals += [sum_of("next token", "kv_bytes_next_token", share=None, **{PLAIN: 1})]
+    return columns, build.sections(rows, "kind"), tuple(totals)
+
+
+def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
+    keeps = any(model.keeps for model in models)
+    next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
+    cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if fit is not None else 0)
+    fitting = (
+        Column("largest_context", "max ctx", "count", empty="–"),
+        Column("largest_batch", "max batch", "count", empty="–"),
+    )
+    columns = (
+        Column("model", "model"),
+        Column("total_params", "params", "params", drop=3),
+        Column("weights_bytes", "weights", "bytes", drop=2),
+        Column("keys", "context", "count"),
+        *((next_token,) if keeps and model_notes.attends(models) else ()),
+        *((cache,) if keeps else ()),
+        Column("total_bytes", "total", "bytes"),
+        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
+        *(fitting if fit is not None else ()),
+    )
+    rows: list[Row] = []
+    for model, fact in zip(models, facts, strict=True):
+        row = {**fact, "model": build.name_of(model), "keys": fact["workload"]["keys"]}
+        if "whole" in fact:
+            row["whole_bytes"] = fact["whole"]["total_bytes"]
+        for what in ("context", "batch") if fit is not None else ():
+            row |= {f"largest_{what}": _largest(fact["fit"], what)}
+        rows.append(row)
+    return columns, (tuple(rows),), ()
+
+
+def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
+    """The largest context or batch that fits, `any` where none is too large."""
+    found: int | None = fit.get(f"largest_{what}")
+    return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
+
+
+def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: Asked, limit: MemoryLimit) -> Table:
+    """What is stored on each device, of its usable memory: weights, the cache of the requests that fit, and what is
+    free; of a model that does not fit, the cache of the requests that were asked for, and what is missing."""
+    fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
+    count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
+    step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
+    keeps = model.keeps and not fit["past_positions"]
+    cache = _cache_of(model, asked, step) if keeps else 0
+    free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
+    reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
+    rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
+    taken = {f"weights, {stored}": weights, **({f"{model.kept}, {_requests(count)}": cache} if keeps else {})}
+    taken |= {"free": free} if free >= 0 else {}
+    rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
+    rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
+    rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
+    columns = (
+        Column("what", "on each GPU" if limit.count > 1 else "memory"),
+        Column("bytes", unit, "bytes", unit=unit),
+        Column("bar", "", "bar", drop=4),
+    )
+    return columns, (tuple(rows),), ()
+
+
+# Answers
+
+
+def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], asked: Asked) -> str:
+    """The total of one model, or the least and the most of several; of a budget, who fits it."""
+    model, fact = models[0], facts[0]
+    if asked.fit is not None:
+        where = ranks.fitting_words(asked.fit, asked.mesh)
         if len(facts) == 1:
-            return _fitting(subjects[0], facts[0], where)
+            return _fitting(model, fact, where)
         fitting = sum(fact["fit"]["fits"] for fact in facts)
         return f"{fitting:,} of {len(facts):,} models fit {where} at the context shown."
     if len(facts) == 1:
-        return _alone(subjects[0], facts[0])
-    both = zip(subjects, facts, strict=True)
-    return build.from_to([(fact["total_bytes"], subject.name) for subject, fact in both], units.binary)
+        total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
+        return f"{total}: {weights} of weights" + (f" and {cache} of {model.kept}." if model.keeps else ".")
+    both = zip(models, facts, strict=True)
+    return build.from_to([(fact["total_bytes"], model.name) for model, fact in both], units.binary)
+
+
+def _between(fact: Mapping[str, Any], what: str) -> str:
+    """Bytes in words, with both ends where they have a range that three digits show."""
+    most = units.binary(fact[f"{what}_bytes"])
+    least = units.binary(fact.get(f"{what}_low_bytes", fact[f"{what}_bytes"]))
+    return most if least == most else f"{least} to {most}"
 
 
 def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None, why: str) -> str:
@@ -310,32 +504,19 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
     return f"From {' to '.join(said)}."
 
 
-def _alone(subject: LoadedModel, fact: dict[str, Any]) -> str:
-    total, weights, kept = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
-    return f"{total}: {weights} of weights" + (f" and {kept} of {subject.kept}." if subject.keeps else ".")
-
-
-def _between(fact: Mapping[str, Any], what: str) -> str:
-    """Bytes in words, with both ends where they have a range that three digits show."""
-    most = units.binary(fact[f"{what}_bytes"])
-    least = units.binary(fact.get(f"{what}_low_bytes", fact[f"{what}_bytes"]))
-    return most if least == most else f"{least} to {most}"
-
-
-def _fitting(subject: LoadedModel, fact: dict[str, Any], where: str) -> str:
+def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     """What fits a budget; first, where the step that was asked about does not, that it does not."""
-    found, work = fact["fit"], fact["workload"]
-    tokens = f"{work['keys']:,}"
-    if _past(fact):
+    found, asked = fact["fit"], fact["workload"]["batch"]
+    tokens, most = f"{fact['workload']['keys']:,}", found["largest_batch"]
+    if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
-    if nothing_fits(fact):
-        return f"Does not fit {where}: {too_large(fact)}."
+    if _nothing_fits(fact):
+        return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"{_requests(work['batch'])} of {tokens} tokens take{'s' if work['batch'] == 1 else ''}"
+        takes = f"{_requests(asked)} of {tokens} tokens take{'s' if asked == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
-    if not subject.keeps:
+    if not model.keeps:
         return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
-    most, asked = found["largest_batch"], work["batch"]
     if most is None:
         return f"Fits {where}: any number of requests of {tokens} tokens."
     if asked > 1:
@@ -347,105 +528,10 @@ def _requests(count: int) -> str:
     return f"{count:,} request{'' if count == 1 else 's'}"
 
 
-def _past(fact: Mapping[str, Any]) -> bool:
-    """True if the step ends past a stored position embedding."""
-    return fact["fit"]["past_positions"] is not None
-
-
-def _page_size(kv_block: int | None) -> int:
-    """Tokens of a page; 1 where none was named. Raises UsageError."""
-    if kv_block is None:
-        return 1
-    if not isinstance(kv_block, int) or isinstance(kv_block, bool) or not 1 <= kv_block <= LARGEST_PAGE:
-        raise UsageError(f"{option('kv_block')} must be a number of tokens, not {kv_block!r}", "for example 16")
-    return kv_block
-
-
-def _paged(subjects: Sequence[LoadedModel], kv_block: int | None) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
-    if kv_block is None:
-        return list(subjects), []
-    able = [subject for subject in subjects if subject.keeps and not subject.architecture.having(Mixer)]
-    reasons = {
-        "a model that keeps nothing between steps has no pages": [one for one in subjects if not one.keeps],
-        "pages of a model that keeps a state are not supported yet": [
-            one for one in subjects if one.architecture.having(Mixer)
-        ],
-    }
-    if not able:
-        why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
-        raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
-    return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
-
-
-def _facts(
-    subject: LoadedModel,
-    request: Request,
-    stored: Storage,
-    cached: Width,
-    fit: MemoryLimit | None,
-    mesh: Mesh | None = None,
-    shards: dict[str, int] | None = None,
-    whole: LoadedModel | None = None,
-) -> dict[str, Any]:
-    """What one model holds, or what a rank of a mesh has of it. `shards`: of its weights, where ranks of `fsdp` divide
-    them. `whole`: the model that the rank's stage is a part of."""
-    work = selection.workload(subject, request)
-    own = cached_tokens(subject, mesh, work)
-    lines = stored_lines(subject, own, stored, cached, shards)
-    weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
-    facts: dict[str, Any] = {
-        "workload": selection.workload_facts(work, dtype=stored.name),
-        "kv_dtype": cached.name,
-        "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
-        "weights_bytes": weights,
-        "kv_cache_bytes": cache,
-        "kv_cache_bytes_without_windows": int(unwindowed_cache_bytes(subject.ledger, own.axes(), cached)),
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), replace(cached, page=1)),
-        "kv_bytes_next_token": next_token_bytes(subject.ledger, own.axes(), cached),
-        "total_bytes": weights + cache,
-        "not_included": model_notes.not_included(subject, stored),
-        **selection.range_facts(subject, stored, weights, cache),
-        "lines": lines,
-    }
-    if fit is not None:
-        facts["fit"] = fit_facts(subject, work, cached, fit, weights, mesh, whole or subject)
-    if cached.page > 1:
-        facts |= page_facts(subject, work, cached, None if fit is None else fit.usable - weights)
-    return facts
-
-
-def _fullest(
-    undivided: LoadedModel,
-    subject: LoadedModel,
-    mesh: Mesh | None,
-    request: Request,
-    dtype: str | None,
-    cached: Width,
-    fit: MemoryLimit | None,
-) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of a model that holds most, as its ranks have it, and its facts; what fits is what fits every stage."""
-    found = []
-    whole = stages(undivided, mesh)
-    for (number, own), (_, all_of_it) in zip(stages(subject, mesh), whole, strict=True):
-        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(all_of_it, mesh, dtype)
-        facts = _facts(own, request, own.storage(dtype), cached, fit, mesh, shards, undivided)
-        found.append((own, facts | ranks.stage_facts(mesh, number)))
-    own, facts = max(found, key=lambda one: one[1]["total_bytes"])
-    if fit is not None and len(found) > 1:
-        facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
-        facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
-    return own, facts
-
-
-def _fits(fact: Mapping[str, Any], what: str) -> bool:
-    """True if any context, or any batch, fits."""
-    return fact["fit"][f"{what}_slack_bytes"] is not None
-
-
-def nothing_fits(fact: Mapping[str, Any]) -> bool:
+def _nothing_fits(fact: Mapping[str, Any]) -> bool:
     """True if the weights leave no room for one token of the batch, nor for one sequence of the context."""
-    return not (_fits(fact, "context") or _fits(fact, "batch") or _past(fact))
+    fit = fact["fit"]
+    return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
 
 
 def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
@@ -456,161 +542,44 @@ def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
     return f"{taken} of {room} usable"
 
 
-def too_large(fact: Mapping[str, Any]) -> str:
+def _too_large(fact: Mapping[str, Any]) -> str:
     """Why nothing fits, as a clause: the weights alone, or what they leave."""
-    weights, usable = fact["weights_bytes"], fact["fit"]["budget_bytes"]
+    weights, usable, batch = fact["weights_bytes"], fact["fit"]["budget_bytes"], fact["workload"]["batch"]
     if weights > usable:
         return f"the weights alone are {_of_usable(weights, fact)}"
-    batch = fact["workload"]["batch"]
     many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
+    needs = f"KV cache of {many}"
     if not fact["kv_bytes_per_token"]:
-        many = f"{batch:,} sequence{'' if batch == 1 else 's'}"
-    kept = "KV cache" if fact["kv_bytes_per_token"] else "state"
+        needs = f"state of {batch:,} sequence{'' if batch == 1 else 's'}"
     free = units.binary(usable - weights)
-    return f"the weights take {units.binary(weights)} and leave {free}, less than the {kept} of {many}"
+    return f"the weights take {units.binary(weights)} and leave {free}, less than the {needs}"
 
 
-def _instead(
-    subject: LoadedModel, request: Request, dtype: str | None, cached: Width, fit: MemoryLimit, mesh: Mesh | None
-) -> str:
-    """What fits in its place, as a sentence: more of the same device, which divide the model by tensor parallelism, or
+def _instead(model: LoadedModel, asked: Asked) -> str:
+    """What fits in its place, as a sentence: more of the same device, which shard the model by tensor parallelism, or
     a narrower dtype. Empty where neither does."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
-    def fits(stored: str | None, budget: MemoryLimit, on: Mesh | None) -> bool:
+    def fits(other: Asked) -> bool:
         try:
-            (whole,), (one,), _ = sharded([subject], on, stored)
-            return bool(_fullest(whole, one, on, request, stored, cached, budget)[1]["fit"]["fits"])
+            (whole,), (one,), _ = sharded([model], other.mesh, other.dtype)
+            return bool(_fullest(whole, one, other)[1]["fit"]["fits"])
         except TfacctError:
             return False
 
-    ways = []
-    if fit.device is not None and mesh == mesh_on(fit, None):
-        counts = (n for n in head_divisors(subject) if n > fit.count and fit.device.links.known(n))
-        more = (replace(fit, count=n) for n in counts)
-        count = next((one.count for one in more if fits(dtype, one, mesh_on(one, None))), None)
+    ways, fit = [], asked.fit
+    if fit is not None and fit.device is not None and asked.mesh == mesh_on(fit, None):
+        counts = [n for n in head_divisors(model) if n > fit.count and fit.device.links.known(n)]
+        more = ((n, replace(fit, count=n)) for n in counts)
+        count = next((n for n, one in more if fits(asked._replace(fit=one, mesh=mesh_on(one, None)))), None)
         ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
-    narrow = next((name for name in NARROWER if fits(name, fit, mesh)), None)
+    narrow = next((name for name in NARROWER if fits(asked._replace(dtype=name))), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
     return f"It fits {' or '.join(ways)}." if ways else ""
 
 
-def _and_kept(subjects: Sequence[LoadedModel]) -> str:
-    """What is counted beside weights, where anything is kept."""
-    return f" and {model_notes.cache_name(subjects)}" if any(subject.keeps for subject in subjects) else ""
-
-
-def _row(subject: LoadedModel) -> str | None:
-    """Name of the row of what is kept; None where nothing is."""
-    return subject.kept if subject.keeps else None
-
-
-def _one(facts: dict[str, Any], row: str | None) -> Table:
-    """Weights by part, and what is kept in a `row`, where anything is."""
-    columns = (
-        Column("what", "what"),
-        Column("elements", "elements", "params"),
-        Column("dtype", "dtype", drop=1),
-        Column("bytes", "bytes", "bytes"),
-        Column("gigabytes", "in GB", "gigabytes", drop=4),
-        Column("share", "share", "share", drop=3),
-        Column("bar", "", "bar", drop=4),
-    )
-    total = facts["total_bytes"]
-
-    rows = [build.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in facts["lines"]]
-    cached = sum(line["elements"] for line in facts["lines"] if line["kind"] == "cache")
-    totals: tuple[Row, ...] = (
-        {"what": "weights", "elements": facts["total_params"], **_sized(facts["weights_bytes"], total)},
-        *(({"what": row, "elements": cached, **_sized(facts["kv_cache_bytes"], total)},) if row else ()),
-        {"what": "total", **_sized(total, total)},
-    )
-    if row is not None and row != "state" and cached:
-        totals = (*totals, {"what": "next token", **_sized(facts["kv_bytes_next_token"], None), PLAIN: 1})
-    return columns, build.sections(rows, "kind"), totals
-
-
-def _sized(taken: int, whole: int | None) -> dict[str, Any]:
-    return {"bytes": taken, "gigabytes": taken, "share": Fraction(taken, whole) if whole else None}
-
-
-def _fit_table(
-    model: LoadedModel, facts: dict[str, Any], stored: str, cached: Width, limit: MemoryLimit, mesh: Mesh | None
-) -> Table:
-    """What each device holds of its usable memory: weights, the cache of the requests that fit, and what is free; of a
-    model that does not fit, the cache of the requests that were asked for, and what is missing."""
-    fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
-    count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
-    step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
-    keeps = model.keeps and not _past(facts)
-    cache = int(cache_bytes(model.ledger, cached_tokens(None, mesh, step).axes(), cached)) if keeps else 0
-    free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
-    reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
-    rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
-    taken = {f"weights, {stored}": weights, **({f"{model.kept}, {_requests(count)}": cache} if keeps else {})}
-    taken |= {"free": free} if free >= 0 else {}
-    rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
-    rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
-    rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
-    columns = (
-        Column("what", "on each GPU" if limit.count > 1 else "memory"),
-        Column("bytes", unit, "bytes", unit=unit),
-        Column("bar", "", "bar", drop=4),
-    )
-    return columns, (tuple(rows),), ()
-
-
-def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
-    """The largest context or batch that fits, `any` where none is too large."""
-    found: int | None = fit.get(f"largest_{what}")
-    return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
-
-
-def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
-    fitting = (
-        Column("largest_context", "max ctx", "count", empty="–"),
-        Column("largest_batch", "max batch", "count", empty="–"),
-    )
-    next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
-    kept = Column("kv_cache_bytes", model_notes.cache_name(subjects), "bytes", drop=2 if fit is not None else 0)
-    keeps = any(subject.keeps for subject in subjects)
-    columns = (
-        Column("model", "model"),
-        Column("total_params", "params", "params", drop=3),
-        Column("weights_bytes", "weights", "bytes", drop=2),
-        Column("keys", "context", "count"),
-        *((next_token,) if keeps and model_notes.attends(subjects) else ()),
-        *((kept,) if keeps else ()),
-        Column("total_bytes", "total", "bytes"),
-        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
-        *(fitting if fit is not None else ()),
-    )
-    rows: list[Row] = []
-    for subject, fact in zip(subjects, facts, strict=True):
-        row = {**fact, "model": build.name_of(subject), "keys": fact["workload"]["keys"]}
-        if "whole" in fact:
-            row["whole_bytes"] = fact["whole"]["total_bytes"]
-        for what in ("context", "batch") if fit is not None else ():
-            row |= {f"largest_{what}": _largest(fact["fit"], what)}
-        rows.append(row)
-    return columns, (tuple(rows),), ()
-
-
-def _batch_row(batch: int, report: Report) -> dict[str, Any]:
-    facts = report.models[0]
-    return {"batch": batch, **{key: facts[key] for key in ("weights_bytes", "kv_cache_bytes", "total_bytes")}}
-
-
-def _batches_table(subject: LoadedModel, rows: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
-    columns = (
-        Column("batch", "batch", "count"),
-        Column("weights_bytes", "weights", "bytes", drop=1),
-        Column("kv_cache_bytes", model_notes.cache_name([subject]) or "cache", "bytes"),
-        Column("total_bytes", "total", "bytes"),
-        *((Column("largest_context", "max ctx", "count", empty="–"),) if fit is not None else ()),
-    )
-    return columns, (tuple({**row, "largest_context": _largest(row, "context")} for row in rows),), ()
+# Notes
 
 
 class About(NamedTuple):
@@ -619,14 +588,19 @@ class About(NamedTuple):
     models: Sequence[LoadedModel]
     undivided: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
-    request: Request
-    dtype: str | None
-    fit: MemoryLimit | None
-    mesh: Mesh | None
+    asked: Asked
 
     @property
     def cached(self) -> str:
-        return str(self.facts[0]["kv_dtype"])
+        return self.asked.cached.name
+
+    @property
+    def fit(self) -> MemoryLimit | None:
+        return self.asked.fit
+
+    @property
+    def mesh(self) -> Mesh | None:
+        return self.asked.mesh
 
     @property
     def alone(self) -> dict[str, Any]:
@@ -636,16 +610,16 @@ class About(NamedTuple):
 
 def _per_request(about: About) -> dict[str, str] | None:
     """What one request takes of the whole model's cache, and how many fit with a cache in 8 bits."""
-    model, whole, fit = about.models[0], about.undivided[0], about.fit
-    if fit is None or not about.alone or not model.keeps or _past(about.alone):
+    whole, asked = about.undivided[0], about.asked
+    if about.fit is None or not about.alone or not about.models[0].keeps or about.alone["fit"]["past_positions"]:
         return None
-    kept, work = width(about.cached), selection.workload(whole, about.request)
-    size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), kept))
-    each = token_bytes(whole.ledger, work.axes(), kept)
+    cache, work = width(about.cached), selection.workload(whole, asked.request)
+    size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), cache))
+    each = token_bytes(whole.ledger, work.axes(), cache)
     own, most = about.alone["fit"], ""
     if about.cached in WIDE and own["largest_batch"]:
-        narrow = _fullest(whole, _sharded(whole, about), about.mesh, about.request, about.dtype, width("fp8"), fit)[1]
-        found = narrow["fit"]["largest_batch"]
+        one = sharded([whole], asked.mesh, asked.dtype)[1][0]
+        found = _fullest(whole, one, asked._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
         most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
     return {
         "size": units.binary(size),
@@ -655,38 +629,26 @@ def _per_request(about: About) -> dict[str, str] | None:
     }
 
 
-def _sharded(whole: LoadedModel, about: About) -> LoadedModel:
-    """The model as one rank of all stages together has it."""
-    return sharded([whole], about.mesh, about.dtype)[1][0]
-
-
 def _longest_request(about: About) -> str:
     """How long one batch of requests may be, or why nothing limits it."""
     fit, model = about.alone.get("fit"), about.models[0]
-    if not fit:
-        return ""
-    if nothing_fits(about.alone):
+    if not fit or _nothing_fits(about.alone):
         return ""
     context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
+    batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
     if not model.keeps:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
         return "" if free is None else f"{units.binary(free)} stay free. No cache limits {ends}."
     if context is None:
         if free is None:
-            return f"Not even one token fits at batch {about.alone['workload']['batch']:,}."
+            return f"Not even one token fits at batch {batch:,}."
         windows = model_notes.attends(about.models)
         return "Every layer keeps only a window, so nothing limits the context." if windows else ""
-    batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
     past = f", past the {model.context:,} it was trained with" if context > model.context else ""
     past = f", {END}" if context == limit else past
     who = "One request" if batch == 1 else f"{batch:,} requests"
     full = f"; stage {stage:,} is full first" if stage else ""
     return f"{who} may have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
-
-
-def _pages(about: About) -> dict[str, int] | None:
-    block = next((fact["kv_block"] for fact in about.facts if "kv_block" in fact), None)
-    return None if block is None else {"block": block}
 
 
 def _vllm(about: About) -> str:
@@ -695,17 +657,16 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = f"less what its trial run needs{beyond}, which is not counted here"
+    less = f", less what its trial run needs{beyond}, which is not counted here"
     if found["starts"]:
         return (
             f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
-            f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages), {less}.'
+            f' {context:,} tokens per request: {found["concurrency"]:.2f}x" ({found["count"]:,} pages){less}.'
         )
     longest = found["largest_max_model_len"]
-    less = "" if longest == fit["context_limit"] else f", {less}"
     return (
         f"vLLM would raise a ValueError at --max-model-len {context}. The largest that starts is"
-        f" --max-model-len {longest}{less}."
+        f" --max-model-len {longest}{'' if longest == fit['context_limit'] else less}."
     )
 
 
@@ -713,9 +674,15 @@ def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
     both = zip(about.undivided, about.models, strict=True)
-    return list(dict.fromkeys(note for whole, one in both for note in ranks.padded_blocks(whole, one, about.dtype)))
+    found = (note for whole, one in both for note in ranks.padded_blocks(whole, one, about.asked.dtype))
+    return list(dict.fromkeys(found))
 
 
+STATE_NOTE = NoteRow(
+    "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
+)
+UNWINDOWED = NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts))
+SHRINKING = NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts))
 LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
@@ -727,7 +694,7 @@ NOTES = (
         lambda about: about.alone.get("fit", {}).get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.dtype)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.asked.dtype)),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow(
@@ -736,13 +703,11 @@ NOTES = (
         lambda about: about.fit is not None and bool(about.fit.reserve),
         "Activations and buffers beyond the reserve are not included.",
     ),
-    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
+    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.asked.dtype)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached)),
-    NoteRow(
-        "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
-    ),
-    NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts)),
+    STATE_NOTE,
+    UNWINDOWED,
+    SHRINKING,
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models)),
     NoteRow(
         "largest",
@@ -753,8 +718,8 @@ NOTES = (
     NoteRow(
         "pages",
         2,
-        _pages,
-        "The cache is in pages of {block:,} tokens: the last page of a sequence takes its whole space.",
+        lambda about: next((fact["kv_block"] for fact in about.facts if "kv_block" in fact), None),
+        "The cache is in pages of {:,} tokens: the last page of a sequence takes its whole space.",
     ),
     NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.undivided, about.facts, about.mesh)),
@@ -815,7 +780,7 @@ class KvReport(build.ExplainedReport):
 
 @answers(KvReport)
 def kv(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     *,
     dtype: str | None = None,
@@ -825,201 +790,145 @@ def kv(
     """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
 
     `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `mesh`:
-    ranks that divide heads, blocks or tokens; the bytes are those of the fullest.
+    ranks that shard heads, layers or tokens; the bytes are those of the fullest.
     """
-    _, cached = dtypes(None, dtype)
-    subjects, left_out = selection.keeping(subjects)
+    models, left_out = selection.keeping(models)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    undivided, subjects, unfit = sharded(subjects, mesh, weights=False)
-    fullest = [_fullest_cache(subject, mesh, request, cached, contexts) for subject in subjects]
-    subjects, facts = [subject for subject, _ in fullest], tuple(fact for _, fact in fullest)
+    asked = Asked(request, None, width(dtypes(None, dtype)[1]), None, mesh)
+    undivided, models, unfit = sharded(models, mesh, weights=False)
+    found = [_fullest_cache(model, asked, contexts) for model in models]
+    models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        whole = (_cache_facts(subject, request, cached, contexts) for subject in undivided)
-        facts = tuple(_beside(fact, of, mesh) for fact, of in zip(facts, whole, strict=True))
-    alone, on = len(subjects) == 1, ranks.of_one(mesh, "on")
-    table = (
-        _one_cache(subjects[0], facts[0], request, cached, mesh)
-        if alone
-        else _several_caches(subjects, facts, contexts is not None)
-    )
-    who = f"{build.name_of(subjects[0])}: " if alone else ""
-    where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(subjects, request)
+        every = (_cache_facts(model, asked._replace(mesh=None), contexts) for model in undivided)
+        facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
+    alone, by_context = len(models) == 1, contexts is not None
+    who = f"{build.name_of(models[0])}: " if alone else ""
+    where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
     return build.report(
         "kv",
-        subjects,
-        table,
+        models,
+        _one_cache(models[0], facts[0], asked) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(subjects, cached)}{on}, {where}",
-        convention=CACHE_CONVENTION if model_notes.attends(subjects) else STATE,
-        answer=_cache_answer(subjects, facts, cached),
-        notes=lambda at: notes(CACHE_NOTES, CacheAbout(subjects[at], undivided[at], facts[at], request, cached, mesh)),
-        counted=f"the {model_notes.cache_name(subjects)} only; no weights, activations or engine buffers",
+        title=f"{who}{model_notes.cache_words(models, asked.cached.name)}{ranks.of_one(mesh, 'on')}, {where}",
+        convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
+        answer=_cache_answer(models, facts, asked.cached),
+        notes=lambda at: notes(CACHE_NOTES, About(models[at], undivided[at], facts[at], asked)),
+        counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=[*left_out, *unfit],
         headline="kv_cache_bytes",
     )
 
 
-def _cache_answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: str) -> str:
+def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: Width) -> str:
     """The cache of one model at its context, and what more tokens add; or the least and the most of several."""
-    sizes = [(fact["kv_cache_bytes"], subject.name) for subject, fact in zip(subjects, facts, strict=True)]
+    sizes = [(fact["kv_cache_bytes"], model.name) for model, fact in zip(models, facts, strict=True)]
     if len(facts) > 1:
         keys = {fact["workload"]["keys"] for fact in facts}
         where = f" at context {min(keys):,}" if len(keys) == 1 else ""
         return f"{build.from_to(sizes, units.binary).removesuffix('.')}{where}."
-    work, size = facts[0]["workload"], units.binary(sizes[0][0])
-    if not model_notes.attends(subjects):
-        where = f"context {work['keys']:,}" if "pp" in facts[0] else "every context"  # another stage may hold more
-        return f"{size} at {where}{_batch(work)}."
-    source = f", source {work['source']:,}" if facts[0]["cross_kv_cache_bytes"] else ""
-    return f"{size} at context {work['keys']:,}{source}{_batch(work)}; {_more(subjects[0], facts[0], cached)}."
+    fact, work, size = facts[0], facts[0]["workload"], units.binary(sizes[0][0])
+    where, batch = f"context {work['keys']:,}", f", batch {work['batch']:,}" if work["batch"] > 1 else ""
+    if not model_notes.attends(models):  # another stage may hold more
+        return f"{size} at {where if 'pp' in fact else 'every context'}{batch}."
+    source = f", source {work['source']:,}" if fact["cross_kv_cache_bytes"] else ""
+    return f"{size} at {where}{source}{batch}; {_more(models[0].ledger, fact, cached)}."
 
 
-def _batch(work: Mapping[str, Any]) -> str:
-    return f", batch {work['batch']:,}" if work["batch"] > 1 else ""
-
-
-def _more(subject: LoadedModel, fact: dict[str, Any], cached: str) -> str:
+def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
     """What the next token adds, and whether each further one does."""
-    work, kept = fact["workload"], width(cached)
+    work, period, adds = fact["workload"], ledger.period, fact["kv_bytes_next_token"]
     steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
-    following = {next_token_bytes(subject.ledger, step.axes(), kept) for step in steps}
-    adds, of = units.binary(fact["kv_bytes_next_token"]), " of a sequence" if work["batch"] > 1 else ""
-    if following == {0} and not fact["kv_bytes_next_token"]:
+    following = {next_token_bytes(ledger, step.axes(), cached) for step in steps}
+    of = " of a sequence" if work["batch"] > 1 else ""
+    if following == {0} and not adds:
         return "further tokens add nothing"
-    if subject.ledger.period > 1:
-        return _compressed_more(subject, work["keys"], kept, of)
-    return f"{'each further' if following == {fact['kv_bytes_next_token']} else 'the next'} token{of} adds {adds}"
+    if period > 1:  # one token may add more than the others, or take less
+        ends = (Workload(context, 1).axes() for context in (work["keys"], work["keys"] + period))
+        now, then = (cache_bytes(ledger, end, cached) for end in ends)
+        return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
+    return f"{'each further' if following == {adds} else 'the next'} token{of} adds {units.binary(adds)}"
 
 
-def _compressed_more(subject: LoadedModel, keys: int, kept: Width, of: str) -> str:
-    """What further tokens add, as many as make the heaviest key: one alone may add more, or take less."""
-    period = subject.ledger.period
-    now, then = (cache_bytes(subject.ledger, Workload(context, 1).axes(), kept) for context in (keys, keys + period))
-    return f"the next {period:,} tokens{of} add {units.binary(then - now)} together"
+def _cache_facts(model: LoadedModel, asked: Asked, contexts: Sequence[int] | None) -> dict[str, Any]:
+    work, ledger, cached = selection.workload(model, asked.request), model.ledger, asked.cached
+    shown, sides = contexts or _contexts(work.context), variants(model)
 
+    def at(context: int) -> Axes:
+        return cached_tokens(model, asked.mesh, replace(work, context=context)).axes()
 
-def _cache_facts(
-    subject: LoadedModel,
-    request: Request,
-    cached: str,
-    contexts: Sequence[int] | None = None,
-    mesh: Mesh | None = None,
-) -> dict[str, Any]:
-    work = selection.workload(subject, request)
-    sides, shown = variants(subject), contexts or _contexts(work.context)
-
-    def here(context: int) -> dict[str, Any]:
-        at = replace(work, context=context)
-        return {**_at(sides, cached_tokens(subject, mesh, at), cached), "keys": context}
-
-    by_context = [here(context) for context in shown]
-    kept = width(cached)
-    own = cache_bytes(subject.ledger, cached_tokens(None, mesh, replace(work, source=0)).axes(), kept)
-    cross = by_context[-1]["as_built"] - own
+    lines: list[dict[str, Any]] = [
+        {"keys": context, **{name: side and cache_bytes(side, at(context), cached) for name, side in sides.items()}}
+        for context in shown
+    ]
+    whole, own = lines[-1]["as_built"], _cache_of(model, asked, replace(work, source=0))
     return {
-        "workload": selection.workload_facts(work, dtype=cached),
-        **build.by_block("query_heads", build.of_attention(subject, "heads")),
-        **build.by_block("kv_heads", None if is_latent(subject) else build.of_attention(subject, "kv_heads")),
-        "kv_bytes_per_token": token_bytes(subject.ledger, work.axes(), kept),
-        "kv_bytes_next_token": next_token_bytes(subject.ledger, work.axes(), kept),
-        "kv_cache_bytes": by_context[-1]["as_built"],
-        "kv_cache_bytes_without_windows": unwindowed_cache_bytes(
-            subject.ledger, cached_tokens(subject, mesh, replace(work, context=shown[-1])).axes(), kept
-        ),
+        "workload": selection.workload_facts(work, dtype=cached.name),
+        **build.by_block("query_heads", build.of_attention(model, "heads")),
+        **build.by_block("kv_heads", None if is_latent(model) else build.of_attention(model, "kv_heads")),
+        "kv_bytes_per_token": token_bytes(ledger, work.axes(), cached),
+        "kv_bytes_next_token": next_token_bytes(ledger, work.axes(), cached),
+        "kv_cache_bytes": whole,
+        "kv_cache_bytes_without_windows": unwindowed_cache_bytes(ledger, at(shown[-1]), cached),
         "self_kv_cache_bytes": own,
-        "cross_kv_cache_bytes": cross,
-        "lines": by_context,
+        "cross_kv_cache_bytes": whole - own,
+        "lines": lines,
     }
 
 
 def _fullest_cache(
-    subject: LoadedModel, mesh: Mesh | None, request: Request, cached: str, contexts: Sequence[int] | None
+    model: LoadedModel, asked: Asked, contexts: Sequence[int] | None
 ) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of a model that keeps most at the last context, and its facts."""
+    """The stage of a model that caches most at the last context, and its facts."""
     found = [
-        (own, _cache_facts(own, request, cached, contexts, mesh) | ranks.stage_facts(mesh, number))
-        for number, own in stages(subject, mesh)
+        (own, _cache_facts(own, asked, contexts) | ranks.stage_facts(asked.mesh, number))
+        for number, own in stages(model, asked.mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
 
-def _beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
-    """Facts of one rank; the bytes of the whole model stand beside each of its contexts."""
+def _with_whole(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict[str, Any]:
+    """Facts of one rank, with the bytes of the whole model at each context."""
     both = zip(fact["lines"], whole["lines"], strict=True)
     lines = [{**line, "whole_bytes": of["as_built"]} for line, of in both]
-    keys = ("kv_bytes_per_token", "kv_bytes_next_token", "kv_cache_bytes")
-    return {**ranks.beside(fact, whole, mesh, keys), "lines": lines}
-
-
-def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
-    """Which heads a rank has."""
-    from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.support import gathers_heads
-
-    said = ranks.uneven(undivided, Mesh(tp))
-    gathered = [one.name for one in undivided if gathers_heads(one)]
-    if gathered and len(undivided) > 1:
-        said.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
-    latents = [one.name for one in undivided if is_latent(one)]
-    if latents:
-        said.append("A latent is whole on every rank: the heads that read it are divided.")
-    return (
-        said if len({*latents, *gathered}) == len(undivided) else ["A rank keeps keys and values of its heads.", *said]
-    )
+    return {**ranks.beside(fact, whole, mesh, tuple(UndividedCache.__annotations__)), "lines": lines}
 
 
 def _contexts(longest: int) -> list[int]:
     """1k, 4k, 16k, … below the longest, and the longest."""
-    contexts, context = [], 1024
-    while context < longest:
-        contexts.append(context)
-        context *= 4
-    return [*contexts, longest]
+    return [*(at for power in range(LARGEST.bit_length()) if (at := 1024 * 4**power) < longest), longest]
 
 
-def _at(variants: Mapping[str, Ledger | None], work: Workload, cached: str) -> dict[str, Any]:
-    """Cache bytes of each variant at the end of a step."""
-    at, kept = work.axes(), width(cached)
-    sizes = {name: None if ledger is None else cache_bytes(ledger, at, kept) for name, ledger in variants.items()}
-    return {"keys": work.context, **sizes}
+WHOLE = Column("whole_bytes", "whole model", "bytes")
 
 
-def _one_cache(
-    subject: LoadedModel, fact: dict[str, Any], request: Request, cached: str, mesh: Mesh | None = None
-) -> Table:
-    if not model_notes.attends([subject]):
-        state = Column("keys", "context", "count"), Column("as_built", "state", "bytes")
-        whole = (Column("whole_bytes", "whole model", "bytes"),) if "whole" in fact else ()
-        return (*state, *whole), (tuple(fact["lines"]),), ()
-    columns: tuple[Column, ...] = (
+def _one_cache(model: LoadedModel, fact: dict[str, Any], asked: Asked) -> Table:
+    whole, lines = ((WHOLE,) if "whole" in fact else ()), (tuple(fact["lines"]),)
+    if not model_notes.attends([model]):
+        return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), lines, ()
+    queries, keys = (heads_words(fact[f"{key}_by_block"] or fact[key] or []) for key in ("query_heads", "kv_heads"))
+    if is_latent(model):  # or, where layers differ, both
+        shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
+        keys = f"{heads_words(list(shared))} or latent" if shared else "latent"
+    mha = Column("mha", f"MHA ({queries})", "bytes")
+    mqa = Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if whole else 0)
+    compressed = is_compressed(model)
+    columns = (
         Column("keys", "context", "count"),
-        Column("mha", f"MHA ({heads_words(fact['query_heads_by_block'] or fact['query_heads'])})", "bytes"),
-        Column("as_built", f"as built ({_built(subject, fact)})", "bytes"),
+        *(() if compressed else (mha,)),
+        Column("as_built", "as built" if compressed else f"as built ({keys})", "bytes"),
+        *(() if compressed or is_latent(model) else (mqa,)),
+        *whole,
     )
-    if is_compressed(subject):
-        columns = columns[0], Column("as_built", "as built", "bytes")
-    elif not is_latent(subject):
-        columns = (*columns, Column("mqa", f"MQA ({heads_words(1)})", "bytes", drop=1 if "whole" in fact else 0))
-    if "whole" in fact:
-        columns = (*columns, Column("whole_bytes", "whole model", "bytes"))
-    at, kept = cached_tokens(None, mesh, selection.workload(subject, request)).axes(), width(cached)
-    sides = variants(subject).items()
-    following: dict[str, Any]
-    following = {name: ledger and next_token_bytes(ledger, at, kept) for name, ledger in sides}
-    if "whole" in fact:
+    at = cached_tokens(None, asked.mesh, selection.workload(model, asked.request)).axes()
+    following: dict[str, Any] = {
+        name: side and next_token_bytes(side, at, asked.cached) for name, side in variants(model).items()
+    }
+    if whole:
         following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
-    return columns, (tuple(fact["lines"]),), ({**following, "keys": "next token"},)
-
-
-def _built(subject: LoadedModel, fact: dict[str, Any]) -> str:
-    """Key/value heads, or a latent, or, where blocks differ, both."""
-    if not is_latent(subject):
-        return heads_words(fact["kv_heads_by_block"] or fact["kv_heads"])
-    shared = dict.fromkeys(part.kv_heads for _, part in subject.architecture.having(Attention))
-    return f"{heads_words(list(shared))} or latent" if shared else "latent"
+    return columns, lines, ({**following, "keys": "next token"},)
 
 
 def heads_words(count: int | list[int]) -> str:
@@ -1027,7 +936,7 @@ def heads_words(count: int | list[int]) -> str:
     return f"{' or '.join(map(str, counts))} KV head{'' if counts == [1] else 's'}"
 
 
-def _several_caches(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], by_context: bool) -> Table:
+def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], by_context: bool) -> Table:
     """A row for each model, or, `by_context`, a section with a row for each context."""
     next_token = Column("kv_bytes_next_token", "next token", "bytes")
     columns = (
@@ -1039,53 +948,33 @@ def _several_caches(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, A
         Column("mha", "MHA", "bytes", empty="–"),
         Column("as_built", "as built", "bytes"),
         Column("mqa", "MQA", "bytes", drop=1, empty="–"),
-        *((Column("whole_bytes", "whole model", "bytes"),) if "whole" in facts[0] else ()),
+        *((WHOLE,) if "whole" in facts[0] else ()),
     )
-    sections = tuple(
-        tuple(
-            {**line, "model": build.name_of(subject), "heads": build.each_of(fact, "query_heads")}
-            | {"kv_heads": "latent" if is_latent(subject) else build.each_of(fact, "kv_heads")}
-            | {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
-            for line in fact["lines"][0 if by_context else -1 :]
-        )
-        for subject, fact in zip(subjects, facts, strict=True)
-    )
-    return columns, sections if by_context else (tuple(row for rows in sections for row in rows),), ()
+    sections = []
+    for model, fact in zip(models, facts, strict=True):
+        own = {"model": build.name_of(model), "heads": build.each_of(fact, "query_heads")}
+        own |= {"kv_heads": "latent" if is_latent(model) else build.each_of(fact, "kv_heads")}
+        own |= {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
+        sections.append(tuple({**line, **own} for line in fact["lines"][0 if by_context else -1 :]))
+    return columns, tuple(sections) if by_context else (tuple(row for rows in sections for row in rows),), ()
 
 
-class CacheAbout(NamedTuple):
-    """What notes are about: models, or stages of them, their whole models, and their facts."""
-
-    models: Sequence[LoadedModel]
-    undivided: Sequence[LoadedModel]
-    facts: Sequence[dict[str, Any]]
-    request: Request
-    cached: str
-    mesh: Mesh | None
-
-    @property
-    def alone(self) -> bool:
-        return len(self.models) == 1
-
-
-def _overtakes(about: CacheAbout) -> dict[str, Any] | None:
+def _overtakes(about: About) -> dict[str, Any] | None:
     """From which context on the cache outgrows the weights, both in its dtype; nothing where it shrinks again and
-    again, or where ranks divide tokens or weights."""
-    model, mesh, work = about.models[0], about.mesh, about.facts[0]["workload"]
-    if not about.alone or (mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)):
-        return None
-    narrow = model.quantized or about.cached in units.CACHES
-    if model.ledger.period > 1 or narrow or not model_notes.attends([model]):
+    again, or where ranks shard tokens or weights."""
+    model, mesh, work, cached = about.models[0], about.mesh, about.facts[0]["workload"], about.cached
+    narrow = model.quantized or cached in units.CACHES
+    sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
+    if not about.alone or sharded or narrow or model.ledger.period > 1 or not model_notes.attends([model]):
         return None
     step = Workload(1, 1, work["batch"], source=work["source"] or 0)
-    context = cache_overtakes(Point(model.ledger, step, storage(about.cached), width(about.cached)))
+    context = cache_overtakes(Point(model.ledger, step, storage(cached), width(cached)))
     if context is None or context > (model.position_limit or context):
         return None
-    whose = " of a rank" if mesh else ""
-    return {"context": context, "batch": work["batch"], "whose": whose, "cached": about.cached}
+    return {"context": context, "batch": work["batch"], "whose": " of a rank" if mesh else "", "cached": cached}
 
 
-def _variants(about: CacheAbout) -> str:
+def _variants(about: About) -> str:
     if not model_notes.attends(about.models) or all(map(is_compressed, about.models)):
         return ""
     if about.alone and is_latent(about.models[0]):
@@ -1093,15 +982,14 @@ def _variants(about: CacheAbout) -> str:
     return "MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."
 
 
-def _cross(about: CacheAbout) -> dict[str, Any] | None:
+def _cross(about: About) -> dict[str, Any] | None:
     """What of one model's cache is of the source."""
-    cross = about.facts[0]["cross_kv_cache_bytes"] if about.alone else 0
-    source = about.facts[0]["workload"]["source"]
-    return {"cross": cross, "size": units.binary(cross), "source": source} if cross else None
+    cross = about.alone.get("cross_kv_cache_bytes")
+    return cross and {"cross": cross, "size": units.binary(cross), "source": about.facts[0]["workload"]["source"]}
 
 
-def _of_ranks(about: CacheAbout) -> list[str]:
-    """Which heads, blocks and tokens a rank has."""
+def _of_ranks(about: About) -> list[str]:
+    """Which heads, layers and tokens a rank has."""
     if (mesh := about.mesh) is None:
         return []
     heads = _of_heads(about.undivided, mesh.tp) if mesh.tp > 1 else []
@@ -1109,11 +997,26 @@ def _of_ranks(about: CacheAbout) -> list[str]:
     return [*heads, *ranks.of_stage(about.undivided, about.facts, mesh), *ranks.of_tokens(mesh), *idle]
 
 
+def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.support import gathers_heads
+
+    said = ranks.uneven(undivided, Mesh(tp))
+    gathered = [one.name for one in undivided if gathers_heads(one)]
+    if gathered and len(undivided) > 1:
+        said.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
+    latents = [one.name for one in undivided if is_latent(one)]
+    if latents:
+        said.append("A latent is whole on every rank: the heads that read it are divided.")
+    all_whole = len({*latents, *gathered}) == len(undivided)
+    return said if all_whole else ["A rank keeps keys and values of its heads.", *said]
+
+
 CACHE_NOTES = (
     NoteRow(
         "formula",
         2,
-        lambda about: about.alone and [cache_formula(about.models[0], about.request, about.cached, about.mesh)],
+        lambda about: about.alone and [cache_formula(about.models[0], about.asked.request, about.cached, about.mesh)],
     ),
     NoteRow(
         "cache_overtakes",
@@ -1123,9 +1026,7 @@ CACHE_NOTES = (
     ),
     NoteRow("variants", 3, _variants),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached, "dtype")),
-    NoteRow(
-        "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
-    ),
+    STATE_NOTE,
     NoteRow(
         "cross",
         2,
@@ -1134,8 +1035,8 @@ CACHE_NOTES = (
         " tokens. The rest belongs to the tokens themselves.",
     ),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.undivided, kept=True)),
-    NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts)),
-    NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts)),
+    UNWINDOWED,
+    SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )
@@ -1177,12 +1078,11 @@ class FitReport(build.ModelReport):
 
 
 class Fitting(NamedTuple):
-    """A model, and what of each device holds it. `placed`: it on one device; `whole`: its bytes there; `stored`: the
-    format of its weights; `alone`: weights that are not divided among devices."""
+    """A model, and what of each device holds it. `placed`: it on one device; `stored`: the format of its weights;
+    `alone`: weights that are not divided among devices."""
 
     model: LoadedModel
     placed: Placement
-    whole: Share
     devices: Sequence[Needed]
     stored: str
     alone: bool
@@ -1196,47 +1096,28 @@ def fit(
     *,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    ep: int = 1,
-    use: float | None = None,
-    reserve: int | str | None = None,
+    **where: Any,
 ) -> Report:
-    """How many of each device hold the weights and the cache at the end of a step. Raises TfacctError."""
+    """How many of each device hold the weights and the cache at the end of a step. `where`: `ep`, `use` and `reserve`.
+    Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)
-    whole, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, ep=ep, use=use, reserve=reserve)
-    one, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
-    about = Fitting(model, one, whole, needed, stored, on_one_device(model, dtype))
-    weights, cache = units.binary(whole.weights), units.binary(whole.cache)
-    return build.report(
-        "fit",
-        [model],
-        _table(about),
-        [_fit_facts(about, work)],
-        title=f"{build.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
-        f" {build.workload_words([model], request)}",
-        convention="weights and cache as stored; each device holds its share, and what is not divided",
-        answer=_fit_answer(about),
-        notes=lambda _: notes(FIT_NOTES, about),
-        requests=[request],
-    )
-
-
-def _table(about: Fitting) -> Table:
-    needed, whole = about.devices, about.whole
+    whole, needed = device_counts(model, work, found, dtype=dtype, kv_dtype=kv_dtype, **where)
+    placed, stored = place(model, 1, found[0], dtype=dtype, kv_dtype=kv_dtype), selection.format_name(model, dtype)
+    about = Fitting(model, placed, needed, stored, on_one_device(model, dtype))
+    lines = list(map(_device_line, needed))
     rows: list[Row] = [
         {
-            "device": one.device.id,
-            "usable_bytes": one.usable,
-            "needs": None if not one.usable else Fraction(whole.total, one.usable),
-            "count": None if one.share is None else one.share.devices,
-            "each_bytes": None if one.share is None else one.share.total,
-            "left_bytes": None if one.share is None else one.usable - one.share.total,
+            **line,
+            "needs": Fraction(whole.total, one.usable) if one.usable else None,
+            "each_bytes": one.share and one.share.total,
+            "left_bytes": one.share and one.usable - one.share.total,
             "reason": one.reason or "",
         }
-        for one in needed
+        for line, one in zip(lines, needed, strict=True)
     ]
     columns = (
         Column("device", "device"),
@@ -1247,7 +1128,43 @@ def _table(about: Fitting) -> Table:
         Column("left_bytes", "left on each", "bytes", drop=1, empty="–"),
         *((Column("reason", "why none"),) if any(one.reason for one in needed) else ()),
     )
-    return columns, (tuple(rows),), ()
+    facts = {
+        "workload": selection.workload_facts(work, dtype=placed.dtype),
+        **selection.format_facts(model, placed.asked),
+        "kv_dtype": placed.cache,
+        "use": needed[0].memory.use,
+        "reserve_bytes": needed[0].memory.reserve,
+        "weights_bytes": whole.weights,
+        "kv_cache_bytes": whole.cache,
+        "total_bytes": whole.total,
+        **selection.range_facts(model, placed.host.weights, whole.weights, whole.cache),
+        "lines": lines,
+    }
+    weights, cache = units.binary(whole.weights), units.binary(whole.cache)
+    return build.report(
+        "fit",
+        [model],
+        (columns, (tuple(rows),), ()),
+        [facts],
+        title=f"{build.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
+        f" {build.workload_words([model], request)}",
+        convention="weights and cache as stored; each device holds its share, and what is not divided",
+        answer=_fit_answer(about),
+        notes=lambda _: notes(FIT_NOTES, about),
+        requests=[request],
+    )
+
+
+def _device_line(one: Needed) -> dict[str, Any]:
+    return {
+        "device": one.device.id,
+        **one.device.memory_facts(),
+        "usable_bytes": one.usable,
+        "count": one.share and one.share.devices,
+        "count_without_link": one.unlinked,
+        "weights_bytes_each": one.share and one.share.weights,
+        "kv_cache_bytes_each": one.share and one.share.cache,
+    }
 
 
 def _fit_answer(about: Fitting) -> str:
@@ -1314,30 +1231,3 @@ FIT_NOTES = (
     NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.asked)),
     NoteRow("memory", 3, lambda about: devices.memory_said([one.device for one in about.devices])),
 )
-
-
-def _fit_facts(about: Fitting, work: Workload) -> dict[str, Any]:
-    placed, whole, rule = about.placed, about.whole, about.devices[0].memory
-    return {
-        "workload": selection.workload_facts(work, dtype=placed.dtype),
-        **selection.format_facts(about.model, placed.asked),
-        "kv_dtype": placed.cache,
-        "use": rule.use,
-        "reserve_bytes": rule.reserve,
-        "weights_bytes": whole.weights,
-        "kv_cache_bytes": whole.cache,
-        "total_bytes": whole.total,
-        **selection.range_facts(about.model, placed.host.weights, whole.weights, whole.cache),
-        "lines": [
-            {
-                "device": one.device.id,
-                **one.device.memory_facts(),
-                "usable_bytes": one.usable,
-                "count": None if one.share is None else one.share.devices,
-                "count_without_link": one.unlinked,
-                "weights_bytes_each": None if one.share is None else one.share.weights,
-                "kv_cache_bytes_each": None if one.share is None else one.share.cache,
-            }
-            for one in about.devices
-        ],
-    }
