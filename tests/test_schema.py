@@ -15,6 +15,7 @@ from tests.test_python import ANSWERS, QUICK
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
 from tfacct.output.answer import Answer, nullable
+from tfacct.output.json_schema import facts
 from tfacct.output.report import Report
 from tfacct.reports import schema as schemas
 from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
@@ -268,7 +269,7 @@ def test_a_key_of_a_record_is_always_there(name: str) -> None:
     """Null where a question has no answer to it: what is optional is optional by its value."""
     model = schemas.schema(name)["properties"]["models"]["items"]
     assert model["required"] == [*model["properties"]]
-    typed = schemas.facts(schemas.KINDS[name])
+    typed = facts(schemas.KINDS[name])
     assert {key for key, hint in typed.items() if type(None) in get_args(hint)} == {*nullable(schemas.KINDS[name])}
 
 

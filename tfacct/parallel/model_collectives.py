@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
+from tfacct.base import units
+from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes
+from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import QK_NORMS, Mesh
-from tfacct.parallel.pipeline import in_pipeline
+from tfacct.parallel.pipeline import in_pipeline, stage_ledgers
 from tfacct.parallel.rules import AfterHead, collectives
-from tfacct.parallel.support import routing_bits
+from tfacct.parallel.shard_shapes import stored_elements
+from tfacct.parallel.support import DTYPES, check_mesh, check_rows, encodes, routing_bits
 from tfacct.parallel.verified import verified
 
 
@@ -69,3 +74,92 @@ def tensors_in_order(subject: LoadedModel) -> dict[str, str]:
         return last.get(made, last[module])
 
     return {path: theirs[path] for path in sorted(theirs, key=place)}
+
+
+class Ends(NamedTuple):
+    """What happens to the logits, and the dtype in which gradients of weights are summed over batches; None: as all
+    else is sent."""
+
+    after: AfterHead = "divided"
+    reduced: str | None = None
+
+
+class RankCollectives(NamedTuple):
+    """Collectives of one rank of a model: of a pipeline, of the stage that sends most. `stored`: elements of weights on
+    the rank that stores most, `whole`: of the model; `sent_by_stage`, `stored_by_stage`: of each stage."""
+
+    work: Workload
+    lines: list[Collective]
+    stored: int
+    whole: int
+    sent_by_stage: list[int]
+    stored_by_stage: list[int]
+
+    @property
+    def sent(self) -> int:
+        """Bytes that the rank sends in a ring."""
+        return sum(line.sent for line in self.lines)
+
+    @property
+    def stage(self) -> int:
+        """Number of the stage that sends most."""
+        return self.sent_by_stage.index(max(self.sent_by_stage)) + 1
+
+
+def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | None) -> Ends:
+    """Raises UsageError for what this mesh or this pass does not do."""
+    if after not in get_args(AfterHead):
+        raise UsageError(f"{option('after_head')} is {listed(get_args(AfterHead))}, not {after!r}")
+    if after != "divided" and mesh.tp == 1:
+        said = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
+        raise UsageError(said, f"give {option('tp', 8)}")
+    if after == "loss" and not train:
+        said = f"{option('after_head', after)} applies to a training step"
+        raise UsageError(said, f"{option('train', True)} counts it")
+    if reduce_dtype is None:
+        return Ends(after)
+    name = units.dtype_name(reduce_dtype)
+    if name not in DTYPES:
+        raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
+    if not train or mesh.fsdp * mesh.dp == 1:
+        said = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
+        raise UsageError(said, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
+    return Ends(after, name)
+
+
+def rank_collectives(
+    model: LoadedModel, work: Workload, mesh: Mesh, train: bool, dtype: str, ends: Ends
+) -> RankCollectives:
+    """The collectives of the rank that sends most, and what each stage stores and sends. Raises TfacctError."""
+    check_mesh(model, mesh, train=train)
+    if train:
+        _check_order(model, mesh)
+    try:
+        reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
+        bits = units.dtype_bits(dtype)
+        every = stage_collectives(model, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
+    except UsageError as error:
+        error.message = f"{model.name}: {error.message}"
+        raise
+    sizes = [sum(line.sent for line in lines) for lines in every]
+    lines = every[sizes.index(max(sizes))]
+    if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
+        given = option("imbalance", f"{float(mesh.imbalance):g}")
+        raise UsageError(
+            f"{given} applies to tokens that go to experts, and none do here",
+            f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them",
+        )
+    if not verified(model.family, "torch_plan"):
+        check_rows(model, mesh)
+    stored = [stored_elements(own, mesh) for own in stage_ledgers(model.ledger, mesh)]
+    return RankCollectives(work, lines, max(stored), model.parameters, sizes, stored)
+
+
+def _check_order(model: LoadedModel, mesh: Mesh) -> None:
+    """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
+    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(model.architecture):
+        raise ConfigError(
+            f"{model.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
+            f"{option('fsdp')} and {option('zero')} reduce without such buckets; all of them together have the bytes of"
+            " the gradients",
+        )

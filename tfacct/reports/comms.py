@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from tfacct.base import units
-from tfacct.base.errors import ConfigError, UsageError, listed
+from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import DEFAULT_DTYPE
-from tfacct.ledger.workload import Request, Workload, whole_sequences
+from tfacct.ledger.workload import Request, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Table, notes
 from tfacct.parallel.collectives import Collective, Kind, Of, Over, When
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked, facts, padded_axes, tp_axis
-from tfacct.parallel.model_collectives import stage_collectives
-from tfacct.parallel.pipeline import microbatches, stage_ledgers, waits_facts
+from tfacct.parallel.model_collectives import Ends, RankCollectives, checked_ends, rank_collectives
+from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.parallel.rules import AfterHead
-from tfacct.parallel.shard_shapes import stored_elements
-from tfacct.parallel.support import DTYPES, check_mesh, check_rows, check_step, encodes
-from tfacct.parallel.verified import verified
+from tfacct.parallel.support import DTYPES, check_step, encodes
 from tfacct.reports import build
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
@@ -89,36 +87,6 @@ class CommsReport(build.ModelReport):
     collectives: list[Collectives]
 
 
-class Ends(NamedTuple):
-    """What happens to the logits, and the dtype in which gradients of weights are summed over batches; None: as all
-    else is sent."""
-
-    after: AfterHead = "divided"
-    reduced: str | None = None
-
-
-class RankCollectives(NamedTuple):
-    """Collectives of one rank of a model: of a pipeline, of the stage that sends most. `stored`: elements of weights on
-    the rank that stores most, `whole`: of the model; `sent_by_stage`, `stored_by_stage`: of each stage."""
-
-    work: Workload
-    lines: list[Collective]
-    stored: int
-    whole: int
-    sent_by_stage: list[int]
-    stored_by_stage: list[int]
-
-    @property
-    def sent(self) -> int:
-        """Bytes that the rank sends in a ring."""
-        return sum(line.sent for line in self.lines)
-
-    @property
-    def stage(self) -> int:
-        """Number of the stage that sends most."""
-        return self.sent_by_stage.index(max(self.sent_by_stage)) + 1
-
-
 @record
 class Comms:
     """What the notes are about: a model and its collectives on a mesh."""
@@ -137,7 +105,7 @@ def comms(
     *,
     train: bool = False,
     dtype: str | None = None,
-    after: str = "divided",
+    after: AfterHead = "divided",
     reduce_dtype: str | None = None,
 ) -> Report:
     """Collectives of one new token, of `tokens` of them, or with `train` of a training step; of an encoder, which has
@@ -146,7 +114,7 @@ def comms(
     a part that is not supported."""
     mesh = checked(mesh)
     check_step(mesh)
-    ends = ends_of(mesh, train, after, reduce_dtype)
+    ends = checked_ends(mesh, train, after, reduce_dtype)
     if not train and mesh.ranks == mesh.dp and mesh.ep == 1:
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or DEFAULT_DTYPE)
@@ -156,7 +124,7 @@ def comms(
         raise whole_sequences("train")
     if not train and request.tokens is None and model.keeps:
         request = replace(request, decode=True)
-    one = _of(model, request, mesh, train, name, ends)
+    one = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
     return build.report(
         "comms",
         [model],
@@ -171,66 +139,6 @@ def comms(
         requests=[request],
         headline="sent_bytes",
     )
-
-
-# Checks, and the collectives of one model.
-
-
-def ends_of(mesh: Mesh, train: bool, after: str, reduce_dtype: str | None) -> Ends:
-    """Raises UsageError for what this mesh or this pass does not do."""
-    if after not in _COUNTED:
-        raise UsageError(f"{option('after_head')} is {listed(tuple(_COUNTED))}, not {after!r}")
-    if after != "divided" and mesh.tp == 1:
-        said = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
-        raise UsageError(said, f"give {option('tp', 8)}")
-    if after == "loss" and not train:
-        said = f"{option('after_head', after)} applies to a training step"
-        raise UsageError(said, f"{option('train', True)} counts it")
-    if reduce_dtype is None:
-        return Ends(after)
-    name = units.dtype_name(reduce_dtype)
-    if name not in DTYPES:
-        raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
-    if not train or mesh.fsdp * mesh.dp == 1:
-        said = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
-        raise UsageError(said, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
-    return Ends(after, name)
-
-
-def _of(model: LoadedModel, request: Request, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> RankCollectives:
-    check_mesh(model, mesh, train=train)
-    if train:
-        _check_order(model, mesh)
-    work = selection.workload(model, request)
-    try:
-        reduced = None if ends.reduced is None else units.dtype_bits(ends.reduced)
-        bits = units.dtype_bits(dtype)
-        every = stage_collectives(model, mesh, work.axes(), bits, train=train, after=ends.after, reduced=reduced)
-    except UsageError as error:
-        error.message = f"{model.name}: {error.message}"
-        raise
-    sizes = [sum(line.sent for line in lines) for lines in every]
-    lines = every[sizes.index(max(sizes))]
-    if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
-        given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(
-            f"{given} applies to tokens that go to experts, and none do here",
-            f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them",
-        )
-    if not verified(model.family, "torch_plan"):
-        check_rows(model, mesh)
-    stored = [stored_elements(own, mesh) for own in stage_ledgers(model.ledger, mesh)]
-    return RankCollectives(work, lines, max(stored), model.parameters, sizes, stored)
-
-
-def _check_order(model: LoadedModel, mesh: Mesh) -> None:
-    """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
-    if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(model.architecture):
-        raise ConfigError(
-            f"{model.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
-            f"{option('fsdp')} and {option('zero')} reduce without such buckets; all of them together have the bytes of"
-            " the gradients",
-        )
 
 
 # The answer and the tables.

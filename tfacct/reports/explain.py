@@ -3,50 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
-from tfacct.algebra import spelled
-from tfacct.algebra.spelled import Factor, Spelled
-from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings
-from tfacct.architecture import letters
+from tfacct.algebra.spelled_model import Entry, SpelledModel, spelled_model
+from tfacct.algebra.symbols import block_meanings
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import AXIS, Axes, renamed, size
-from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.groups import KEPT, SEEN
 from tfacct.ledger.lines import (
-    ACTIVE,
-    CHUNK,
     FLOPS_PER_MULTIPLY_ADD,
-    FRONT,
-    HALF,
-    LONGEST,
-    RATES,
-    SHARES,
     WINDOW,
-    Matmul,
-    State,
 )
-from tfacct.ledger.storage import Storage, Width, dtypes, width
+from tfacct.ledger.storage import Storage, dtypes, width
 from tfacct.ledger.workload import (
     CHUNKS,
     COMPRESSED,
     ENTRIES,
-    HALVES,
     HEAVY_ENTRIES,
-    OF_WINDOWS,
-    ONE_BY_ONE,
-    OVERLAPPING,
-    PATCHES,
     Request,
     Workload,
 )
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
-from tfacct.output.derivation import Component, Derivation, Letter, Step
+from tfacct.output.derivation import Component, Derivation
 from tfacct.output.report import Note, Report
 from tfacct.reports import build, model_notes
 from tfacct.reports.flops import FlopsReport, flops
@@ -141,7 +125,7 @@ def explained(
 
 def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
     work = selection.workload(subject, request)
-    model = spelled_model(subject.settled(work, masked=masked), work)
+    model = _spelled(subject.settled(work, masked=masked), work)
     entries = list(model.products(masked=masked, train=train))
 
     def component(entry: Entry) -> str:
@@ -156,7 +140,7 @@ def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) ->
 
 
 def _params(subject: LoadedModel) -> Derivation:
-    model = spelled_model(subject, None)
+    model = _spelled(subject, None)
     entries = list(model.tensors())
     rule = "parameters of a block · blocks = parameters"
     return _derivation(model, entries, "parameters", rule, _part, _params_in_words(subject, entries))
@@ -164,7 +148,7 @@ def _params(subject: LoadedModel) -> Derivation:
 
 def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
     work = selection.workload(subject, request)
-    model = spelled_model(subject, work)
+    model = _spelled(subject, work)
     entries = list(model.states(width(cached)))
     said = _kept_in_words(work, entries)
     return _derivation(model, entries, "bytes", _BYTES, _part, said)
@@ -175,7 +159,7 @@ _BYTES = "bytes per element · elements of a block · blocks = bytes"
 
 def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
     work = selection.workload(subject, request)
-    model = spelled_model(subject, work)
+    model = _spelled(subject, work)
     if how.by_block:
         why = f"{subject.name}: in {how.name} a matrix takes other bytes in other blocks"
         raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
@@ -188,6 +172,10 @@ def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -
 
     said = _memory_in_words(work, weights, states)
     return _derivation(model, [*weights, *states], "bytes", rule, component, said)
+
+
+def _spelled(model: LoadedModel, work: Workload | None) -> SpelledModel:
+    return spelled_model(model.ledger, model.architecture, work)
 
 
 def _part(entry: Entry) -> str:
@@ -213,226 +201,6 @@ def _derivation(
         rule = f"{rule}; ⌊ ⌋ is rounded down"
     used = model.letters(steps)
     return Derivation(unit, rule, used, components, *said)
-
-
-# The ledger with spelled numbers: every count with the factors that it came from
-
-
-class Entry(NamedTuple):
-    """A count of one line in one kind of blocks, with its factors.
-
-    `more`: specs of a training step's gradients. `weights`: numbers of a product's weight that one token meets.
-    """
-
-    path: str
-    spec: str
-    factors: tuple[Factor, ...]
-    value: int
-    kind: str
-    line: Matmul | None = None
-    more: tuple[str, ...] = ()
-    weights: int = 0
-
-    def has(self, *names: str) -> str:
-        """The first of these letters among its factors, a number behind it or not; empty if none is there."""
-        there = [factor.letter for factor in self.factors]
-        return next((letter for letter in there if letter.rstrip("0123456789") in names), "")
-
-    def without(self, *names: str) -> int:
-        """Product of the factors but for these letters."""
-        value = 1
-        for factor in self.factors:
-            value *= 1 if factor.letter in names else factor.value
-        return value
-
-
-@record
-class SpelledModel:
-    """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are letters that stand for
-    a product of others, N for K · G."""
-
-    groups: tuple[tuple[Group, Axes], ...]
-    made: Mapping[Factor, tuple[str, ...]]
-    legend: Mapping[str, Letter]
-    kinds: Mapping[str, str]
-
-    def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
-        """FLOPs of every product: forward, and in a training step three times, for its gradients take as many each."""
-        for group, at in self.groups:
-            names = {**group.names, "S": _name(at.get(SEEN), "S")}
-            for product in Ledger((group,)).products(at, masked=masked):
-                line, count = product.line, product.forward
-                more = [renamed(gradient.spec, names) for gradient in line.backward()] if train else []
-                if train:
-                    count = Spelled(1 + len(more), [_times(1 + len(more), "products")]) * count
-                spec = renamed(line.spec, names)
-                met = _met(line, product.axes) * int(product.count)
-                yield Entry(line.path, spec, count.factors, int(count), group.kind, line, tuple(more), met)
-
-    def tensors(self, how: Storage | None = None) -> Iterator[Entry]:
-        """Parameters of every stored tensor, or, as stored, its bytes."""
-        names = {id(group.axes): group.names for group, _ in self.groups}
-        for tensor in Ledger(tuple(group for group, _ in self.groups)).tensors():
-            count = tensor.count * (tensor.elements if how is None else how.bytes(tensor.stored))
-            factors = spelled.factors_of(count)
-            kind = next((self.kinds[factor.letter] for factor in factors if factor.letter in self.kinds), "")
-            spec = renamed(" ".join(tensor.parameter.axes), names[id(tensor.axes)])
-            yield Entry(tensor.path, spec, factors, int(count), kind)
-
-    def states(self, width: Width) -> Iterator[Entry]:
-        """Bytes of everything that is kept between steps."""
-        for group, at in self.groups:
-            specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
-            for path, count in Ledger((group,)).state_bytes(at, width).items():
-                spec = renamed(specs[path], {**group.names, "S": _name(at.get(KEPT), "S")})
-                yield Entry(path, spec, spelled.factors_of(count), int(count), group.kind)
-
-    def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
-        """A step for entries that differ in their blocks only; not `alone`: others share its path."""
-        first = entries[0]
-        factors = spelled.joined(_labelled(_together(entries), unit), self.made)
-        kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
-        name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
-        result = sum(entry.value for entry in entries)
-        written = spelled.in_letters(factors), spelled.in_numbers(factors)
-        return Step(name, first.path, first.spec, *written, result, first.more)
-
-    def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
-        """Steps in the order of their lines; blocks of several kinds that count alike are one step."""
-        found: dict[str, dict[object, list[Entry]]] = {}
-        for entry in entries:
-            own = tuple(factor for factor in entry.factors if not factor.blocks)
-            found.setdefault(entry.path, {}).setdefault((entry.spec, own), []).append(entry)
-        return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
-
-    def letters(self, steps: Iterable[Step]) -> tuple[Letter, ...]:
-        """Every letter of the steps, and those that their meanings name."""
-        text = " ".join(" ".join((step.spec, *step.more, step.letters)) for step in steps)
-        used, asked = set[str](), {*AXIS.findall(text)}
-        while asked:
-            used |= asked
-            meanings = " ".join(self.legend[name].meaning for name in asked)
-            asked = {name for name in meanings.replace(",", " ").replace("(", " ").split() if name in self.legend}
-            asked -= used
-        return tuple(letter for name, letter in self.legend.items() if name in used)
-
-
-def spelled_model(subject: LoadedModel, work: Workload | None) -> SpelledModel:
-    """The model with every size spelled; without a workload nothing is bound. Its latent attention must be settled."""
-    shape = subject.architecture
-    at = {} if work is None else work.axes()
-    explained, stacks = letters.explained(shape), block_letters(shape)
-    meanings = {**LEGEND, **{name: letter.meaning for name, letter in explained.items()}, **block_meanings(shape)}
-    windows = list(dict.fromkeys(group.axes[WINDOW] for group in subject.ledger.groups if WINDOW in group.axes))
-    lengths = list(dict.fromkeys(group.axes[CHUNK] for group in subject.ledger.groups if CHUNK in group.axes))
-    halves = list(dict.fromkeys(group.axes[HALF] for group in subject.ledger.groups if HALF in group.axes))
-    legend: dict[str, Letter] = {}
-
-    def named(name: str, value: int, meaning: str = "") -> Spelled:
-        legend[name] = Letter(name, int(value), meaning or meanings[name])
-        return spelled.letter(name, value)
-
-    step = {name: named(name, value) for name, value in at.items()}
-    numbers, groups = iter(stacks), []
-    for group in subject.ledger.groups:
-        own, bound = dict(group.names), dict(step)
-        if WINDOW in group.axes:
-            mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
-            own |= {letter: f"{letter}{mark}" for letter in (WINDOW, SEEN, KEPT)} if mark else {}
-            for letter, kept in ((SEEN, False), (KEPT, True)) if at else ():
-                meaning = renamed(meanings[letter], own) if mark else meanings[letter]
-                bound[letter] = named(f"{letter}{mark}", group.bound(at, kept=kept)["S"], meaning)
-        if CHUNK in group.axes and at:
-            own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
-            for letter in (CHUNKS, ONE_BY_ONE):
-                meaning = renamed(meanings[letter], own)
-                bound[letter] = named(own.get(letter, letter), group.bound(at)[letter], meaning)
-        if FRONT in group.axes and at:
-            meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
-            bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
-        for letter in _of_keys(group) if at else ():
-            bound[letter] = named(letter, group.bound(at)[letter])
-        if len(halves) > 1 and HALF in group.axes:
-            own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
-        for letter in OF_WINDOWS if LONGEST in group.axes and at else ():
-            if letter in (there := group.bound(at)):
-                of = own if group.reads else {**own, "I": "T"}
-                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], of))
-        for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
-            meaning = meanings[share]
-            if FRONT in group.axes:
-                meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
-            bound[share] = named(share, group.bound(at)[share], meaning)
-        axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
-                else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
-        count = _counted(group, numbers, legend, meanings)
-        groups.append((replace(group, axes=axes, count=count, names=own), bound))
-    made = {
-        Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
-        for name, letter in explained.items()
-        if name in legend and len(parts := (letter.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
-    }
-    kinds = dict(zip(stacks, shape.kinds(), strict=True))
-    ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
-    return SpelledModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
-
-
-def _of_keys(group: Group) -> list[str]:
-    """Letters that a step binds where tokens are compressed."""
-    kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
-    return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
-
-
-def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Letter], meanings: Mapping[str, str]) -> int:
-    """The number of a group's blocks, by its letter; of MTP heads, which have none, in words."""
-    stack = next((paths.parse(line.path).stack for line in group.lines), "")
-    if stack == paths.BLOCKS:
-        name = next(stacks)
-        legend[name] = Letter(name, group.count, meanings[name])
-        return spelled.blocks(name, group.count, "block" if group.count == 1 else "blocks")
-    return Spelled(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
-
-
-def _met(line: Matmul, axes: Axes) -> int:
-    """Numbers of a product's weight that one token is multiplied by: of a bank those of the experts it is sent to."""
-    weight = line.weight_axes()
-    if weight is None:
-        return 0
-    return int(size(axes, weight) * (axes[ACTIVE] if line.bank else 1))
-
-
-def _times(count: int, word: str) -> Factor:
-    return Factor(str(count), f"{count:,} {word}", count)
-
-
-def _name(size: object, otherwise: str) -> str:
-    """The letter that a bound size is."""
-    return size.factors[0].letter if isinstance(size, Spelled) else otherwise
-
-
-def _together(entries: Sequence[Entry]) -> list[Factor]:
-    """Factors of entries that differ in their blocks only: those of all blocks are added."""
-    each = [next((factor for factor in entry.factors if factor.blocks), None) for entry in entries]
-    rest = [factor for factor in entries[0].factors if not factor.blocks]
-    blocks = [factor for factor in each if factor is not None]
-    if not blocks and len(entries) > 1:  # of several kinds, each of which stores one for all its blocks
-        return [*rest, _times(len(entries), "sets")._replace(blocks=True)]
-    if len(blocks) < 2:
-        return [*rest, *blocks]
-    value = sum(factor.value for factor in blocks)
-    names, numbers = " + ".join(f.letters for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
-    return [*rest, Factor(f"({names})", f"({numbers}) blocks", value, blocks=True)]
-
-
-def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
-    """Of bytes, the number of them that an element takes says so."""
-    if unit != "bytes":
-        return factors
-    for place, factor in enumerate(factors):
-        if factor.letters.isdigit() and not factor.blocks:
-            return [*factors[:place], factor._replace(numbers=f"{factor.numbers} bytes"), *factors[place + 1 :]]
-    plain = all(factor.letter or factor.blocks for factor in factors)
-    return [Factor("1", "1 byte", 1), *factors] if plain else factors
 
 
 # Derivations in words: coefficients divided out of the counts; nothing where they do not give the total again

@@ -22,6 +22,7 @@ from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.model_collectives import RankCollectives
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
@@ -483,7 +484,7 @@ NOTES: tuple[NoteRow, ...] = (
 def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
     """How the ranks of a layout share the work."""
     of = one.shown[0]
-    sent = comms.RankCollectives(replace(one.work, batch=of.batch), lines, 0, 0, [of.sent], [0])
+    sent = RankCollectives(replace(one.work, batch=of.batch), lines, 0, 0, [of.sent], [0])
     about = comms.Comms(one.model, sent, of.mesh, one.recipe is not None)
     return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "logits", "routing")), about)
 

@@ -1,0 +1,79 @@
+"""JSON Schema of Python types, and of the keys of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from inspect import get_annotations
+from types import NoneType, UnionType
+from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from tfacct.output.answer import Answer
+
+SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", NoneType: "null"}
+
+
+def facts(kind: type[Answer]) -> dict[str, Any]:
+    """Types of a report's keys by name."""
+    typed: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Answer):
+            own = get_annotations(base, eval_str=True)
+            typed |= {key: hint for key, hint in own.items() if not key.startswith("_")}
+            typed |= vars(base).get("_reserved", {})
+    if kind._line is not None:
+        typed["lines"] = list[kind._line]  # type: ignore[name-defined]
+    return typed
+
+
+class Schema:
+    """Types turned into schemas; objects with a name are collected."""
+
+    def __init__(self, closed: bool) -> None:
+        self.closed = closed
+        self.named: dict[str, Any] = {}
+
+    def whole(self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Object with these properties, all of them required but the `optional` ones."""
+        required = [key for key in properties if key not in optional]
+        closed = {"additionalProperties": False} if self.closed else {}
+        return {"type": "object", "required": required, "properties": properties, **closed}
+
+    def object(self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Object of keys with these types."""
+        return self.whole({key: self.of(hint) for key, hint in typed.items()}, optional)
+
+    def of(self, hint: Any) -> dict[str, Any]:
+        """Schema of a type."""
+        if hint is Any:
+            return {}
+        if hint in SCALARS:
+            return {"type": SCALARS[hint]}
+        if is_typeddict(hint):
+            return self._typed_dict(hint)
+        inner = get_args(hint)
+        match get_origin(hint):
+            case origin if origin is Literal:
+                return {"enum": list(inner)}
+            case origin if origin in (Union, UnionType):
+                return self._union([self.of(one) for one in inner])
+            case origin if origin in (list, Sequence, Collection):
+                return {"type": "array", "items": self.of(inner[0])}
+            case origin if origin in (dict, Mapping):
+                return {"type": "object", "additionalProperties": self.of(inner[1])}
+        raise TypeError(f"no schema of {hint!r}")
+
+    def _union(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        if all(part.keys() == {"type"} for part in parts):
+            return {"type": [part["type"] for part in parts]}
+        if all(part.keys() == {"enum"} or part == {"type": "null"} for part in parts):
+            return {"enum": [word for part in parts for word in part.get("enum", [None])]}
+        return {"anyOf": parts}
+
+    def _typed_dict(self, kind: Any) -> dict[str, Any]:
+        if kind.__name__ not in self.named:
+            self.named[kind.__name__] = {}
+            hints = get_type_hints(kind, include_extras=True)
+            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            plain = {key: get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
+            self.named[kind.__name__] = {"description": kind.__doc__, **self.object(plain, optional)}
+        return {"$ref": f"#/$defs/{kind.__name__}"}
