@@ -112,7 +112,7 @@ def fit(
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[Fitted],
 ) -> "Found[FitReport]":
-    """How many of each device hold the weights and the cache: a count.
+    """How many of each device the weights and the cache need: a count.
 
     >>> from tfacct import load
     >>> fitting = load("llama-3.1-405b").fit(on="h100,mi300x", dtype="fp8", ctx="32k", batch=16)

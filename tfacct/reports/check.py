@@ -401,7 +401,7 @@ class CheckpointLine(TypedDict):
 
 
 class CheckpointReport(ModelReport):
-    """What the files of a checkpoint hold, and whether that is what a config says."""
+    """Tensors in the files of a checkpoint, compared with a config."""
 
     _line = CheckpointLine
     _reserved: ClassVar[dict[str, Any]] = {"family": str | None, "agrees": bool | None}

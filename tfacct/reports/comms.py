@@ -69,7 +69,7 @@ class Collectives(TypedDict):
 
 
 class CommsReport(build.ModelReport):
-    """Collectives of the ranks of a mesh."""
+    """Collectives of one rank of a parallel layout."""
 
     workload: build.WorkloadFacts
     train: bool

@@ -110,7 +110,7 @@ class Undivided(TypedDict):
 
 
 class MemoryReport(build.ExplainedReport):
-    """Bytes of weights and of what is kept between steps."""
+    """Bytes of weights and of the KV cache and states."""
 
     _line = MemoryLine
 
@@ -1057,7 +1057,7 @@ class FittingDevice(TypedDict):
 
 
 class FitReport(build.ModelReport):
-    """How many of each device hold the weights and the cache: a count."""
+    """How many of each device the weights and the cache need: a count."""
 
     _line = FittingDevice
 

@@ -88,7 +88,7 @@ class WrittenWay(TypedDict):
 
 
 class LedgerReport(build.ModelReport):
-    """Lines of a model, in letters."""
+    """Lines of a model, with symbols for sizes."""
 
     sizes: dict[str, int]
     legend: dict[str, build.Letter]

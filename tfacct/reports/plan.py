@@ -78,7 +78,7 @@ class PlannedDivision(TypedDict):
 
 
 class PlanReport(build.ModelReport):
-    """Parallel layouts of some devices that hold a model."""
+    """Parallel layouts in which a model or its training step fits."""
 
     workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom

@@ -64,7 +64,7 @@ class ServedUsers(TypedDict):
 
 
 class ServeReport(build.ModelReport):
-    """Estimated request time, rates and cost by the number of users."""
+    """Estimated request time, rates and cost by the number of requests."""
 
     _line = ServedUsers
 

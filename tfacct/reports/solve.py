@@ -37,7 +37,7 @@ SolveLine: TypeAlias = dict[str, Any]
 
 
 class SolveReport(MetricsReport):
-    """Last value of an unknown that an equation holds for."""
+    """Last value of an unknown for which an equation holds."""
 
     _line = SolveLine
     # `for` is a word of Python.

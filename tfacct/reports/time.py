@@ -288,7 +288,7 @@ class TimeReport(build.ModelReport):
 
 
 class TimeTrainReport(build.ModelReport):
-    """Estimated time of a training step under FSDP, beside that of a constant utilization."""
+    """Estimated time of a training step, next to that of a constant utilization."""
 
     workload: build.WorkloadFacts
     train: bool
