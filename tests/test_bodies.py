@@ -97,7 +97,7 @@ def test_scores_of_an_answers_ends_are_two() -> None:
 
 
 def test_positions_behind_the_padding_leave_at_least_one() -> None:
-    with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no position behind pad_token_id = 4"):
+    with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no position after pad_token_id = 4"):
         subject("mine", {**TINY["roberta"], "max_position_embeddings": 5})
 
 
@@ -121,7 +121,7 @@ def test_t5s_encoder_alone_by_hand() -> None:
     encoder = load("t5-small", architectures=["T5EncoderModel"])
     total = 32128 * 512 + 32 * 8 + 6 * (4 * 512**2 + 2 * 512 * 2048 + 2 * 512) + 512
     assert encoder.params().models[0]["total_params"] == total == 35_330_816
-    with pytest.raises(TfacctError, match="nothing is kept between steps"):
+    with pytest.raises(TfacctError, match="nothing is cached between steps"):
         encoder.flops(ctx=9, decode=True)
 
 

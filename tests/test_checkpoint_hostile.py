@@ -244,7 +244,7 @@ def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], t
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
                  "x.safetensors\x00", "x.safetensors\n", "a\\x.safetensors", "config.json", "x.bin"):  # fmt: skip
         ran = run("check", str(index(here, {"w": name})))
-        assert ran.code == 2 and "which is no safetensors file beside it" in ran.err, name
+        assert ran.code == 2 and "which is no safetensors file in its folder" in ran.err, name
     ran = run("check", str(index(here, {"w": "missing.safetensors"})))
     assert ran.code == 2 and "No such file" in ran.err
     for broken in ({"w": 3}, ["w"], None, {"w": ["x.safetensors"]}):
@@ -302,7 +302,7 @@ def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_
     ran = run("check", str(shards))
     assert ran.code == 0 and "48 B in 2 files" in ran.out
     written(shards / "model-00002-of-00002.safetensors", {"a": ("F32", (2, 3))})
-    assert "stands in another file too" in run("check", str(shards)).err
+    assert "is in another file too" in run("check", str(shards)).err
 
 
 # GGUF

@@ -109,14 +109,14 @@ def test_a_model_without_an_encoder_of_its_own_reads_no_source(run, name: str) -
 def test_an_encoder_alone_has_no_steps(run, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     ran = run(command, "bert-base", *options)
-    assert ran.code == 2 and "bert-base: nothing is kept between steps, so each takes the whole context" in ran.err
+    assert ran.code == 2 and "bert-base: nothing is cached between steps, so each takes the whole context" in ran.err
 
 
 @pytest.mark.parametrize("arguments", [("memory", "--kv"), ("formula", "--of", "kv")])
 def test_an_encoder_alone_has_no_cache(run, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     ran = run(command, "bert-base", *options)
-    assert ran.code == 2 and "bert-base: an encoder alone keeps nothing between steps" in ran.err
+    assert ran.code == 2 and "bert-base: an encoder alone caches nothing between steps" in ran.err
 
 
 def test_an_encoder_alone_generates_nothing() -> None:
@@ -130,7 +130,8 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     assert ran.code == 0 and {"bert-base", "bert-large", "bge-m3"} <= alone
     named, why = " ".join(ran.err.split()).removeprefix("hint: left out: ").split(" (", 1)
     few, others = named.split(" and ")
-    assert others == f"{len(alone) - 12} more, which --json names" and why.startswith("nothing is kept between steps)")
+    assert others == f"{len(alone) - 12} more, which --json names"
+    assert why.startswith("nothing is cached between steps)")
     document = json.loads(ran.out)
     left_out = [model["model"] for model in document["models_left_out"]]
     assert set(left_out) == alone and few.split(", ") == left_out[:12]

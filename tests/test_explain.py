@@ -188,7 +188,7 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
     ("model", "request_", "of", "terms", "said"),
     [
         ("bert-base", Request(), "flops", {}, "per token of its sequence."),
-        ("bert-base", Request(), "memory", {}, "Nothing is kept between steps."),
+        ("bert-base", Request(), "memory", {}, "Nothing is cached between steps."),
         ("mamba-130m", Request(), "flops", {}, "in products of two activations, the same at every context."),
         ("mamba-130m", Request(), "kv", {}, "Each sequence keeps a state of"),
         ("gemma-3-4b-text", Request(decode=True), "flops", {}, "per token that a windowed block sees."),

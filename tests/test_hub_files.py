@@ -179,7 +179,10 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., 
         hub.redirects[f"{name}/model.safetensors"] = to if "://" in to else f"{store.url}{to}"
     hub.files["a/index/model.safetensors.index.json"] = json.dumps({"weight_map": {"w": "../../config.json"}}).encode()
     said = {name: words for name, (_, words) in weights.items()}
-    said |= {"a/index": "which is no safetensors file beside it", "a/none": "has no model.safetensors and no model.saf"}
+    said |= {
+        "a/index": "which is no safetensors file in its folder",
+        "a/none": "has no model.safetensors and no model.saf",
+    }
     for name, ran in zip(said, ask_all([["check", name] for name in said]), strict=True):
         right = name == "a/long"
         assert ran.code == (0 if right else 2), (name, ran.err)

@@ -125,7 +125,7 @@ def test_both_in_one_layer_by_hand() -> None:
     [
         ("lfm2", {"layer_types": ["conv", "mamba", "conv", "conv"]}, r"layer_types[1] = 'mamba' is not understood"),
         ("lfm2", {"layer_types": ["conv"]}, "layer_types names 1 layers, and num_hidden_layers is 4"),
-        ("lfm2", {"intermediate_size": 1, "block_multiple_of": 1}, "leaves a network of no width"),
+        ("lfm2", {"intermediate_size": 1, "block_multiple_of": 1}, "leaves an MLP of no width"),
         ("lfm2_moe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_experts = 7"),
         ("jamba", {"attn_layer_offset": 3}, "attn_layer_offset = 3 must be smaller than attn_layer_period = 3"),
         ("jamba", {"mamba_dt_rank": 0}, 'mamba_dt_rank must be a whole number from 1 or "auto"'),

@@ -275,7 +275,7 @@ REFUSED = [
     (over(DECODER, model__source_context=64), "model.source_context without an [encoder] and a [decoder]"),
     (over(DECODER, model__source_hidden=64), "model.source_hidden without an [encoder] and a [decoder]"),
     (over(BOTH, model__source_hidden=65), "model.source_hidden without attention.head_dim"),
-    (over(DECODER, experts=EXPERTS), "[feed_forward] and [experts] both describe the network of [decoder]"),
+    (over(DECODER, experts=EXPERTS), "[feed_forward] and [experts] both describe the MLP of [decoder]"),
     (over(DECODER, experts=EXPERTS, decoder__feed_forward={"width": 7}), "no side uses [experts]"),
     (over(DECODER, feed_forward=None, experts={**EXPERTS, "active": 9}), "experts.active = 9 is more than"),
     (over(DECODER, feed_forward=None, experts={**EXPERTS, "shared_gate": True}), "without experts.shared"),

@@ -182,7 +182,7 @@ REFUSED = [
             hybrid(mamba2={**MAMBA2, "network": False}),
             decoder__every={"1": {"experts": {"experts": 4, "active": 2, "width": 8}}},
         ),
-        "for layers of Mamba-2 alone: they have no network",
+        "for layers of Mamba-2 alone: they have no MLP",
     ),
 ]
 

@@ -167,7 +167,7 @@ def test_a_context_that_fits_past_the_longest_is_in_the_picture() -> None:
 
 def test_memory_of_what_keeps_nothing_and_of_what_keeps_a_state() -> None:
     bert, mamba = of_memory("bert-base"), of_memory("mamba-130m")
-    assert list(bert.series) == ["weights"] and "nothing is kept" in bert.title and "KV cache" not in bert.caption
+    assert list(bert.series) == ["weights"] and "nothing is cached" in bert.title and "KV cache" not in bert.caption
     assert list(mamba.series) == ["weights", "state"] and len(set(mamba.series["state"])) == 1
     assert "KV cache" not in mamba.title + mamba.caption
     assert of_memory("mamba-130m", fit=GIB).title == f"mamba-130m fits in {units.budget(GIB)} at any context"
@@ -226,8 +226,8 @@ def test_a_window_bends_the_line_where_it_is_full() -> None:
 
 def test_more_lines_than_can_be_told_apart(tmp_path: Path, run) -> None:
     ran = run("memory", "--kv", "--output", str(tmp_path / "x.png"))
-    assert ran.code == 2 and "cannot be told apart" in ran.err and ran.out == "" and not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match="cannot be told apart"):
+    assert ran.code == 2 and "are too many for a picture" in ran.err and ran.out == "" and not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="are too many for a picture"):
         of_kv(*["gpt2"] * 21)
 
 

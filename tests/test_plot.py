@@ -214,7 +214,7 @@ def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:
         looks = {(line.get_linestyle(), line.get_marker(), line.get_color()) for line in axes.lines}
         assert len(looks) == 6
     ran = run("sweep", "gpt2", "--ctx", "1k,2k", "--batch", "1..30:1", "--output", str(tmp_path / "x.png"))
-    assert (ran.code, ran.out) == (2, "") and "30 lines cannot be told apart" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "30 lines are too many for a picture" in ran.err
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--csv"], ["--markdown"]])

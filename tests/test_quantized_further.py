@@ -91,7 +91,7 @@ def test_the_shared_network_in_lagunas_files_is_called_in_the_singular() -> None
 
 def test_auto_round_by_its_first_name() -> None:
     assert weighed(LLAMA, {**ROUND, "quant_method": "intel/auto-round"}) == weighed(LLAMA, ROUND)
-    with pytest.raises(TfacctError, match="a packing_format beside it"):
+    with pytest.raises(TfacctError, match="one with a packing_format is"):
         weighed(LLAMA, {**ROUND, "backend": "auto_round:awq:gemm"})
 
 
@@ -174,7 +174,7 @@ def test_deepseek_v4_with_experts_of_model_optimizer() -> None:
     for wrong, words in (
         ({"quantized_layers": {**listed, "layers.0.attn.wq_a": nvfp4}}, "which is not all experts of a layer"),
         ({"quantized_layers": {"layers.0.ffn.experts": nvfp4}}, "does not name the experts of every layer"),
-        ({"expert_dtype": "fp8"}, "expert_dtype fp4 is beside it"),
+        ({"expert_dtype": "fp8"}, "expert_dtype fp4 is given too"),
     ):
         with pytest.raises(TfacctError, match=words):
             weighed(config, {**said, **wrong})

@@ -299,7 +299,7 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
         ("llama-3.1-8b --cp c --of params", "--cp shards no parameter"),
         ("llama-3.1-8b --pp 3", "--pp 3 does not divide L = 32 evenly hint: sizes that do: 1, 2, 4, 8, 16, 32"),
         ("gemma-3-1b --pp p", "pipeline stages with layers of several kinds have no formula"),
-        ("llama-3.1-8b --tp t --pp t", "one letter stands for two axes"),
+        ("llama-3.1-8b --tp t --pp t", "one letter names two axes"),
         ("llama-3.1-8b --cp 0", "--cp must be at least 1"),
         ("llama-3.1-8b --cp C", "a small letter for it, not 'C'"),
         ("llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),

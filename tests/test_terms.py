@@ -1,5 +1,6 @@
 """Texts use today's names of commands and options, and the words of the field."""
 
+import ast
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -63,3 +64,22 @@ def test_help_uses_the_words_of_the_field(name: str) -> None:
     command = import_module(f"tfacct.commands.{name}").COMMAND
     helps = [of(one.annotation).help for one in parameters_of(command).values()]
     assert len(helps) > 3 and [text for text in helps if PRIVATE.search(text)] == []
+
+
+def _messages(file: Path) -> Iterator[tuple[int, str]]:
+    """Texts in the code that are no docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    about = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in about:
+            yield node.lineno, node.value
+
+
+def test_messages_use_the_words_of_the_field() -> None:
+    found = [
+        f"{file.relative_to(ROOT)}:{line}: {text}"
+        for file in sorted((ROOT / "tfacct").rglob("*.py"))
+        for line, text in _messages(file)
+        if " " in text and PRIVATE.search(text)
+    ]
+    assert found == []

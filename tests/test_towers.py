@@ -230,7 +230,7 @@ def test_siglips_pooler_by_hand() -> None:
 def test_a_causal_text_is_read_whole(run) -> None:
     """CLIP's texts have a causal mask, and its class keeps nothing: --masked halves the pairs, and nothing decodes."""
     ran = run("flops", "clip-vit-base-patch32-text", "--decode")
-    assert ran.code == 2 and "nothing is kept between steps" in ran.err
+    assert ran.code == 2 and "nothing is cached between steps" in ran.err
     text = load("clip-vit-base-patch32-text").loaded
     at = {"B": 1, "T": 77, "S": 77, "O": 77}
     whole, masked = (text.ledger.flops(at, masked=flag)["blocks.*.attn.scores"] for flag in (False, True))
@@ -389,7 +389,7 @@ def test_a_context_is_solved_for_among_those_whose_patches_are_merged(run) -> No
     assert glm.flops(ctx=4644).total <= 10**13 < glm.flops(ctx=4648).total
     assert "The largest ctx is 4,644" in ran.out and "ctx must be a multiple of 4" in ran.out
     ran = run("solve", "llama-4-scout-vision", "--for", "ctx", "--until", "total_flops=10T")
-    assert ran.code == 2 and "where a class token stands beside patches" in ran.err
+    assert ran.code == 2 and "for patches with a class token" in ran.err
 
 
 def test_i_jepa_and_vit_msn_are_vits_without_a_pooler() -> None:

@@ -84,7 +84,7 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
 def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) -> None:
     document = json.loads(run("memory", "--kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
-    assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is kept between steps"}]
+    assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is cached between steps"}]
     file = tmp_path / "odd.json"
     file.write_text(json.dumps({**TINY["gpt2"], "quantization_config": {"quant_method": "vptq"}}))
     document = json.loads(run("memory", "gpt2", str(file), "--json").out)

@@ -196,25 +196,25 @@ METRICS = {
         Metric(
             "kv_cache_bytes",
             "bytes",
-            "Bytes kept between steps by all sequences: keys and values, latents or states.",
+            "Bytes cached between steps by all sequences: keys and values, latents or states.",
             lambda point: _held(point).cache,
         ),
         Metric(
             "kv_bytes_per_token",
             "bytes",
-            "Bytes that the first token of a sequence adds to what is kept.",
+            "Bytes that the first token of a sequence adds to the cache.",
             lambda point: _held(point).per_token,
         ),
         Metric(
             "kv_bytes_next_token",
             "bytes",
-            "Bytes that one more token of one sequence would add to what is kept.",
+            "Bytes that one more token of one sequence would add to the cache.",
             lambda point: memory.next_token_bytes(point.ledger, point.cached, point.cache),
         ),
         Metric(
             "total_bytes",
             "bytes",
-            "Bytes of the weights and of what is kept between steps.",
+            "Bytes of the weights and of the cache.",
             lambda point: _held(point).total,
         ),
         Metric(

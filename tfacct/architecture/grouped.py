@@ -25,7 +25,7 @@ def group(
     for at, part in parts:
         for axis, value in part.axes().items():
             if not same(axes.setdefault(axis, value), value):
-                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} beside it")
+                raise ValueError(f"{at}: axis {axis} is {value} here and {axes[axis]} in the same group")
         lines += part.lines(at)
     return Group(tuple(lines), axes, count, numbers, kind, names)
 

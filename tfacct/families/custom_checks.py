@@ -44,13 +44,12 @@ def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
 def _check_layer(side: str, places: Places) -> None:
     parts, own = merged(places), kind_named(places).strip("[]") or side
     alone = next((tables.LABELS[name] for name in parts if name in tables.WITHOUT_MLP and len(parts) == 1), None)
-    for group, described in ((tables.MIXERS, "attention"), (tables.MLPS, "network")):
+    for group, described in ((tables.MIXERS, "attention"), (tables.MLPS, "MLP")):
         decided = deciding(places, group)
         if group is tables.MLPS and alone is not None:
             _refuse(
                 decided is not None and "." in decided[0].path,
-                f"[{decided[0].named(decided[1][0]) if decided else ''}] for layers of {alone} alone:"
-                " they have no network",
+                f"[{decided[0].named(decided[1][0]) if decided else ''}] for layers of {alone} alone: they have no MLP",
                 f"network = true in the table of {alone} gives them one",
             )
         elif decided is None and group is tables.MIXERS:
@@ -141,7 +140,7 @@ def _check_block(model: tables.ModelTable, block: tables.LayerTable) -> None:
     latent = block.latent_attention is not None and model.positions not in ("rotary", "none")
     _refuse(latent, f"[latent_attention] with {positions} is not understood", 'write "rotary" or "none"')
     gated = block.experts is not None and block.experts.shared_gate and block.experts.shared is None
-    _refuse(gated, "experts.shared_gate without experts.shared: there is no shared network")
+    _refuse(gated, "experts.shared_gate without experts.shared: there is no shared expert")
 
 
 def _check_listed(side: tables.SideTable) -> None:

@@ -95,7 +95,7 @@ class DeepseekV2(DeepseekBase):
     def experts(self, *_: str, **own: Any) -> Experts:
         """mlp_bias applies to dense layers and shared experts, not to routed experts."""
         if self.mlp_bias and not self.n_shared_experts:
-            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on a network of width 0")
+            raise ConfigError("mlp_bias = true with n_shared_experts = 0: biases on an MLP of width 0")
         return super().experts(shared_bias=self.mlp_bias, **own)
 
 
@@ -477,7 +477,7 @@ class LongcatFlash(MlaDecoder):
 
     def hf_unsupported(self) -> str | None:
         if self.zero_expert_num:
-            return "it stores a matrix for each of the zero_expert_num choices that are no networks"
+            return "it stores a matrix for each of the zero_expert_num experts that have no MLP"
         return "its experts look for the tokens that are sent to each, and on the meta device there are none"
 
     def check(self) -> None:

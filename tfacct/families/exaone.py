@@ -54,7 +54,7 @@ class ExaoneWindows(Decoder):
         if isinstance(self.sliding_window_pattern, str):
             raise ConfigError(
                 f"sliding_window_pattern = {self.sliding_window_pattern!r} does not say which layers have the window",
-                "give layer_types beside it, as published configs do",
+                "give layer_types too, as published configs do",
             )
         if not self.sliding_window or not self.sliding_window_pattern:
             return False

@@ -362,7 +362,7 @@ class AriaText(Llama):
         shared = self.moe_num_shared_experts * self.intermediate_size
         experts = super().experts(shared=shared or None, shared_bias=self.mlp_bias)
         if self.mlp_bias and not shared:
-            raise ConfigError("mlp_bias = true with moe_num_shared_experts = 0: biases on a network of width 0")
+            raise ConfigError("mlp_bias = true with moe_num_shared_experts = 0: biases on an MLP of width 0")
         return experts
 
 

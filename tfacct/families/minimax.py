@@ -81,7 +81,7 @@ class MiniMax(MiniMaxDecoder):
         "lightning.out_proj": "self_attn.out_proj",
     }
     hf_extra_note = (
-        "it pads no chunk of lightning attention, and takes tokens behind others one by one, each with a product that "
+        "it pads no chunk of lightning attention, and takes tokens after others one by one, each with a product that "
         "writes"
     )
 

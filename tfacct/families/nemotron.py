@@ -93,7 +93,7 @@ class NemotronNas(Decoder):
         listed = [NasLayer(_group(number, entry), self._width(number, entry)) for number, entry in enumerate(given)]
         found = [layer for layer in listed if layer != (None, None)]
         if not found:
-            raise ConfigError("block_configs lists no layer with attention or a network")
+            raise ConfigError("block_configs lists no layer with attention or an MLP")
         return found
 
     def _width(self, number: int, entry: Mapping[str, Any]) -> int | None:

@@ -271,7 +271,7 @@ class NomicBert(RotaryBert):
 
     def hf_unsupported(self) -> str | None:
         if self.num_experts or self.qkv_proj_bias or self.mlp_fc1_bias or self.mlp_fc2_bias or self.activation_function:
-            return "it has neither biases nor plain networks nor experts"
+            return "it has neither biases nor plain MLPs nor experts"
         return None
 
 

@@ -62,7 +62,7 @@ def letters(spec: str) -> Letters:
         if not AXIS.fullmatch(axis):
             raise SpecError(f"{spec!r}: {axis!r} is no axis; an axis is a capital and optional small letters")
     if len(set(axes)) < len(axes):
-        raise SpecError(f"{spec!r}: an axis stands twice in one operand")
+        raise SpecError(f"{spec!r}: an axis is twice in one operand")
     return axes
 
 
@@ -110,7 +110,7 @@ def einsum(spec: str) -> Einsum:
 
     >>> einsum("B T D, D N H -> B T N")
     Traceback (most recent call last):
-    tfacct.ledger.einsum.SpecError: 'B T D, D N H -> B T N': axis H stands in one operand only
+    tfacct.ledger.einsum.SpecError: 'B T D, D N H -> B T N': axis H is in one operand only
     """
     match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
     if match is None:
@@ -119,7 +119,7 @@ def einsum(spec: str) -> Einsum:
     every = tuple(dict.fromkeys(left + right + out))
     for axis in every:
         if (axis in left) + (axis in right) + (axis in out) < 2:
-            raise SpecError(f"{spec!r}: axis {axis} stands in one operand only")
+            raise SpecError(f"{spec!r}: axis {axis} is in one operand only")
     return Einsum(left, right, out, every)
 
 

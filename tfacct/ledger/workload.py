@@ -167,7 +167,7 @@ class Request:
             raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
         if not keeps and tokens != context:
             raise UsageError(
-                f"nothing is kept between steps, so each takes the whole context, not {new_tokens(tokens)} of"
+                f"nothing is cached between steps, so each takes the whole context, not {new_tokens(tokens)} of"
                 f" {context:,}",
                 f"leave {option('decode')} and {option('tokens')} out",
             )

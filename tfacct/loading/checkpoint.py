@@ -128,7 +128,7 @@ def index(where: str, data: bytes) -> dict[str, object]:
     check_names(where, files)
     for name in dict.fromkeys(files.values()):
         if not _PLAIN.fullmatch(name) or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{where} names {cut(name)!r}, which is no safetensors file beside it")
+            raise CheckpointError(f"{where} names {cut(name)!r}, which is no safetensors file in its folder")
     return fields
 
 
@@ -170,7 +170,7 @@ def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: 
             tensors = safetensors(source)
         for tensor in tensors:
             if tensor.name in seen:
-                raise CheckpointError(f"{source.name}: {tensor.name!r} stands in another file too")
+                raise CheckpointError(f"{source.name}: {tensor.name!r} is in another file too")
             seen.add(tensor.name)
         if len(seen) > MOST:
             raise CheckpointError(f"{name} has more than {MOST:,} tensors")

@@ -130,10 +130,10 @@ def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Le
     if not keeps:
         names = ", ".join(subject.name for subject in others)
         raise UsageError(
-            f"{names}: an encoder alone keeps nothing between steps, so there is no KV cache",
+            f"{names}: an encoder alone caches nothing between steps, so there is no KV cache",
             "`tfacct memory` counts its weights",
         )
-    return keeps, LeftOut.of(others, "nothing is kept between steps")
+    return keeps, LeftOut.of(others, "nothing is cached between steps")
 
 
 def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:

@@ -162,7 +162,7 @@ def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
             raise UsageError(what, f"for example {axis[0]}")
     letters = [text for text in found.values() if not text.isdigit()]
     if len(letters) > len({*letters}):
-        raise UsageError(f"one letter stands for two axes: {', '.join(letters)}", "give each its own")
+        raise UsageError(f"one letter names two axes: {', '.join(letters)}", "give each its own")
     return found
 
 

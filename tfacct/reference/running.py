@@ -140,7 +140,7 @@ def memory_errors(on: torch.device) -> Iterator[None]:
             raise
         held = peak_bytes(on)
         raise UsageError(
-            f"out of memory on {on}, with {held:,} bytes held at the most",
+            f"out of memory on {on}, with {held:,} bytes at the peak",
             f"a smaller {option('ctx')} or {option('batch')}, or {option('sdpa', True)}",
         ) from None
 

@@ -336,7 +336,7 @@ def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> s
     weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
     name = build.name_of(model)
     if not model.keeps:
-        return f"{name} takes {weights} of weights at every context: nothing is kept between steps"
+        return f"{name} takes {weights} of weights at every context: nothing is cached between steps"
     return f"{name} takes {weights} of weights, and {cache} of {model.kept} {_at(work)}"
 
 
@@ -582,7 +582,7 @@ def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Cha
 def _check_lines(count: int, hint: str) -> None:
     """Raises UsageError for more lines than can be told apart."""
     if count > MOST_LINES:
-        raise UsageError(f"{count} lines cannot be told apart: at most {MOST_LINES}", hint)
+        raise UsageError(f"{count} lines are too many for a picture: at most {MOST_LINES}", hint)
 
 
 def _in_report(models: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:

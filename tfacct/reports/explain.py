@@ -408,7 +408,7 @@ def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
     said = f"The weights take {taken:,} bytes, whatever the workload."
     if not states:
-        return f"{said} Nothing is kept between steps.", ""
+        return f"{said} Nothing is cached between steps.", ""
     kept = _by_key(work, states)
     if kept is None:
         return said, ""

@@ -306,7 +306,7 @@ def _paged(
             f"leave {option('kv_block')} out",
         )
     reasons = {
-        "a model that keeps nothing between steps has no pages": [one for one in models if not one.keeps],
+        "a model that caches nothing between steps has no pages": [one for one in models if not one.keeps],
         "pages of a model that keeps a state are not supported yet": [
             one for one in models if one.architecture.having(Mixer)
         ],
@@ -516,7 +516,7 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
         takes = f"{_requests(asked)} of {tokens} tokens take{'s' if asked == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not model.keeps:
-        return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is kept."
+        return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is cached."
     if most is None:
         return f"Fits {where}: any number of requests of {tokens} tokens."
     if asked > 1:
@@ -1101,7 +1101,7 @@ def fit(
     """How many of each device hold the weights and the cache at the end of a step. `where`: `ep`, `use` and `reserve`.
     Raises TfacctError."""
     if request.tokens is not None or request.decode:
-        raise UsageError(f"{option('tokens')} and {option('decode')} change nothing that is kept", "leave them out")
+        raise UsageError(f"{option('tokens')} and {option('decode')} do not change the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)

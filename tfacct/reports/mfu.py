@@ -278,7 +278,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
         }
         for name, formula, measured in checks
     ]
-    held.append({"what": "most bytes held", "value": f"{facts['peak_bytes']:,}"})
+    held.append({"what": "peak bytes", "value": f"{facts['peak_bytes']:,}"})
     columns = (
         Column("what", what),
         Column("value", "measured", "count"),
@@ -318,7 +318,7 @@ RUN_NOTES = (
         "peak",
         2,
         lambda facts: facts["where"],
-        "The peak is the best square matmul timed on this device in this run. Most bytes held: {}.",
+        "The peak is the best square matmul timed on this device in this run. Peak: {} bytes.",
     ),
     NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
 )

@@ -160,7 +160,7 @@ def _by_algebra(asked: _Question) -> _Solved:
     together = model.ledger.together if unknown == "ctx" else 1
     if together > 1:
         if model.ledger.beside:
-            raise UsageError(f"{model.name}: ctx is not solved for where a class token stands beside patches")
+            raise UsageError(f"{model.name}: ctx is not solved for for patches with a class token")
         note = f"ctx must be a multiple of {together:,}: so many positions become one row."
         return _Solved(whole(unknown, equation, at, together), at, [note])
     if unknown == "num_key_value_heads":

@@ -185,7 +185,7 @@ def _check(group: Group) -> None:
         pairs = isinstance(line, Matmul) and line.weight_axes() is None and not {"N", "K"} & every
         if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.bank):
             raise ConfigError(
-                f"{paths.short(line.path)} was not swept", "decoders of attention and dense networks have a prediction"
+                f"{paths.short(line.path)} was not swept", "decoders with attention and dense MLPs have a prediction"
             )
 
 

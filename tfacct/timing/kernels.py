@@ -327,7 +327,7 @@ class NoKernelError(ConfigError):
     """A line that has no kernel. `what`: its path."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"no kernel is known for {what}", "decoders of attention, networks and experts have kernels")
+        super().__init__(f"no kernel is known for {what}", "decoders with attention, MLPs and experts have kernels")
         self.what = what
 
 

@@ -111,7 +111,7 @@ KNOWN: Sequence[tuple[str, str]] = (
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
 OTHER_MODEL = "of another model in the same files"
 EMPTY = "nothing: of no elements"  # as of 0 shared experts
-IDLE = "first matrix of a choice that is no network: never read"
+IDLE = "first matrix of an expert without an MLP: never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.|language_model\.)*mtp[._]"
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}

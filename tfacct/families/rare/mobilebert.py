@@ -84,7 +84,7 @@ class BottleneckAttention(Attention):
 
     narrow: Size
 
-    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
+    mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
     letters: ClassVar[dict[str, str]] = {**Attention.letters, "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | BOTTLENECK
 
@@ -117,7 +117,7 @@ class BottleneckMLPs(FeedForward):
     narrow: Size
     count: int = 1
 
-    mesh_unsupported: ClassVar[str] = "attention and networks of narrow tokens"
+    mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
     letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {letter: FeedForward.legend[letter] for letter in "DF"} | BOTTLENECK
 

@@ -74,7 +74,7 @@ class MergedAttention(Attention):
         elif past is not None:
             self.read = past[2:]
         else:
-            raise ValueError("attention to a source needs one, or what was kept of one")
+            raise ValueError("attention to a source needs one, or its cache")
         own = super().forward(x, step, past)
         read, self.read = self.read, ()
         return *own, *read

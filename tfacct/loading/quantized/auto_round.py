@@ -32,7 +32,7 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of AutoRound. Raises ConfigError."""
     packing = read.one("packing_format", (*GPTQ, *INDEXED, *AWQ), GPTQ[0])
     if "awq" in str(read.get("backend")) and not read.has("packing_format"):
-        raise read.refuse("backend", "one with a packing_format beside it is")
+        raise read.refuse("backend", "one with a packing_format is")
     bits, group = read.needed("bits").number("bits", (2, 3, 4, 8), 0), _group(read, None)
     if packing in AWQ and bits != 4:
         raise read.refuse("bits", "4 is, as AWQ packs them")

@@ -110,10 +110,10 @@ def _fp8(subject: DescribedModel, read: Read) -> Storage:
     found = made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
     if experts == "fp8":
         if read.has("moe_quant_algo"):
-            raise read.refuse("moe_quant_algo", "expert_dtype fp4 is beside it")
+            raise read.refuse("moe_quant_algo", "expert_dtype fp4 is given too")
         return found
     if (scheme, scale) != ("dynamic", 1):
-        raise read.refuse("expert_dtype", "fp4 is beside scale_fmt ue8m0 and activations that are dynamic")
+        raise read.refuse("expert_dtype", "fp4 needs scale_fmt ue8m0 and dynamic activations")
     return _experts_in_fp4(found, of_experts)
 
 
