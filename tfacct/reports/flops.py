@@ -763,7 +763,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     """
     prompt = _checked(request, new_tokens)
     if len(models) == 1 and not models[0].keeps:
-        raise UsageError(f"{models[0].name} keeps nothing between steps, so there is no decode step to generate with")
+        raise UsageError(f"{models[0].name} caches nothing between steps, so there is no decode step to generate with")
     models, headless = selection.generating(models)
     models, stepless = selection.keeping(models)
     steps = new_tokens - 1
