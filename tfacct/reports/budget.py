@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import log
 from typing import Any, NotRequired, TypedDict
 
-from tfacct.accounts.metrics import Point
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError
-from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.ledger.workload import Request, Workload, check_size
-from tfacct.loading import devices, presets, selection
+from tfacct.ledger.workload import Request, check_size
+from tfacct.loading import devices
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit, of_device
+from tfacct.loading.where import of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
 from tfacct.reports.build import ModelReport
 from tfacct.timing import compute_optimal
-from tfacct.timing.compute_optimal import FLOPS_PER_PARAMETER, LOSS_FITS, TOKENS_PER_PARAMETER
+from tfacct.timing.compute_optimal import (
+    FLOPS_PER_PARAMETER,
+    LOSS_FITS,
+    TOKENS_PER_PARAMETER,
+    Trainer,
+    bought,
+    family_sizes,
+    nearest,
+    trained_on,
+    training_point,
+)
 from tfacct.timing.utilization import check_positive, flops_per_token, peak_of
 
 RATIOS = (10, 20, 40, 100, 200)
 """Tokens per parameter that the table shows."""
-FAMILY = "llama"
-"""The family whose sizes are shown where no model is named."""
-CONTEXT = 4096
-"""Tokens of a training sequence where none is named, as most models are pretrained; fewer where a model has fewer."""
 MFU = 0.4
 LEAST = 1e12
 """FLOPs below which nothing is trained: a smaller number is a typo."""
@@ -94,32 +97,6 @@ class BudgetReport(ModelReport):
     cost: float | None
 
 
-@record
-class Trainer:
-    """Devices that train at a stated utilization."""
-
-    limit: MemoryLimit
-    words: str
-    rate: float
-    mfu: float
-    price: float | None
-
-    def needs(self, point: Point) -> str:
-        """Bytes of a step under FSDP on each device, in words, where it does not fit even with recomputation."""
-        from tfacct.timing.fsdp_time import Trained, least_bytes
-
-        step = Trained(point.work.context, 1, self.limit.count, recompute=True)
-        least = least_bytes(point.ledger, point.at, step)
-        words = f"a step under FSDP needs at least {units.binary(least)} of {units.binary(self.limit.usable)}"
-        return "" if least <= self.limit.usable else f"Does not fit on {self.words}: {words} on each device"
-
-    def spending(self, flops: float) -> dict[str, float | None]:
-        """Days, device-hours and cost of so many FLOPs."""
-        hours = flops / self.rate / 3600
-        cost = None if self.price is None else hours * self.limit.count * self.price
-        return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
-
-
 @answers(BudgetReport)
 def budget(
     model: LoadedModel | None,
@@ -140,21 +117,21 @@ def budget(
     _check(model, flops, tokens, tokens_per_parameter)
     trainer = _trainer(on, mfu, dtype, price)
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
-    family = [] if flops is None else _family(model, ctx)
+    family = [] if flops is None else family_sizes(model, ctx)
     best = compute_optimal.parameters(flops or 1, ratio)
-    own = model or _nearest(family, best)
-    point = _point(own, ctx)
+    own = model or nearest(family, best)
+    point = training_point(own, ctx)
     size, each = int(point.active_params()), float(flops_per_token(point))
     needs = trainer.needs(point) if trainer else ""
     spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
     if flops is None:
         asked = tokens / size if tokens is not None else ratio
-        lines = [_trained(value, size, each) for value in sorted({*RATIOS, asked})]
+        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, asked})]
         spent = asked * size * each
     else:
-        lines = [_bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
+        lines = [bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
         fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
-        lines += [_bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
+        lines += [bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
         asked, spent = flops / each / size, flops
     lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
@@ -239,51 +216,6 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
         check_positive("price", price)
     limit = of_device(count, device, training=True)
     return Trainer(limit, device.several(count), count * peak_of(device, dtype)[1] * share, share, price)
-
-
-def _family(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
-    """The sizes on offer: presets of the model's family with a head, and the model."""
-    if model is not None and model.family == "custom":
-        return [model]
-    found = presets.load_all(family=FAMILY if model is None else model.family)
-    if model is not None:
-        found = [model, *(one for one in found if one.name != model.name)]
-    return [one for one in found if one.logits and one.past_positions(_work(one, ctx)) is None]
-
-
-def _work(model: LoadedModel, ctx: int | None) -> Workload:
-    return selection.workload(model, Request(ctx=min(CONTEXT, model.context) if ctx is None else ctx))
-
-
-def _point(model: LoadedModel, ctx: int | None) -> Point:
-    """A training step of one sequence. Raises UsageError for a context that the model cannot run."""
-    work = selection.runnable(model, Request(ctx=_work(model, ctx).context))
-    return Point(model.ledger, work, train=True)
-
-
-def _nearest(family: Sequence[LoadedModel], parameters: float) -> LoadedModel:
-    """The member with the nearest number of active parameters, as a ratio."""
-    return min(family, key=lambda one: abs(log(sum(one.ledger.active_parameters().values()) / parameters)))
-
-
-def _bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
-    """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
-    size = compute_optimal.parameters(flops, ratio)
-    line = {
-        "tokens_per_parameter": ratio,
-        "basis": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None),
-    }
-    line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
-    if not family:
-        return {**line, "nearest": None, "nearest_tokens": None}
-    near = _nearest(family, size)
-    return {**line, "nearest": near.name, "nearest_tokens": round(flops / flops_per_token(_point(near, ctx)))}
-
-
-def _trained(ratio: float, size: int, each: float) -> dict[str, Any]:
-    """A model trained on a number of tokens per parameter."""
-    tokens = round(ratio * size)
-    return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": tokens * each}
 
 
 def _table(lines: Sequence[dict[str, Any]], *, by_flops: bool, family: str, trainer: Trainer | None) -> Table:

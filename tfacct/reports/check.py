@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -11,25 +11,29 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
-from tfacct.architecture.parts import headings
 from tfacct.base import units
-from tfacct.base.errors import MissingExtraError, TfacctError, UsageError, cut, listed
+from tfacct.base.errors import MissingExtraError, UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import maps, selection
 from tfacct.loading.checkpoint import Checkpoint
-from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import build
 from tfacct.reports.build import Counting, ModelReport, WorkloadFacts
-from tfacct.verify import tensor_names as names
-from tfacct.verify.checkpoint import Difference, Reconciled, reconcile
+from tfacct.verify.checkpoint import (
+    BEYOND,
+    Reconciled,
+    bytes_by_config,
+    folded_differences,
+    incomparable,
+    reconcile,
+    stored_lines,
+)
 from tfacct.verify.matching import WRAPPED
-from tfacct.verify.places import Found
 
 if TYPE_CHECKING:
     from tfacct.reference.own_code import Built
@@ -352,8 +356,6 @@ def shown_name(module: Any) -> str:
 STORED_CONVENTION = (
     "bytes as the headers say; no tensor is read; shapes against the ledger's, through the class's names"
 )
-BEYOND = "not counted"
-"""Heading of tensors that belong to no line of the ledger."""
 STORED_COLUMNS = (
     Column("part", "part"),
     Column("dtype", "dtype"),
@@ -424,10 +426,10 @@ class CheckpointReport(ModelReport):
 @answers(CheckpointReport)
 def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "") -> Report:
     """Bytes of the files, and their comparison with the config's ledger, if there is one; `why_not` says why."""
-    why_not = why_not or _incomparable(files, config)
+    why_not = why_not or incomparable(files, config)
     result = None if config is None or why_not else reconcile(config, files.tensors, gguf=bool(files.gguf))
-    lines = _stored_lines(files, result)
-    differences = [] if result is None else _folded(result.differences)
+    lines = stored_lines(files, result)
+    differences = [] if result is None else folded_differences(result.differences)
     facts = _stored_facts(files, config, result, lines, differences)
     taken = facts["tensor_bytes"]
     sections = tuple(
@@ -470,60 +472,6 @@ def _about(files: Checkpoint, config: LoadedModel | None) -> dict[str, Any]:
     return {**(nobody if config is None else build.facts_of(config)), "model": files.name}
 
 
-def _incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
-    """Reason why the tensors cannot be compared with a config; empty if they can."""
-    if files.part_of:
-        return f"it is one of {files.part_of:,} files: name their folder"
-    if config is None:
-        return f"there is no config.json next to it: {option('config')} names one"
-    if files.gguf and files.gguf not in names.GGUF_COMPARED:
-        return f"the names of GGUF's {cut(files.gguf)!r} are not known here"
-    return ""
-
-
-def _stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]:
-    """Tensors, elements and bytes by part, dtype and what they are."""
-    found: dict[tuple[str, str, str], Counter[str]] = {}
-    for part, what, held in _parts(files.tensors) if result is None else map(_part, result.found):
-        sums = found.setdefault((part, held.dtype, what), Counter())
-        sums.update({"tensors": 1, "elements": held.elements, "bytes": held.bytes})
-    order = {part: number for number, part in enumerate((*headings(), BEYOND))}
-    lines = [
-        {"part": part, "dtype": dtype, "what": what, **{key: sums[key] for key in ("tensors", "elements", "bytes")}}
-        for (part, dtype, what), sums in found.items()
-    ]
-    if result is None:
-        return lines
-    return sorted(lines, key=lambda line: (order[line["part"]], -line["bytes"]))
-
-
-def _part(one: Found) -> tuple[str, str, FileTensor]:
-    """Heading of a tensor, and what it is, where it is not plain numbers."""
-    if one.slot is None:
-        return BEYOND, one.why or "no line in the ledger", one.tensor
-    return one.slot.part, "" if one.quant is None else one.quant.what, one.tensor
-
-
-def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor]]:
-    """The same of files without a config: the beginning of the name."""
-    for held in tensors:
-        starred = names.NUMBER.sub("*", held.name)
-        quant = names.quant_tensor(starred)
-        before, star, rest = starred.partition(".*.")
-        part = f"{before}{star}{rest.partition('.')[0]}" if star else starred.rpartition(".")[0] or starred
-        yield part, "" if quant is None or starred.endswith("_blocks") else quant[1].what, held
-
-
-def _folded(differences: Sequence[Difference]) -> list[dict[str, Any]]:
-    """Differences that are alike in several blocks as one, with the first of them."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in differences:
-        key = names.NUMBER.sub("*", one.name), names.NUMBER.sub("*", one.what)
-        known = found.setdefault(key, {"path": one.name, "difference": one.what, "tensors": 0})
-        known["tensors"] += 1
-    return list(found.values())
-
-
 def _stored_facts(
     files: Checkpoint,
     config: LoadedModel | None,
@@ -543,7 +491,7 @@ def _stored_facts(
         "dtypes": dict(dtypes.most_common()),
         "compared_with": None if result is None or config is None else config.name,
         "agrees": None if result is None else result.agrees,
-        "config_bytes": None if result is None or config is None else _by_config(config),
+        "config_bytes": None if result is None or config is None else bytes_by_config(config),
         "ledger_bytes": None
         if result is None
         else sum(one.tensor.bytes for one in result.found if one.slot is not None),
@@ -553,16 +501,6 @@ def _stored_facts(
         "not_compared": {} if result is None else dict(result.uncompared),
         "lines": list(lines),
     }
-
-
-def _by_config(config: LoadedModel) -> int | None:
-    """Bytes of the weights in the format that a config says; None where it says none, or none that is known."""
-    if not config.quantized:
-        return None
-    try:
-        return int(sum(config.ledger.weight_bytes(config.storage()).values()))
-    except TfacctError:
-        return None
 
 
 def _stored_answer(

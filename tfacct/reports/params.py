@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.products import by_part, never_called, stored
 from tfacct.architecture.parts import headings
@@ -18,9 +17,11 @@ from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
-from tfacct.parallel.mesh import Mesh
-from tfacct.parallel.shard_shapes import shard, stored_elements
 from tfacct.reports import build, model_notes, ranks
+
+if TYPE_CHECKING:
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.rank_params import FullestRank
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -64,7 +65,9 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     fullest stores beside the whole. Raises TfacctError."""
     left_out: list[LeftOut] = []
     if mesh is not None:
-        subjects, left_out = divided(subjects, mesh)
+        from tfacct.parallel.rank_params import weight_shards
+
+        subjects, left_out = weight_shards(subjects, mesh)
     facts = tuple(_facts(subject, mesh) for subject in subjects)
     if len(subjects) == 1:
         table = _one(subjects[0], facts[0], mesh)
@@ -91,23 +94,6 @@ def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
 
 def _of_ranks(mesh: Mesh | None) -> str:
     return "" if mesh is None else f", whole and on one of {mesh.ranks:,} ranks"
-
-
-def divided(subjects: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
-    """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
-    from tfacct.parallel.support import check_mesh, check_rows, check_sizes, supported_on
-    from tfacct.parallel.verified import verified
-
-    alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
-
-    def check(subject: LoadedModel) -> None:
-        check_mesh(subject, alone)
-        check_sizes(subject, alone, {})
-        if not verified(subject.family, "torch_plan"):
-            check_rows(subject, mesh)  # which ranks of fsdp divide with those of cp
-
-    found, _, others = supported_on(subjects, check)
-    return found, others
 
 
 def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
@@ -166,36 +152,15 @@ def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
     }
 
 
-class _Fullest(NamedTuple):
-    """The rank that stores most: how many of each tensor it has, by path and shape as `stored` adds them up, and its
-    stage."""
-
-    mesh: Mesh
-    counts: dict[tuple[str, tuple[Any, ...]], Any]
-    stage: int
-
-    def holds(self, tensor: Tensor) -> int:
-        """Elements of a tensor in all blocks that it stores."""
-        return int(self.counts.get(_place(tensor), 0) * shard(tensor.parameter, tensor.axes, self.mesh).elements)
-
-
-def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
-    """Path and shape; the path alone outside the blocks, where a head reads a table turned."""
-    return tensor.path, tensor.shape if paths.repeated(tensor.path) else ()
-
-
-def _fullest(subject: LoadedModel, mesh: Mesh | None) -> _Fullest | None:
+def _fullest(model: LoadedModel, mesh: Mesh | None) -> FullestRank | None:
     if mesh is None:
         return None
-    from tfacct.parallel.pipeline import stage_ledgers
+    from tfacct.parallel.rank_params import fullest_rank
 
-    every = stage_ledgers(subject.ledger, mesh)
-    held = [stored_elements(own, mesh) for own in every]
-    stage = held.index(max(held))
-    return _Fullest(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)
+    return fullest_rank(model, mesh)
 
 
-def _on_rank(tensor: Tensor, fullest: _Fullest | None) -> dict[str, int]:
+def _on_rank(tensor: Tensor, fullest: FullestRank | None) -> dict[str, int]:
     """Elements of the tensor in all blocks that the fullest rank stores, where there are several."""
     return {} if fullest is None else {"rank_params": fullest.holds(tensor)}
 

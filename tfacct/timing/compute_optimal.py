@@ -8,10 +8,18 @@ N = G · (C / 6)^(beta / (alpha + beta)) with G = (alpha · A / (beta · B))^(1 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import sqrt
+from collections.abc import Mapping, Sequence
+from math import log, sqrt
+from typing import Any
 
+from tfacct.accounts.metrics import Point
+from tfacct.base import units
 from tfacct.base.record import record
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets, selection
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
+from tfacct.timing.utilization import flops_per_token
 
 FLOPS_PER_PARAMETER = 6
 """FLOPs of training for each parameter and token: 2 forward, 4 backward."""
@@ -50,3 +58,80 @@ def parameters(flops: float, tokens_per_parameter: float) -> float:
     '2.887e+09'
     """
     return sqrt(flops / (FLOPS_PER_PARAMETER * tokens_per_parameter))
+
+
+FAMILY = "llama"
+"""The family whose sizes are shown where no model is named."""
+CONTEXT = 4096
+"""Tokens of a training sequence where none is named, as most models are pretrained; fewer where a model has fewer."""
+
+
+@record
+class Trainer:
+    """Devices that train at a stated utilization."""
+
+    limit: MemoryLimit
+    words: str
+    rate: float
+    mfu: float
+    price: float | None
+
+    def needs(self, point: Point) -> str:
+        """Bytes of a step under FSDP on each device, in words, where it does not fit even with recomputation."""
+        from tfacct.timing.fsdp_time import Trained, least_bytes
+
+        step = Trained(point.work.context, 1, self.limit.count, recompute=True)
+        least = least_bytes(point.ledger, point.at, step)
+        words = f"a step under FSDP needs at least {units.binary(least)} of {units.binary(self.limit.usable)}"
+        return "" if least <= self.limit.usable else f"Does not fit on {self.words}: {words} on each device"
+
+    def spending(self, flops: float) -> dict[str, float | None]:
+        """Days, device-hours and cost of so many FLOPs."""
+        hours = flops / self.rate / 3600
+        cost = None if self.price is None else hours * self.limit.count * self.price
+        return {"days": hours / 24, "device_hours": hours * self.limit.count, "cost": cost}
+
+
+def family_sizes(model: LoadedModel | None, ctx: int | None) -> list[LoadedModel]:
+    """The sizes on offer: presets of the model's family with a head, and the model."""
+    if model is not None and model.family == "custom":
+        return [model]
+    found = presets.load_all(family=FAMILY if model is None else model.family)
+    if model is not None:
+        found = [model, *(one for one in found if one.name != model.name)]
+    return [one for one in found if one.logits and one.past_positions(_work(one, ctx)) is None]
+
+
+def _work(model: LoadedModel, ctx: int | None) -> Workload:
+    return selection.workload(model, Request(ctx=min(CONTEXT, model.context) if ctx is None else ctx))
+
+
+def training_point(model: LoadedModel, ctx: int | None) -> Point:
+    """A training step of one sequence. Raises UsageError for a context that the model cannot run."""
+    work = selection.runnable(model, Request(ctx=_work(model, ctx).context))
+    return Point(model.ledger, work, train=True)
+
+
+def nearest(family: Sequence[LoadedModel], params: float) -> LoadedModel:
+    """The member with the nearest number of active parameters, as a ratio."""
+    return min(family, key=lambda one: abs(log(sum(one.ledger.active_parameters().values()) / params)))
+
+
+def bought(flops: float, ratio: float, fit: str, family: Sequence[LoadedModel], ctx: int | None) -> dict[str, Any]:
+    """N and D at a number of tokens per parameter, by 6·N·D; and the nearest member's tokens by its own FLOPs."""
+    size = parameters(flops, ratio)
+    line = {
+        "tokens_per_parameter": ratio,
+        "basis": fit or ("approaches 1, 2" if ratio == TOKENS_PER_PARAMETER else None),
+    }
+    line |= {"flops": flops, "parameters": round(size), "tokens": round(ratio * size)}
+    if not family:
+        return {**line, "nearest": None, "nearest_tokens": None}
+    near = nearest(family, size)
+    return {**line, "nearest": near.name, "nearest_tokens": round(flops / flops_per_token(training_point(near, ctx)))}
+
+
+def trained_on(ratio: float, size: int, each: float) -> dict[str, Any]:
+    """A model trained on a number of tokens per parameter."""
+    tokens = round(ratio * size)
+    return {"tokens_per_parameter": ratio, "parameters": size, "tokens": tokens, "flops": tokens * each}

@@ -7,9 +7,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
+from tfacct.architecture.parts import headings
+from tfacct.base.errors import TfacctError, cut
 from tfacct.base.record import record
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.lines import NO_MATRIX
+from tfacct.loading.checkpoint import Checkpoint
 from tfacct.loading.headers import FileTensor
 from tfacct.loading.model import LoadedModel
 from tfacct.verify import tensor_names as names
@@ -255,3 +259,71 @@ def _named(values: Sequence[Found], piece: int) -> str:
 
 def _spelled(shape: Sequence[Any]) -> str:
     return " × ".join(f"{size:,}" for size in shape) or "()"
+
+
+BEYOND = "not counted"
+"""Heading of tensors that belong to no line of the ledger."""
+
+
+def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
+    """Reason why the tensors cannot be compared with a config; empty if they can."""
+    if files.part_of:
+        return f"it is one of {files.part_of:,} files: name their folder"
+    if config is None:
+        return f"there is no config.json next to it: {option('config')} names one"
+    if files.gguf and files.gguf not in names.GGUF_COMPARED:
+        return f"the names of GGUF's {cut(files.gguf)!r} are not known here"
+    return ""
+
+
+def stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]:
+    """Tensors, elements and bytes by part, dtype and what they are."""
+    found: dict[tuple[str, str, str], Counter[str]] = {}
+    for part, what, held in _parts(files.tensors) if result is None else map(_part, result.found):
+        sums = found.setdefault((part, held.dtype, what), Counter())
+        sums.update({"tensors": 1, "elements": held.elements, "bytes": held.bytes})
+    order = {part: number for number, part in enumerate((*headings(), BEYOND))}
+    lines = [
+        {"part": part, "dtype": dtype, "what": what, **{key: sums[key] for key in ("tensors", "elements", "bytes")}}
+        for (part, dtype, what), sums in found.items()
+    ]
+    if result is None:
+        return lines
+    return sorted(lines, key=lambda line: (order[line["part"]], -line["bytes"]))
+
+
+def _part(one: Found) -> tuple[str, str, FileTensor]:
+    """Heading of a tensor, and what it is, where it is not plain numbers."""
+    if one.slot is None:
+        return BEYOND, one.why or "no line in the ledger", one.tensor
+    return one.slot.part, "" if one.quant is None else one.quant.what, one.tensor
+
+
+def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor]]:
+    """The same of files without a config: the beginning of the name."""
+    for held in tensors:
+        starred = names.NUMBER.sub("*", held.name)
+        quant = names.quant_tensor(starred)
+        before, star, rest = starred.partition(".*.")
+        part = f"{before}{star}{rest.partition('.')[0]}" if star else starred.rpartition(".")[0] or starred
+        yield part, "" if quant is None or starred.endswith("_blocks") else quant[1].what, held
+
+
+def folded_differences(differences: Sequence[Difference]) -> list[dict[str, Any]]:
+    """Differences that are alike in several blocks as one, with the first of them."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in differences:
+        key = names.NUMBER.sub("*", one.name), names.NUMBER.sub("*", one.what)
+        known = found.setdefault(key, {"path": one.name, "difference": one.what, "tensors": 0})
+        known["tensors"] += 1
+    return list(found.values())
+
+
+def bytes_by_config(config: LoadedModel) -> int | None:
+    """Bytes of the weights in the format that a config says; None where it says none, or none that is known."""
+    if not config.quantized:
+        return None
+    try:
+        return int(sum(config.ledger.weight_bytes(config.storage()).values()))
+    except TfacctError:
+        return None

@@ -1,0 +1,58 @@
+"""How many elements of each tensor the rank of a layout stores that has most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.accounts.products import stored
+from tfacct.ledger import paths
+from tfacct.ledger.evaluated import Tensor
+from tfacct.loading.left_out import LeftOut
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import stage_ledgers
+from tfacct.parallel.shard_shapes import shard, stored_elements
+from tfacct.parallel.support import check_mesh, check_rows, check_sizes, supported_on
+from tfacct.parallel.verified import verified
+
+
+def weight_shards(models: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
+    """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
+    alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
+
+    def check(model: LoadedModel) -> None:
+        check_mesh(model, alone)
+        check_sizes(model, alone, {})
+        if not verified(model.family, "torch_plan"):
+            check_rows(model, mesh)  # which ranks of fsdp divide with those of cp
+
+    found, _, others = supported_on(models, check)
+    return found, others
+
+
+class FullestRank(NamedTuple):
+    """The rank that stores most: how many of each tensor it has, by path and shape as `stored` adds them up, and its
+    stage."""
+
+    mesh: Mesh
+    counts: dict[tuple[str, tuple[Any, ...]], Any]
+    stage: int
+
+    def holds(self, tensor: Tensor) -> int:
+        """Elements of a tensor in all blocks that it stores."""
+        return int(self.counts.get(_place(tensor), 0) * shard(tensor.parameter, tensor.axes, self.mesh).elements)
+
+
+def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
+    """Path and shape; the path alone outside the blocks, where a head reads a table turned."""
+    return tensor.path, tensor.shape if paths.repeated(tensor.path) else ()
+
+
+def fullest_rank(model: LoadedModel, mesh: Mesh) -> FullestRank:
+    """The rank that stores most of a model."""
+    every = stage_ledgers(model.ledger, mesh)
+    held = [stored_elements(own, mesh) for own in every]
+    stage = held.index(max(held))
+    return FullestRank(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)
