@@ -54,44 +54,44 @@ APART: Mapping[str, tuple[str, ...]] = {"delta.conv": ("q_conv1d", "k_conv1d", "
 
 
 class QuantTensor(NamedTuple):
-    """Scales, zero points or packed numbers of another tensor. `base`: how the other's name ends."""
+    """Scales, zero points or packed numbers of another tensor, whose name ends in `base`."""
 
     format: str
     what: str
-    base: str = ".weight"
-    packed: bool = False
+    base: str
+
+    @property
+    def packed(self) -> bool:
+        """True of packed numbers."""
+        return self.what == PACKED
 
 
-_BNB = "bitsandbytes"
+PACKED = "packed weights"
 QUANT_TENSORS: Mapping[str, QuantTensor] = {
-    ".weight_packed": QuantTensor("compressed-tensors", "packed weights", packed=True),
-    ".weight_shape": QuantTensor("compressed-tensors", "shapes"),
-    ".weight_g_idx": QuantTensor("compressed-tensors", "group numbers"),
-    ".weight_global_scale": QuantTensor("compressed-tensors", "scales"),
-    ".input_global_scale": QuantTensor("compressed-tensors", "scales of inputs"),
-    ".weight_zero_point": QuantTensor("compressed-tensors", "zero points"),
-    ".input_zero_point": QuantTensor("compressed-tensors", "zero points of inputs"),
-    ".weight_scale_inv": QuantTensor("fp8", "scales"),
-    ".weight_scale_2": QuantTensor("modelopt", "scales"),
-    ".weight_scale": QuantTensor("", "scales"),
-    ".scale": QuantTensor("fp8", "scales"),  # DeepSeek-V4's
-    ".input_scale": QuantTensor("", "scales of inputs"),
-    ".activation_scale": QuantTensor("", "scales of inputs"),
-    ".qweight": QuantTensor("gptq or awq", "packed weights", packed=True),
-    ".qzeros": QuantTensor("gptq or awq", "zero points"),
-    ".scales": QuantTensor("gptq or awq", "scales"),
-    ".g_idx": QuantTensor("gptq or awq", "group numbers"),
-    "_blocks": QuantTensor("mxfp4", "packed weights", "", packed=True),
-    "_scales": QuantTensor("mxfp4", "scales", ""),
-    ".weight.absmax": QuantTensor(_BNB, "scales"),
-    ".weight.quant_map": QuantTensor(_BNB, "code tables"),
-    ".weight.nested_absmax": QuantTensor(_BNB, "scales of scales"),
-    ".weight.nested_quant_map": QuantTensor(_BNB, "code tables"),
-    ".weight.quant_state.bitsandbytes__nf4": QuantTensor(_BNB, "states"),
-    ".weight.quant_state.bitsandbytes__fp4": QuantTensor(_BNB, "states"),
-    ".SCB": QuantTensor(_BNB, "scales"),
-    ".weight_format": QuantTensor(_BNB, "states"),
-}
+    ending: QuantTensor(format_, what, "" if ending.startswith("_") else ".weight")
+    for format_, endings in {
+        "compressed-tensors": {
+            ".weight_packed": PACKED, ".weight_shape": "shapes", ".weight_g_idx": "group numbers",
+            ".weight_global_scale": "scales", ".input_global_scale": "scales of inputs",
+            ".weight_zero_point": "zero points", ".input_zero_point": "zero points of inputs",
+        },
+        "fp8": {".weight_scale_inv": "scales", ".scale": "scales"},  # the latter are DeepSeek-V4's
+        "modelopt": {".weight_scale_2": "scales"},
+        "": {
+            ".weight_scale": "scales", ".input_scale": "scales of inputs", ".activation_scale": "scales of inputs",
+        },
+        "gptq or awq": {
+            ".qweight": PACKED, ".qzeros": "zero points", ".scales": "scales", ".g_idx": "group numbers",
+        },
+        "mxfp4": {"_blocks": PACKED, "_scales": "scales"},
+        "bitsandbytes": {
+            ".weight.absmax": "scales", ".weight.quant_map": "code tables", ".weight.nested_absmax": "scales of scales",
+            ".weight.nested_quant_map": "code tables", ".weight.quant_state.bitsandbytes__nf4": "states",
+            ".weight.quant_state.bitsandbytes__fp4": "states", ".SCB": "scales", ".weight_format": "states",
+        },
+    }.items()
+    for ending, what in endings.items()
+}  # fmt: skip
 """Endings of names, by the format that writes them."""
 
 KNOWN: Sequence[tuple[str, str]] = (
