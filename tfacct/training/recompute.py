@@ -55,7 +55,7 @@ MODULES = {
         tuple(f"{where}.{what}" for where in ("attn", "cross") for what in ("scores", "softmax", "values"))
     ),
     "mla_up_proj": Module(
-        tuple(f"attn.{name}" for name in ("q_b_proj", "k_b_proj", "v_b_proj", "k_turned", "joined")), True
+        tuple(f"attn.{name}" for name in ("q_b_proj", "k_b_proj", "v_b_proj", "k_rotated", "joined")), True
     ),
     "layernorm": Module(("attn_norm.", "mlp_norm."), True),
     "mlp": Module(("mlp.",), routed=False),

@@ -124,8 +124,7 @@ class LayerRules:
             source = f"{owner}.sent"
         if mode.autocast and line.bank is None and len(line.weight_axes() or ()) > 1:
             weight = " ".join(line.weight_axes() or ())
-            self.order.append(f"{line.path}.matmul")  # whose input's gradient needs the cast, frozen or not
-            self.read(f"{line.path}.matmul", reads)
+            self.runs(f"{line.path}.matmul", reads)  # whose input's gradient needs the cast, frozen or not
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
             if source in self.fp32 or source.startswith("read "):
@@ -133,14 +132,12 @@ class LayerRules:
         if leaf == "router" and self.traits.fp32_router and not (mode.fp32 or mode.autocast):
             self.save(f"{line.path}.upcast", read, name, "fp32")
             self.save(f"{line.path}.weight_copy", " ".join(line.weight_axes() or ()), f"{line.path}.matmul", "fp32")
-            self.order.append(f"{line.path}.matmul")
-            self.read(f"{line.path}.matmul", reads)
+            self.runs(f"{line.path}.matmul", reads)
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
             if convolves:  # torch saves its input for the gradients of both, frozen or not
                 self.save(source, read, f"{line.path}.convolution")
-                self.order.append(f"{line.path}.convolution")
-                self.read(f"{line.path}.convolution", reads)
+                self.runs(f"{line.path}.convolution", reads)
         fused = line.bank is not None and leaf == "gate_proj"  # with up_proj, whose gradient is in the same tensor
         role = self.role_of_experts(line.path)
         self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
@@ -183,7 +180,7 @@ class LayerRules:
         if what == "scores":
             if self.mla:
                 self.op("blocks.*.attn.joined", reads=reads[:1])
-                self.op("blocks.*.attn.k_turned", reads=(keys,))
+                self.op("blocks.*.attn.k_rotated", reads=(keys,))
             made = self.newest.get((canonical(of_queries(right)), "k_"), f"{owner}.k")
             saved = f"{by}.queries" if upcast else reads[0], f"{owner}.k_copies" if copies or upcast else made
             self.save(saved[0], " ".join(left), by, role)
@@ -259,14 +256,12 @@ class LayerRules:
             self.op(name, Transient(spec, times=3 if kind == "weighting" else 2), reads=(source,))
         self.add(path, axes, only=True)
         if path == FINAL_NORM and "final" in self.mode.dropouts:
-            self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
-            self.op(f"{path}.drop", Transient(spec), reads=(path,))
+            self.drops(path, spec, reads=(path,))
             self.add(f"{path}.dropped", axes, only=True)
         if kind == "activation" and SAVED_BY_ACTIVATION.get(line.function) == 0 and len(made) < 2:
             self.save(path, spec, path)
         if kind == "activation" and ".mlp." in path and "mlp_product" in self.mode.dropouts:
-            self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
-            self.op(f"{path}.drop", Transient(spec, times=2))
+            self.drops(path, spec, times=2)
             self.add(f"{path}.dropped", axes, only=True)
 
     def routing(self, path: str, spec: str) -> None:
@@ -291,8 +286,7 @@ class LayerRules:
             last = [f"{sublayer}.o_proj"] if self.parallel and f"{sublayer}.o_proj" in self.makers else []
             reads = [LAYER_INPUT, *self.made.get(canonical(axes), []), *last]
             if "residual" in dropouts or sublayer.rpartition(".")[2] in dropouts:
-                self.save(f"{sublayer}.drop", spec, f"{sublayer}.drop", "mask")
-                self.op(f"{sublayer}.drop", Transient(spec), reads=reads[-1:])
+                self.drops(sublayer, spec, reads=reads[-1:])
         self.op(path, Transient(spec), reads=reads)
         if kind == "rotary" and self.traits.rotary_per_layer:
             for name in "cos", "sin":
@@ -423,6 +417,11 @@ class LayerRules:
             self.save(f"{path}.scaled", spec, weight, "fp32" if in_fp32 else "compute")
             self.op(weight, Transient(spec, "fp32" if in_fp32 else "compute", 3))
 
+    def drops(self, path: str, spec: str, times: int = 1, reads: Iterable[str] = ()) -> None:
+        """A dropout saves its mask."""
+        self.save(f"{path}.drop", spec, f"{path}.drop", "mask")
+        self.op(f"{path}.drop", Transient(spec, times=times), reads=reads)
+
     # Tensors.
 
     def experts(self, axes: Iterable[str]) -> tuple[str, ...]:
@@ -452,14 +451,14 @@ class LayerRules:
 
     def op(self, name: str, *temporary: Transient, reads: Iterable[str] = ()) -> None:
         """An operation, what its backward pass needs for itself, and the tensors that it reads."""
+        self.runs(name, reads)
+        self.backward.append(BackwardOp(name, temporary))
+
+    def runs(self, name: str, reads: Iterable[str]) -> None:
+        """An operation reads these tensors; without one that is known, the result of the operation before it."""
         if name not in self.order:
             self.order.append(name)
-        self.backward.append(BackwardOp(name, temporary))
-        self.read(name, reads)
-
-    def read(self, name: str, tensors: Iterable[str]) -> None:
-        """An operation reads these tensors; without one that is known, the result of the operation before it."""
-        makers = tuple(dict.fromkeys(self.makers[tensor] for tensor in tensors if tensor in self.makers))
+        makers = tuple(dict.fromkeys(self.makers[tensor] for tensor in reads if tensor in self.makers))
         if makers:
             self.flow[name] = self.flow.get(name, DataFlow(name))._replace(reads=makers)
 
@@ -575,9 +574,10 @@ def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mod
     first, *layers, last = found
     every = {axis: size for group in found for axis, size in group.axes.items()}
     before = first._replace(graph=_before(model, first.graph, mode, traits), axes=every)
+    step = StepGraph(before, tuple(layers), last._replace(axes=every))
     if model.head is None and model.classes is None:  # an encoder that a decoder reads
-        return StepGraph(before, tuple(layers), last._replace(axes=every))
-    return _with_loss(model, axes, before, tuple(layers), last._replace(axes=every), mode, traits)
+        return step
+    return _with_loss(step, model, axes, mode, traits)
 
 
 def with_shared_casts(graph: StepGraph) -> StepGraph:
@@ -682,15 +682,7 @@ def predicts_next_token(model: Transformer) -> bool:
     return model.head is not None and model.encoder is None and causal
 
 
-def _with_loss(
-    model: Transformer,
-    axes: Axes,
-    before: LayerGroup,
-    layers: tuple[LayerGroup, ...],
-    after: LayerGroup,
-    mode: Mode,
-    traits: Traits,
-) -> StepGraph:
+def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
     """The step with its loss: log-probabilities, targets, and what chooses those of the targets."""
     pooled = model.classes is not None and model.classes.pooled
     outputs = "V" if model.head is not None or model.encoder is not None else "Y"
@@ -698,28 +690,29 @@ def _with_loss(
     shifts = predicts_next_token(model)
     in_compute_dtype = not (shifts or traits.fp32_loss or (mode.autocast and traits.biased_logits))
     role: Role = "compute" if in_compute_dtype else "fp32"
-    copied = in_compute_dtype and mode.autocast
-    saved = [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)]
-    saved += [SavedTensor("loss.copy", logits, (CHOOSE,), "fp32")] if copied else []
-    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # else the labels themselves
-    saved.append(
-        SavedTensor("loss.weight", "", (CHOOSE,), "fp32" if shifts or traits.fp32_loss or mode.autocast else "compute")
-    )
-    if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
-        saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
-    backward = [BackwardOp(LOSS, (Transient(logits, role, 2),))]
-    backward += [BackwardOp(CHOOSE, (Transient(logits, "fp32"),))] if copied else []
-    graph = after.graph._replace(
-        order=(*after.graph.order, LOSS, CHOOSE),
-        saved=(*after.graph.saved, *saved),
-        backward=(*after.graph.backward, *backward),
+    of_weight: Role = "fp32" if shifts or traits.fp32_loss or mode.autocast else "compute"
+    saved, backward = (
+        [SavedTensor("loss.log_probabilities", logits, (LOSS,), role)],
+        [(LOSS, Transient(logits, role, 2))],
     )
     in_forward = [Transient(logits)]
-    in_forward += [] if in_compute_dtype else [Transient(logits, "fp32"), Transient("B T D", "fp32")]
-    return StepGraph(
-        before,
-        layers,
-        after._replace(graph=graph),
+    if not in_compute_dtype:
+        in_forward += [Transient(logits, "fp32"), Transient("B T D", "fp32")]
+    elif mode.autocast:
+        saved.append(SavedTensor("loss.copy", logits, (CHOOSE,), "fp32"))
+        backward.append((CHOOSE, Transient(logits, "fp32")))
+    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # else the labels themselves
+    saved.append(SavedTensor("loss.weight", "", (CHOOSE,), of_weight))
+    if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
+        saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
+    own = step.after.graph
+    graph = own._replace(
+        order=(*own.order, LOSS, CHOOSE),
+        saved=(*own.saved, *saved),
+        backward=(*own.backward, *(BackwardOp(at, (temporary,)) for at, temporary in backward)),
+    )
+    return step._replace(
+        after=step.after._replace(graph=graph),
         buffers=tuple(buffers_of(model, mode, traits)),
         loss=role,
         logits=Transient(logits),

@@ -33,6 +33,7 @@ from tfacct.training import bounds
 from tfacct.training.bounds import AttentionKind, exact_advice
 from tfacct.training.lora import (
     ATTENTION,
+    LoraTargets,
     adapted,
     linear_layers,
     lora_targets,
@@ -210,9 +211,13 @@ def _narrow(model: LoadedModel, recipe: Recipe) -> bool:
     return not (isinstance(embed, Embedding) and embed.vocab >= SMALL_VOCABULARY * embed.hidden * tp)
 
 
-def _bare_layers(model: LoadedModel, recipe: Recipe) -> bool:
+def _lora(test: Callable[[LoadedModel, LoraTargets], object]) -> Test:
+    return lambda model, recipe: recipe.lora and test(model, lora_targets(recipe.lora))
+
+
+def _bare_layers(model: LoadedModel, targets: LoraTargets) -> bool:
     """True if layers of some kind have no adapter."""
-    on = adapted(model, lora_targets(recipe.lora or ""))
+    on = adapted(model, targets)
     kinds = (group for group in model.ledger.groups if group.numbers)
     return any(on.isdisjoint(line.path for line in group.lines) for group in kinds)
 
@@ -303,10 +308,6 @@ def _no_packing(model: LoadedModel) -> bool:
     return shape.encoder is not None or not predicts_next_token(shape) or recurrent
 
 
-def _no_attention_adapters(model: LoadedModel, recipe: Recipe) -> bool:
-    return not any(path.startswith(ATTENTION) for path in adapted(model, lora_targets(recipe.lora or "")))
-
-
 def _small_vocabulary(model: LoadedModel) -> bool:
     embed = model.architecture.embed
     return isinstance(embed, Embedding) and embed.vocab < SMALL_VOCABULARY * embed.hidden
@@ -341,7 +342,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "shared_expert": ("a shared expert", _experts(lambda one: one.shared_width is not None)),
     "expert_bias": ("experts with biases", _experts(lambda one: one.bias)),
     "narrow": ("a vocabulary below twice the hidden size on a rank", _narrow),
-    "bare_layers": ("layers without an adapter", lambda model, recipe: recipe.lora and _bare_layers(model, recipe)),
+    "bare_layers": ("layers without an adapter", _lora(_bare_layers)),
     "no_class": ("no transformers class", _config(lambda model: not model.config.hf_modules)),
     "other_class": ("a config that the class reads otherwise", _config(lambda model: model.config.hf_unsupported())),
     "head_and_classes": (
@@ -360,13 +361,10 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
     "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
     "no_packing": ("no decoder with attention in every layer", _shape(_no_packing)),
-    "unknown_targets": (
-        "target modules that are not linear layers",
-        lambda model, recipe: recipe.lora and unknown_targets(model, lora_targets(recipe.lora)),
-    ),
+    "unknown_targets": ("target modules that are not linear layers", _lora(unknown_targets)),
     "no_attention_adapters": (
         "no adapter on attention",
-        lambda model, recipe: recipe.lora and _no_attention_adapters(model, recipe),
+        _lora(lambda model, targets: not any(path.startswith(ATTENTION) for path in adapted(model, targets))),
     ),
     "one_layer": ("one layer", _shape(lambda model: sum(stack.count for stack in model.architecture.stacks) < 2)),
     "small_vocabulary": ("a vocabulary below twice the hidden size", _shape(_small_vocabulary)),
