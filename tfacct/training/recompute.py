@@ -194,50 +194,49 @@ def chunk_axes(batch: Size, tokens: Size) -> dict[str, Size]:
 
 def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = False) -> StepGraph:
     """The step with its loss in chunks. `frozen`: the head is not trained."""
-    after, several = graph.after, batch * tokens > 1
-    changed = _under_autocast if after.graph.casts else _plain
-    in_forward = (Transient(f"{CHUNK} V", "fp32", 2), WEIGHT) if after.graph.casts else ()
-    own = changed(after.graph, several=several, frozen=frozen)
-    axes = {**after.axes, **chunk_axes(batch, tokens)}
-    return graph._replace(after=after._replace(graph=own, axes=axes), loss_forward=in_forward)
+    after, own, cast = graph.after, graph.after.graph, bool(graph.after.graph.casts)
+    norm = [name for name in own.order if name.startswith(NORM)]
+    backward = [each for each in own.backward if each.at in norm]
+    temporaries = (_under_autocast if cast else _plain)(several=batch * tokens > 1, frozen=frozen)
+    backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
+    reader, gone = (HEAD_CAST, ("loss.", "lm_head.")) if cast else (HEAD, ("loss.",))
+    saved = [each for each in own.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
+    saved.append(
+        SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute")
+    )  # the logits are made of it again
+    saved += [each._replace(saved_for=(reader,)) for each in own.saved if each.path in TARGETS]
+    order = (*norm, SPLIT, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
+    changed = after._replace(
+        graph=LayerGraph(order, tuple(saved), tuple(backward)), axes={**after.axes, **chunk_axes(batch, tokens)}
+    )
+    return graph._replace(after=changed, loss_forward=(Transient(f"{CHUNK} V", "fp32", 2), WEIGHT) if cast else ())
 
 
-def _plain(graph: LayerGraph, *, several: bool, frozen: bool) -> LayerGraph:
-    norm = [name for name in graph.order if name.startswith(NORM)]
+def _plain(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
     weight = () if frozen else (WEIGHT,)
     done = (*weight, Transient(f"{OTHERS} D")) if several else ()  # gradients of the chunks that have run
     added = Transient("V D", times=2)  # the weight's gradient of a chunk, and the new sum
-    backward = [each for each in graph.backward if each.at in norm]
-    backward.append(BackwardOp(SPLIT, (Transient("B T D", times=2),)))
+    yield SPLIT, (Transient("B T D", times=2),)
     if several and not frozen:
-        backward.append(BackwardOp(SPLIT, (added, Transient("B T D"))))
-        backward.append(BackwardOp(HEAD, (added, Transient(f"{OTHERS} D"))))
-    backward.append(BackwardOp(HEAD, (Transient(f"{CHUNK} V"), Transient(f"{CHUNK} D"), *done)))
-    backward.append(BackwardOp(LOSS, (Transient(f"{CHUNK} V", "fp32", 3), *done)))
-    saved = [each for each in graph.saved if not each.path.startswith("loss.") and HEAD not in each.saved_for]
-    saved.append(SavedTensor(NORM, "B T D", (HEAD,)))  # what the logits are made of again
-    saved += [each._replace(saved_for=(HEAD,)) for each in graph.saved if each.path in TARGETS]
-    return LayerGraph((*norm, SPLIT, HEAD, LOSS), tuple(saved), tuple(backward))
+        yield SPLIT, (added, Transient("B T D"))
+        yield HEAD, (added, Transient(f"{OTHERS} D"))
+    yield HEAD, (Transient(f"{CHUNK} V"), Transient(f"{CHUNK} D"), *done)
+    yield LOSS, (Transient(f"{CHUNK} V", "fp32", 3), *done)
 
 
-def _under_autocast(graph: LayerGraph, *, several: bool, frozen: bool) -> LayerGraph:
+def _under_autocast(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
     """Each chunk of the fp32 hidden states is cast whenever it runs, and so is the head's weight. The weight's gradient
     is added up in 16 bits, and cast once."""
-    norm = [name for name in graph.order if name.startswith(NORM)]
     own, done = Transient(f"{CHUNK} D"), (Transient(f"{OTHERS} D", "fp32"),) if several else ()
-    backward = [each for each in graph.backward if each.at in norm]
-    backward.append(BackwardOp(SPLIT, (Transient("B T D", "fp32", 2),)))
+    logits, wide = Transient(f"{CHUNK} V"), Transient(f"{CHUNK} V", "fp32", 3)
+    yield SPLIT, (Transient("B T D", "fp32", 2),)
     if frozen:
-        backward.append(BackwardOp(HEAD_CAST, (Transient(f"{CHUNK} V"), own, WEIGHT, *done)))
-        backward.append(BackwardOp(LOSS, (Transient(f"{CHUNK} V", "fp32", 3), WEIGHT, *done)))
-    else:
-        summed = (WEIGHT, *done) if several else ()
-        backward.append(BackwardOp(HEAD, (WEIGHT, own, Transient("B T D", "fp32"))))
-        if several:
-            backward.append(BackwardOp(HEAD_CAST, (Transient("V D", times=3), own, *done)))
-        backward.append(BackwardOp(HEAD_CAST, (Transient(f"{CHUNK} V"), own, own, WEIGHT, WEIGHT, *summed)))
-        backward.append(BackwardOp(LOSS, (Transient(f"{CHUNK} V", "fp32", 3), own, WEIGHT, *summed)))
-    saved = [each for each in graph.saved if not each.path.startswith(("loss.", "lm_head."))]
-    saved.append(SavedTensor(NORM, "B T D", (HEAD_CAST,), "fp32"))
-    saved += [each._replace(saved_for=(HEAD_CAST,)) for each in graph.saved if each.path in TARGETS]
-    return LayerGraph((*norm, SPLIT, HEAD, HEAD_CAST, LOSS, CHOOSE), tuple(saved), tuple(backward))
+        yield HEAD_CAST, (logits, own, WEIGHT, *done)
+        yield LOSS, (wide, WEIGHT, *done)
+        return
+    summed = (WEIGHT, *done) if several else ()
+    yield HEAD, (WEIGHT, own, Transient("B T D", "fp32"))
+    if several:
+        yield HEAD_CAST, (Transient("V D", times=3), own, *done)
+    yield HEAD_CAST, (logits, own, own, WEIGHT, WEIGHT, *summed)
+    yield LOSS, (wide, own, WEIGHT, *summed)
