@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 import tfacct
@@ -21,6 +22,7 @@ from tests.conftest import TINY, Ran
 from tests.test_checkpoint import written
 from tfacct import Model, Report, TfacctError, load, options
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
+from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.output.answer import answered
 from tfacct.reports.memory import memory
@@ -127,10 +129,13 @@ def test_errors_speak_to_who_called(name: str) -> None:
 
 
 def test_sizes_are_written_as_on_the_command_line() -> None:
-    """Of the four spellings of 8,192 none is another question; nor are those of ranges."""
+    """Of the four spellings of 8,192 none is another question; nor are those of ranges. Where several contexts may be
+    given, `8,192` could be two."""
     import numpy as np
 
-    for method in (GPT2.flops, GPT2.memory, GPT2.kv, GPT2.traffic):
+    with pytest.raises(UsageError, match="could be one number or several"):
+        GPT2.kv(ctx="8,192")
+    for method in (GPT2.flops, GPT2.memory, GPT2.traffic):
         asked = [method(ctx=ctx, batch=batch).document() for ctx, batch in ((8192, 2), ("8k", "2"), ("8,192", 2))]
         assert asked[0] == asked[1] == asked[2] == method(ctx=np.int64(8192), batch=np.uint8(2)).document()
     assert GPT2.generate(ctx="1k", new_tokens="8").document() == GPT2.generate(ctx=1024, new_tokens=8).document()
@@ -299,3 +304,43 @@ def test_what_python_gets_is_plain(name: str) -> None:
         assert "bar" not in row and "dims" not in row
     if "lines" in report.models[0]:
         assert json.loads(json.dumps(report.lines)) == json.loads(report.to_json())["models"][0]["lines"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m: m.solve("ctx", "total_bytes=1GB", batchh=2),
+        lambda m: m.explore(ctxx=3),
+        lambda m: m.explain("flops", batchh=2),
+        lambda m: m.verify(batchh=2),
+        lambda m: m.train(ctx=8, checkpoint="full", recompute="none"),
+    ],
+)
+def test_no_keyword_is_dropped(ask) -> None:
+    """Groups of options, which a checker of types sees, and a running program too."""
+    with pytest.raises(TypeError, match=r"unexpected keyword argument|its former name"):
+        ask(load("gpt2"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda m: m.flops(train="no"), "train is True or False, not 'no'"),
+        (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
+        (lambda m: m.time(on=None), "on must be a string, not None"),
+        (lambda m: m.solve("ctx"), "solve needs until or on"),
+    ],
+)
+def test_values_of_another_type_are_refused(ask, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        ask(load("gpt2"))
+
+
+def test_sizes_of_numpy_and_devices_are_those_of_the_command(run) -> None:
+    model = load("llama-3.2-1b")
+    found = model.train(ctx=np.int64(64), tp=np.int64(2), sp=np.bool_(True))
+    assert found.peak_bytes == model.train(ctx=64, tp=2, sp=True).peak_bytes
+    plan = json.loads(run("plan", "llama-3.2-1b", "--gpus", "8", "--on", "80GB", "--ctx", "64", "--json").out)
+    assert plan == model.plan(gpus=8, fit="80GB", ctx=64).document() and plan["models"][0]["devices"] == 8
+    # 1,024 positions; 24 GB hold the weights and their cache many times over.
+    assert load("gpt2").solve("ctx", on="24GB").total == 1024

@@ -56,17 +56,45 @@ def signed(asked: Callable[..., Any], function: Callable[..., Any], *more: Param
     return asked
 
 
-def checked(asked: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords, by the names that they have now. Raises TypeError for one that the method does not take."""
-    known = signature(asked).parameters
-    found = {name if name in known else FORMER_NAMES.get(name, name): value for name, value in given.items()}
-    for name in found.keys() - known.keys():
-        close = nearest(name, list(known)[1:])
-        hint = f": {close}" if close else ""
-        raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
-    for name, value in found.items():
-        check_choice(name, value, known[name].annotation)
+def checked(
+    asked: Callable[..., Any],
+    given: Mapping[str, Any],
+    known: Mapping[str, Any] | None = None,
+    *,
+    lists: bool = False,
+) -> dict[str, Any]:
+    """The keywords, by the names that they have now, of a method, or of the options `known` that it hands on; `lists`:
+    several values of an option too. Raises TypeError for one that it does not take, and for an option under two names;
+    UsageError for a value of another type."""
+    if known is None:
+        known = {name: one.annotation for name, one in list(signature(asked).parameters.items())[1:]}
+    found: dict[str, Any] = {}
+    for typed, value in given.items():
+        name = typed if typed in known else FORMER_NAMES.get(typed, typed)
+        if name not in known:
+            close = nearest(name, list(known))
+            hint = f": {close}" if close else ""
+            raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
+        if name in found:
+            former = next(old for old in given if old != name and FORMER_NAMES.get(old) == name)
+            raise TypeError(f"Model.{asked.__name__}() got {name!r} twice: {former!r} is its former name")
+        several = lists and not isinstance(value, (str, bool, int)) and value is not None
+        found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found
+
+
+def _of_type(name: str, value: Any, kind: Any) -> Any:
+    """A value as the option takes it, numpy's as Python's. Raises UsageError for another type, and for none of the few
+    values that it may have."""
+    kinds = {*(get_args(kind) or (kind,))} - {type(None)}
+    if kinds == {bool} and (isinstance(value, str) or str(value) not in ("True", "False", "0", "1")):
+        raise UsageError(f"{name} is True or False, not {value!r}")
+    if kinds == {bool} and str(value) == repr(bool(value)):
+        return bool(value)
+    if kinds == {str} and not isinstance(value, str) and (value is not None or kind is str):
+        raise UsageError(f"{name} must be a string, not {value!r}")
+    check_choice(name, value, kind)
+    return value if isinstance(value, (bool, str)) else opt.size(name, value)
 
 
 def check_choice(name: str, value: Any, kind: Any) -> None:

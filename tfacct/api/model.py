@@ -7,6 +7,7 @@ from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
+from tfacct import options as opt
 from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.method import checked, method, signed
 from tfacct.api.page import Page
@@ -97,11 +98,11 @@ class Model(Rated):
         if train and shard:
             raise UsageError("shard=True is asked alone, with a layout")
         function: Any = _verify.verify_train if train else _verify.verify_ranks if shard else _verify.verify
-        known = options_of(function)
-        for name in options.keys() - known.keys():
+        given = checked(Model.verify, options, VerifyOptions.__annotations__)
+        for name in given.keys() - options_of(function).keys():
             needs = "train=True" if name in options_of(_verify.verify_train) else "shard=True"
             raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} is not asked here")
-        found: Found[VerifyReport] = function([self.loaded], **options)
+        found: Found[VerifyReport] = function([self.loaded], **given)
         return answered(found.report)
 
     def compare(
@@ -113,7 +114,7 @@ class Model(Rated):
         **options: Unpack[CompareOptions],
     ) -> CompareReport | DiffReport:
         models = [self.loaded, *(loaded(one, {}) for one in others)]
-        found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options))
+        found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options, lists=True))
         return answered(found.report, found.chart)
 
     def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
@@ -180,9 +181,10 @@ class Model(Rated):
         `for_` is another name of `unknown`, as the command has it. Raises TfacctError if there is no solution, or more
         than one.
         """
-        if until is None or (unknown is None) == (for_ is None):
+        if (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
-        found = _solve.solve(self.loaded, unknown=unknown or for_ or "", until=until, **options)
+        given = checked(Model.solve, options, SolveOptions.__annotations__)
+        found = _solve.solve(self.loaded, unknown=unknown or for_ or "", until=until, **given)
         return answered(found.report)
 
     def explain(
@@ -207,7 +209,7 @@ class Model(Rated):
         from tfacct.options import request
         from tfacct.reports.explain import explain
 
-        asked = request(step, logits=logits)
+        asked = request(checked(Model.explain, step, opt.Step.__annotations__), logits=logits)
         report = explain(self.loaded, asked, of, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
         return answered(report)
 
@@ -247,7 +249,11 @@ class Model(Rated):
         `save` writes it, and a notebook shows it. Raises TfacctError.
         """
         others = [] if vs is None else [loaded(vs, {})]
-        return Page(_explore.explore([self.loaded, *others], **options).html)
+        return Page(
+            _explore.explore(
+                [self.loaded, *others], **checked(Model.explore, options, ExploreOptions.__annotations__)
+            ).html
+        )
 
     def show(self) -> ShowReport:
         """Fields of the config, one by one, with their source and those that took a default."""
