@@ -22,7 +22,7 @@ from tfacct.ledger.workload import LARGEST, Request, check_size, whole_sequences
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.model_flops import ModelFlops, RequestFlops, flops_of_each, products_of, request_flops
 from tfacct.reports import build, model_notes, ranks
 
@@ -667,12 +667,7 @@ def _in_formats(about: About) -> dict[str, str] | None:
 NOTES = (
     NoteRow("never_called", 1, _if_called),
     NoteRow("attention_overtakes", 1, _overtakes),
-    NoteRow(
-        "step",
-        2,
-        lambda about: about.first.train,
-        STEP,
-    ),
+    NoteRow("step", 2, lambda about: about.first.train, STEP),
     NoteRow("recompute", 2, _recomputes, "The backward pass runs {what}{more}."),
     NoteRow(
         "pointwise",
@@ -769,14 +764,15 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [request_flops(model, request, steps, masked) for model in models]
-    table = _request_by_line(counted[0]) if len(counted) == 1 else _side_by_side(counted)
+    facts = [_request_facts(one, masked) for one in counted]
+    table = _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _side_by_side(counted, facts)
     who = f"{build.name_of(models[0])}: " if len(models) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
         "flops",
         models,
         table,
-        [_request_facts(c, masked) for c in counted],
+        facts,
         title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
@@ -851,55 +847,36 @@ def _request_facts(counted: RequestFlops, masked: bool) -> dict[str, Any]:
     }
 
 
-def _request_by_line(counted: RequestFlops) -> Table:
+def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
     columns = (
         Column("operation", "operation"),
         Column("spec", "einsum", "spec", drop=5),
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
-        Column("share", "share", "share", drop=3),
-        Column("bar", "", "bar", drop=4),
+        SHARE,
+        BAR,
     )
     rows: list[Row] = []
-    for path, spec in counted.specs.items():
-        prefill, decode = counted.prefill[path], counted.decode[path]
-        row: dict[str, Any] = {
-            "part": paths.heading_of(path),
-            "operation": paths.short(path),
-            "spec": spec if spec == counted.decode_specs[path] else f"{spec}; then {counted.decode_specs[path]}",
-            "prefill_flops": prefill,
-            "decode_flops": decode,
-            "flops": prefill + decode,
-        }
-        rows.append(build.with_share(row, prefill + decode, counted.total))
-    return columns, build.sections(rows), _request_totals(counted)
+    for line in facts["lines"]:
+        path, spec, then = line["path"], line["spec"], line["decode_spec"]
+        row = {**line, "part": paths.heading_of(path), "operation": paths.short(path)}
+        row |= {"spec": spec if spec == then else f"{spec}; then {then}"}
+        rows.append(build.with_share(row, line["flops"], counted.total))
+    prefill, decode, total = counted.prefill_total, counted.decode_total, counted.total
 
+    def both(name: str, first: Cell, second: Cell) -> dict[str, Cell]:
+        return {"operation": name, "prefill_flops": first, "decode_flops": second}
 
-def _request_totals(counted: RequestFlops) -> tuple[Row, ...]:
-    prefill, decode = counted.prefill_total, counted.decode_total
-    return (
-        {
-            "operation": "total",
-            "prefill_flops": prefill,
-            "decode_flops": decode,
-            "flops": counted.total,
-            "share": Fraction(1),
-        },
-        {
-            "operation": "share",
-            "prefill_flops": Amount(Fraction(prefill, counted.total), "share"),
-            "decode_flops": Amount(Fraction(decode, counted.total), "share"),
-        },
-        {
-            "operation": "per token",
-            "prefill_flops": counted.per_prompt_token,
-            "decode_flops": counted.per_new_token,
-        },
+    totals: tuple[Row, ...] = (
+        {**both("total", prefill, decode), "flops": total, "share": Fraction(1)},
+        both("share", *(Amount(Fraction(part, total), "share") for part in (prefill, decode))),
+        both("per token", counted.per_prompt_token, counted.per_new_token),
     )
+    return columns, build.sections(rows), totals
 
 
-def _side_by_side(counted: Sequence[RequestFlops]) -> Table:
+def _side_by_side(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any]]) -> Table:
     """One row per model: both phases, and how much of the whole is decoding."""
     columns = (
         Column("model", "model"),
@@ -908,22 +885,14 @@ def _side_by_side(counted: Sequence[RequestFlops]) -> Table:
         Column("flops_per_new_token", "/ new token", "flops", drop=3, empty="–"),
         Column("flops", "FLOPs", "flops"),
         Column("decode_share", "decode share", "share"),
-        Column("bar", "", "bar", drop=4),
+        BAR,
     )
-    rows = []
-    for c in counted:
-        share = Fraction(c.decode_total, c.total)
-        row: Row = {
-            "model": build.name_of(c.model),
-            "prefill_flops": c.prefill_total,
-            "decode_flops": c.decode_total,
-            "flops_per_new_token": c.per_new_token,
-            "flops": c.total,
-            "decode_share": share,
-            "bar": share,
-        }
-        rows.append(row)
-    return columns, (tuple(rows),), ()
+    shares = (Fraction(one.decode_total, one.total) for one in counted)
+    rows = tuple(
+        {**fact, "model": build.name_of(one.model), "flops": one.total, "decode_share": share, "bar": share}
+        for one, fact, share in zip(counted, facts, shares, strict=True)
+    )
+    return columns, (rows,), ()
 
 
 class RequestAbout(NamedTuple):

@@ -34,25 +34,25 @@ from tfacct.output.report import Note, NoteRow, notes
 from tfacct.reports import build
 
 
-def attends(subjects: Sequence[LoadedModel]) -> bool:
+def attends(models: Sequence[LoadedModel]) -> bool:
     """True if one of the models has attention, or if no model is named."""
-    return not subjects or any(subject.architecture.attentions for subject in subjects)
+    return not models or any(model.architecture.attentions for model in models)
 
 
-def mixers(subjects: Sequence[LoadedModel]) -> list[Mixer]:
+def mixers(models: Sequence[LoadedModel]) -> list[Mixer]:
     """Parts of the models that stand in place of attention, one of each name."""
-    found = (part for subject in subjects for _, part in subject.architecture.having(Mixer))
+    found = (part for model in models for _, part in model.architecture.having(Mixer))
     return list({part.name: part for part in found}.values())
 
 
-def cache_name(subjects: Sequence[LoadedModel]) -> str:
+def cache_name(models: Sequence[LoadedModel]) -> str:
     """Name of what is kept between steps; of several models, the name that fits most of what they keep."""
-    return max((subject.kept for subject in subjects), key=len, default="KV cache")
+    return max((model.kept for model in models), key=len, default="KV cache")
 
 
-def has_logits(subjects: Sequence[LoadedModel]) -> bool:
+def has_logits(models: Sequence[LoadedModel]) -> bool:
     """True if positions of one of the models get logits, or if no model is named."""
-    return not subjects or any(subject.logits for subject in subjects)
+    return not models or any(model.logits for model in models)
 
 
 class Blocks(NamedTuple):
@@ -62,14 +62,14 @@ class Blocks(NamedTuple):
     masked: bool = False
 
 
-def block_notes(subjects: Sequence[LoadedModel], *, masked: bool = False) -> list[Note]:
+def block_notes(models: Sequence[LoadedModel], *, masked: bool = False) -> list[Note]:
     """Windows and experts of one model; nothing of several models."""
-    return notes(BLOCKS, Blocks(subjects, masked))
+    return notes(BLOCKS, Blocks(models, masked))
 
 
-def shared_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
-    stacks = subjects[0].architecture.every_stack if len(subjects) == 1 else ()
+    stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
     said = [f"All {count:,} layers share the weights of one, which are stored once." for count in whole]
     parts = [stack.count for stack in stacks if stack.shared]
@@ -95,9 +95,9 @@ READ = {
 """What a pooler reads."""
 
 
-def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def head_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Result of one model without a language model's head, in place of logits over its tokens."""
-    shape = subjects[0].architecture if len(subjects) == 1 else None
+    shape = models[0].architecture if len(models) == 1 else None
     if shape is None or (shape.head is not None and shape.classes is None):
         return []
     if shape.classes is None:
@@ -111,7 +111,7 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
             "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
         )
         return [f"Classes are scored once per sequence{beside}: {who} reads {reads}."]
-    if not subjects[0].config.task_head.picks:
+    if not models[0].config.task_head.picks:
         return ["The classifier scores every position."]
     return [
         "The classifier scores every position, as the class does, and keeps the scores of one position per sequence:"
@@ -119,9 +119,9 @@ def head_notes(subjects: Sequence[LoadedModel]) -> list[str]:
     ]
 
 
-def _distance_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def _distance_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Scores of one model that are no product."""
-    lines = [line for group in subjects[0].ledger.groups for line in group.lines] if len(subjects) == 1 else []
+    lines = [line for group in models[0].ledger.groups for line in group.lines] if len(models) == 1 else []
     far = [paths.short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
     return [f"Scores are max |q − k|, pointwise work in no total: {', '.join(far)} (--pointwise)."] if far else []
 
@@ -132,12 +132,12 @@ IDLE = (
 )
 
 
-def expert_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many experts a token meets, and what its active parameters are."""
-    if len(subjects) != 1:
+    if len(models) != 1:
         return []
-    stacks = subjects[0].architecture.stacks
-    routed = subjects[0].architecture.having(Experts)
+    stacks = models[0].architecture.stacks
+    routed = models[0].architecture.having(Experts)
     if not routed:
         return []
     blocks, found = sum(stack.count for stack in stacks), dict[tuple[int, int, bool], int]()
@@ -169,26 +169,26 @@ BLOCKS = (
 """Windows, experts, shared weights and heads of one model; nothing of several."""
 
 
-def projector_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def projector_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Names the encoders whose count includes a projector, with its parameters."""
-    found = [subject for subject in subjects if subject.architecture.projector is not None]
-    counts = [by_part(subject.ledger.parameters())[Projector.name] for subject in found]
+    found = [model for model in models if model.architecture.projector is not None]
+    counts = [by_part(model.ledger.parameters())[Projector.name] for model in found]
     return [
-        f"{subject.name} includes the projector: {count:,} parameters."
-        for subject, count in zip(found, counts, strict=True)
+        f"{model.name} includes the projector: {count:,} parameters."
+        for model, count in zip(found, counts, strict=True)
     ]
 
 
-def not_included(subject: LoadedModel, stored: Storage | None = None) -> dict[str, Any] | None:
+def not_included(model: LoadedModel, stored: Storage | None = None) -> dict[str, Any] | None:
     """The layers that a config names and the counts do not include, with their parameters where they are described,
     and their bytes as they are `stored`."""
-    missing = subject.not_included
+    missing = model.not_included
     if missing is None:
         return None
     found: dict[str, Any] = {**missing._asdict(), "params": None, **({} if stored is None else {"bytes": None})}
-    further = subject.config.with_additional_layers()
+    further = model.config.with_additional_layers()
     if further is not None:
-        counted = subject.config.transformer().ledger()
+        counted = model.config.transformer().ledger()
         found["params"] = sum(further.parameters().values()) - sum(counted.parameters().values())
         if stored is not None:
             every, own = (ledger.weight_bytes(stored) for ledger in (further, counted))
@@ -196,16 +196,16 @@ def not_included(subject: LoadedModel, stored: Storage | None = None) -> dict[st
     return found
 
 
-def not_included_notes(subjects: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
+def not_included_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names the layers of one model that are not included, or the models that have some."""
-    missing = [(one, fact["not_included"]) for one, fact in zip(subjects, facts, strict=True) if fact["not_included"]]
-    if len(subjects) != 1:
+    missing = [(one, fact["not_included"]) for one, fact in zip(models, facts, strict=True) if fact["not_included"]]
+    if len(models) != 1:
         names = listed([one.name for one, _ in missing], 4)
         return [f"MTP layers and drafts that configs name are not included: {names}."] if missing else []
     return [_not_included(one, found) for one, found in missing]
 
 
-def _not_included(subject: LoadedModel, found: Mapping[str, Any]) -> str:
+def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
     many, size = found["layers"], ""
     if found.get("bytes") is not None:
         size = f", {units.binary(found['bytes'])} of weights"
@@ -213,34 +213,32 @@ def _not_included(subject: LoadedModel, found: Mapping[str, Any]) -> str:
         size = f", {units.people(found['params'])} parameters"
     them = "them" if many > 1 else "it"
     how = (
-        f"; {spelled('--set mtp=true', 'mtp=True')} includes {them}"
-        if "mtp" in type(subject.config).model_fields
-        else ""
+        f"; {spelled('--set mtp=true', 'mtp=True')} includes {them}" if "mtp" in type(model.config).model_fields else ""
     )
     return f"Not included: {many:,} {found['kind']} layer{'s' if many > 1 else ''} ({found['field']}){size}{how}."
 
 
-def active_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def active_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Definition of the parameters P, where a token does not meet all of them."""
-    routed = any(isinstance(part, Experts) for subject in subjects for part in subject.architecture.parts())
+    routed = any(isinstance(part, Experts) for model in models for part in model.architecture.parts())
     return ["P: active parameters, all stored parameters less the unused experts."] if routed else []
 
 
-def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
+def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
     """Reading of the source by one model's encoder, or of an encoder's own text where it is padded; nothing of other
     models."""
-    if len(subjects) != 1:
+    if len(models) != 1:
         return []
-    longest = subjects[0].architecture.longest
+    longest = models[0].architecture.longest
     if longest is not None and work is not None and work.tokens % longest:
         padded = rounded_up(work.tokens, longest) * longest
         return [
             f"Up to the last layer it runs over {padded:,} tokens: the text is padded to whole windows of {longest:,}."
         ]
-    if subjects[0].source is None:
+    if models[0].source is None:
         return []
     read = work is None or work.new_source
-    encoder = subjects[0].architecture.encoder
+    encoder = models[0].architecture.encoder
     if encoder is not None and encoder.given:
         what = "The source is an image's features from another model, which is not counted."
         kept = "Its cross keys and values are cached."
@@ -259,17 +257,17 @@ def source_notes(subjects: Sequence[LoadedModel], work: Workload | None = None) 
     ]
 
 
-def state_notes(subjects: Sequence[LoadedModel], cached: str = "bf16", *, staged: bool = False) -> list[str]:
+def state_notes(models: Sequence[LoadedModel], cached: str = "bf16", *, staged: bool = False) -> list[str]:
     """Names the models that keep a state of fixed size instead of a cache, and what of it has a dtype of its own, next
     to a cache in this one. `staged`: the models are a stage each, and others may have attention."""
-    return [*_sized_notes(subjects, staged), *_dtype_notes(subjects, cached), *_borrowed(subjects)]
+    return [*_sized_notes(models, staged), *_dtype_notes(models, cached), *_borrowed(models)]
 
 
-def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
+def _borrowed(models: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model keep no keys and values of their own, or no latents."""
-    if len(subjects) != 1:
+    if len(models) != 1:
         return []
-    shape = subjects[0].architecture
+    shape = models[0].architecture
     heads = sum(stack.count for stack, part in shape.having(Attention) if part.borrowed)
     latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].mla_mode != "unpacked")
     each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
@@ -279,32 +277,32 @@ def _borrowed(subjects: Sequence[LoadedModel]) -> list[str]:
     ]
 
 
-def cache_words(subjects: Sequence[LoadedModel], cached: str) -> str:
+def cache_words(models: Sequence[LoadedModel], cached: str) -> str:
     """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
-    return f"{cache_name(subjects)} in {_and(cache_dtypes(subjects, cached))}"
+    return f"{cache_name(models)} in {_and(cache_dtypes(models, cached))}"
 
 
-def cache_dtypes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
+def cache_dtypes(models: Sequence[LoadedModel], cached: str) -> list[str]:
     """The dtype of the cache, and those of states that have their own."""
-    return [cached, *sorted({*_own_dtypes(subjects, cached).values()} - {cached})]
+    return [cached, *sorted({*_own_dtypes(models, cached).values()} - {cached})]
 
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _own_dtypes(subjects: Sequence[LoadedModel], cached: str) -> dict[str, str]:
+def _own_dtypes(models: Sequence[LoadedModel], cached: str) -> dict[str, str]:
     """States that have a dtype of their own next to a cache in this one → that dtype."""
-    lines = (line for subject in subjects for group in subject.ledger.groups for line in group.lines)
+    lines = (line for model in models for group in model.ledger.groups for line in group.lines)
     states, cache = (line for line in lines if isinstance(line, State)), width(cached)
     found = {paths.short(line.path): (line, width_of(line, cache)) for line in states}
     return {path: how.name for path, (line, how) in found.items() if line.bits is not None or how != cache}
 
 
-def _dtype_notes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
+def _dtype_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
     """Names the states that have a dtype of their own."""
     found: dict[str, list[str]] = {}
-    for path, dtype in _own_dtypes(subjects, cached).items():
+    for path, dtype in _own_dtypes(models, cached).items():
         found.setdefault(dtype, []).append(path)
     return [
         f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, whatever the dtype of the cache."
@@ -312,53 +310,53 @@ def _dtype_notes(subjects: Sequence[LoadedModel], cached: str) -> list[str]:
     ]
 
 
-def _sized_notes(subjects: Sequence[LoadedModel], staged: bool) -> list[str]:
-    if len(subjects) == 1 and subjects[0].architecture.attentions and mixers(subjects):
-        stacks, every = subjects[0].architecture.having(Mixer), subjects[0].architecture.stacks
+def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
+    if len(models) == 1 and models[0].architecture.attentions and mixers(models):
+        stacks, every = models[0].architecture.having(Mixer), models[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
         where = f"the {blocks:,} layers of this stage" if staged else f"{blocks:,} layers"
         return [f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same at every context."]
-    without = [subject.name for subject in subjects if not subject.architecture.attentions]
+    without = [model.name for model in models if not model.architecture.attentions]
     if not without:
         return []
     size = "a state of fixed size, the same at every context: further tokens add nothing"
-    if staged and len(subjects) == 1:
+    if staged and len(models) == 1:
         return [f"No attention in this stage, so no keys and values: every layer has {size}."]
-    if len(without) == len(subjects) and not staged:
+    if len(without) == len(models) and not staged:
         return [f"No attention, so no keys and values: every layer has {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
 
-def overtaken(subject: LoadedModel, context: int | None) -> list[str]:
+def overtaken(model: LoadedModel, context: int | None) -> list[str]:
     """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
-    merged = any(isinstance(part, Attention) and part.reads_source for part in subject.architecture.attentions)
-    whose = f"the decoder's {'' if merged else 'self-'}attention" if subject.source is not None else "attention"
+    merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)
+    whose = f"the decoder's {'' if merged else 'self-'}attention" if model.source is not None else "attention"
     if context is None:
         return []
-    past = subject.past_words(context)
+    past = model.past_words(context)
     on = f"From {context:,} tokens on{past}, {whose}"
     return [f"{on} scores and values cost more than everything else together."]
 
 
-def storage_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
+def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     """What a narrow format takes, what is stored of it, and what stays wide; nothing of models stored wide."""
     found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
-    for subject, how in selection.storages(subjects, dtype)[0]:
+    for model, how in selection.storages(models, dtype)[0]:
         if how.narrow:
-            found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((subject, how))
-    said = [_stored_so(alike, named=dtype is not None, alone=len(subjects) == len(alike)) for alike in found.values()]
-    return [*said, *range_notes(subjects, dtype)]
+            found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((model, how))
+    said = [_stored_so(alike, named=dtype is not None, alone=len(models) == len(alike)) for alike in found.values()]
+    return [*said, *range_notes(models, dtype)]
 
 
-def range_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]:
+def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
     """Why the bytes of weights have a range, and which end is counted."""
     found: dict[str, list[str]] = {}
-    for subject, how in selection.storages(subjects, dtype)[0]:
+    for model, how in selection.storages(models, dtype)[0]:
         if how.least is not None:
-            found.setdefault(how.differs, []).append(subject.name)
-    if found and len(subjects) == 1:
-        least, most = selection.weight_range(subjects[0], dtype)
+            found.setdefault(how.differs, []).append(model.name)
+    if found and len(models) == 1:
+        least, most = selection.weight_range(models[0], dtype)
         return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals take the upper end." for why in found]
     return [
         f"The weights of {listed(names)} have a range, since {why}. Totals take the upper end."
@@ -369,12 +367,12 @@ def range_notes(subjects: Sequence[LoadedModel], dtype: str | None) -> list[str]
 def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alone: bool) -> str:
     """How models in the same format are stored. `named`: by the user, not by their configs. `alone`: there are no
     other models."""
-    subjects, how = [subject for subject, _ in alike], alike[0][1]
-    who = "" if alone else f" ({', '.join(subject.name for subject in subjects)})"
+    models, how = [model for model, _ in alike], alike[0][1]
+    who = "" if alone else f" ({', '.join(model.name for model in models)})"
     scales = ", all counted" if how.scaled else ""
     others = "All other tensors" if "table" in how.takes else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
-    said = f"{how.name}{who}: {_taken(subjects, how)}, in {how.about}{scales}."
+    said = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
     return f"{said} {others} stay in {how.wide.name}, {why}.{_left(how)}"
 
 
@@ -382,37 +380,37 @@ ROUNDING = 0.005
 """Share of the bytes of files that masks, positions and routers' biases take, which no count has."""
 
 
-def files_notes(subjects: Sequence[LoadedModel], dtype: str | None = None) -> list[str]:
+def files_notes(models: Sequence[LoadedModel], dtype: str | None = None) -> list[str]:
     """How far the files next to a config are from what is counted of them as published; nothing where the user names
     the `dtype`."""
     if dtype is not None:
         return []
-    return [note for subject in subjects if (note := _files_note(subject, len(subjects) == 1))]
+    return [note for model in models if (note := _files_note(model, len(models) == 1))]
 
 
-def _files_note(subject: LoadedModel, alone: bool) -> str:
-    found = weights(subject)
+def _files_note(model: LoadedModel, alone: bool) -> str:
+    found = weights(model)
     if found is None:
         return ""
-    more = difference(subject, found, subject.storage())
-    if abs(more) <= ROUNDING * found.bytes or (more > 0 and subject.left_out):
+    more = difference(model, found, model.storage())
+    if abs(more) <= ROUNDING * found.bytes or (more > 0 and model.left_out):
         return ""
-    of = "" if alone else f" of {subject.name}"
+    of = "" if alone else f" of {model.name}"
     apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than is counted"
     if not found.dtypes:  # the files themselves are not here
         return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
-    compared = spelled(f"`tfacct check {subject.folder}` compares them", "tfacct.checkpoint compares them")
+    compared = spelled(f"`tfacct check {model.folder}` compares them", "tfacct.checkpoint compares them")
     return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
-def cache_notes(subjects: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
+def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
     """Says where a config stores its cache quantized, and it is counted in bf16. `by`: the option that counts another
     dtype."""
     found: dict[str, list[str]] = {}
-    for subject in subjects if cached == "bf16" else ():
-        if (stored := cache_format(subject)) is not None:
-            found.setdefault(stored, []).append(subject.name)
-    return [_cache_note(stored, subjects[0] if len(subjects) == 1 else names, by) for stored, names in found.items()]
+    for model in models if cached == "bf16" else ():
+        if (stored := cache_format(model)) is not None:
+            found.setdefault(stored, []).append(model.name)
+    return [_cache_note(stored, models[0] if len(models) == 1 else names, by) for stored, names in found.items()]
 
 
 def _cache_note(stored: str, of: LoadedModel | Sequence[str], by: str) -> str:
@@ -438,11 +436,11 @@ def _left(how: Storage) -> str:
     return f" So do, by name{some}: {', '.join(names[:SHOWN])}{more}."
 
 
-def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
+def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
     ends = [name for role, name in (("head", "the head"), ("table", "the table of tokens")) if role in how.takes]
-    tied = all(subject.architecture.head is None or subject.architecture.head.tied for subject in subjects)
+    tied = all(model.architecture.head is None or model.architecture.head.tied for model in models)
     ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
-    experts = {subject.ledger.experts and "beside" not in how.takes for subject in subjects}
+    experts = {model.ledger.experts and "beside" not in how.takes for model in models}
     matrices = "the matrices of the layers"
     if experts == {True, False}:
         matrices = f"{matrices}, or, in models with experts, only those of the experts"
@@ -457,14 +455,14 @@ def _taken(subjects: Sequence[LoadedModel], how: Storage) -> str:
 def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked: bool = False) -> list[str]:
     """How many blocks of one model have a window, and what that changes: of products, or of what is `kept`. Where the
     model stands in several settings that differ in it, of all of them."""
-    windows = list(dict.fromkeys(_windows(subject) for subject in settings))
+    windows = list(dict.fromkeys(_windows(model) for model in settings))
     if len(settings) == 1 and (tiled := _tiled(settings[0])):
         return tiled
     if settings and (compressed := _compressed(settings, kept=kept, masked=masked)):
         return compressed
     if not any(windows):
         return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
-    chunked = any(_chunked(part) for subject in settings for part in subject.architecture.attentions)
+    chunked = any(_chunked(part) for model in settings for part in model.architecture.attentions)
     span = "chunk" if chunked else "window"
     follows = (
         f", and only those are cached: once the {span} is full, further tokens add nothing there."
@@ -493,15 +491,15 @@ def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked:
     ]
 
 
-def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+def _chosen(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     """How many keys an indexer chooses for a token, and what that changes."""
-    stacks = subject.architecture.having(LatentAttention)
+    stacks = model.architecture.having(LatentAttention)
     found = {part.indexer.top for _, part in stacks if part.indexer is not None}
     count = sum(stack.count for stack, part in stacks if part.indexer is not None)
-    all_ = sum(stack.count for stack in subject.architecture.stacks)
+    all_ = sum(stack.count for stack in model.architecture.stacks)
     where = "every layer" if count == all_ else f"{count:,} of {all_:,} layers"
     if not found:
-        return _chosen_blocks(subject, kept=kept, masked=masked)
+        return _chosen_blocks(model, kept=kept, masked=masked)
     follows = (
         "; the cache keeps all keys, and the indexer's own."
         if kept
@@ -515,7 +513,7 @@ def _chosen(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
 def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) -> list[str]:
     """Keys that are made of several tokens: in how many blocks of one model, of how many tokens, and what that
     changes. Of several settings, that of the first where all have the same."""
-    each = list(dict.fromkeys(_of_keys(subject) for subject in settings))
+    each = list(dict.fromkeys(_of_keys(model) for model in settings))
     if not any(each):
         return []
     if len(each) > 1:
@@ -551,10 +549,10 @@ def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
+def _of_keys(model: LoadedModel) -> tuple[str, ...]:
     """The blocks whose tokens are compressed, in words."""
     found = []
-    for stack, part in subject.architecture.having(SelfAttention):
+    for stack, part in model.architecture.having(SelfAttention):
         keys = part.compression
         if keys is not None and keys.tokens is not None:
             chosen = f", of which an indexer chooses at most {keys.chosen:,}" if keys.chosen is not None else ""
@@ -562,21 +560,21 @@ def _of_keys(subject: LoadedModel) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tiled(subject: LoadedModel) -> list[str]:
+def _tiled(model: LoadedModel) -> list[str]:
     """How many blocks have windows of patches that see themselves alone."""
-    stacks = subject.architecture.stacks
-    tiled = [(stack.count, part.tiles) for stack, part in subject.architecture.having(Attention) if part.tiles]
+    stacks = model.architecture.stacks
+    tiled = [(stack.count, part.tiles) for stack, part in model.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
-    what = "position" if isinstance(subject.architecture.embed, Stem) else "patch"
+    what = "position" if isinstance(model.architecture.embed, Stem) else "patch"
     return [f"In {count} of {every} layers, a {what} sees only the {size} of its own window." for count, size in tiled]
 
 
-def _chosen_blocks(subject: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+def _chosen_blocks(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     """How many blocks of keys an indexer chooses for a token, and what that changes."""
-    found = [(stack, part.indexer) for stack, part in subject.architecture.having(Attention) if part.indexer]
+    found = [(stack, part.indexer) for stack, part in model.architecture.having(Attention) if part.indexer]
     if not found:
         return []
-    count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in subject.architecture.stacks)
+    count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in model.architecture.stacks)
     tops, sizes = (units.between([*{getattr(own, name) for _, own in found}]) for name in ("top", "size"))
     follows = (
         "the cache keeps all keys, and the indexer's own."
@@ -592,9 +590,9 @@ def _chunked(part: object) -> bool:
     return isinstance(part, Attention) and part.mask == "chunks"
 
 
-def _windows(subject: LoadedModel) -> tuple[tuple[int, int, int], ...]:
+def _windows(model: LoadedModel) -> tuple[tuple[int, int, int], ...]:
     """Each window: in how many blocks, of how many, how many keys."""
-    stacks = subject.architecture.stacks
+    stacks = model.architecture.stacks
     found: dict[int, int] = {}
     for stack in stacks:
         if stack.block.window is not None:
@@ -610,54 +608,54 @@ MLA_MODES: dict[MlaMode, str] = {
 }
 
 
-def _mode_words(subject: LoadedModel, runs: MlaMode) -> str:
+def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
     """What a form does, in words: where some blocks have a window, these rebuild what is in it."""
-    windowed = any(part.window is not None for _, part in subject.architecture.having(LatentAttention))
+    windowed = any(part.window is not None for _, part in model.architecture.having(LatentAttention))
     return MLA_MODES[runs].replace("of the whole context", "of all tokens in sight") if windowed else MLA_MODES[runs]
 
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
     """How each model runs a step, and what its FLOPs would be in the other form."""
-    runs = [(subject, point) for subject, point in points if subject.mla_mode is not None]
+    runs = [(model, point) for model, point in points if model.mla_mode is not None]
     if len(points) == 1:
-        return [_mode_of_one(subject, point) for subject, point in runs]
-    said = [f"{subject.name} {_mode_of_several(subject, point)}" for subject, point in runs]
+        return [_mode_of_one(model, point) for model, point in runs]
+    said = [f"{model.name} {_mode_of_several(model, point)}" for model, point in runs]
     return [f"Latent attention: {'; '.join(said)}."] if said else []
 
 
-def _mode_of_one(subject: LoadedModel, point: Point) -> str:
-    runs, other = subject.settled(point.work, masked=point.masked).mla_mode, _other_mode(subject, point)
+def _mode_of_one(model: LoadedModel, point: Point) -> str:
+    runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
     assert runs is not None
     if other is None:
-        return f"Latent attention runs {runs}, as set: {_mode_words(subject, runs)}."
+        return f"Latent attention runs {runs}, as set: {_mode_words(model, runs)}."
     return (
-        f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(subject, runs)}."
+        f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(model, runs)}."
         f" {_capital(other[0])}, it would take {units.si(other[1])}FLOPs"
-        f" (--set {subject.config.mla_mode_field}={other[0]})."
+        f" (--set {model.config.mla_mode_field}={other[0]})."
     )
 
 
-def _mode_of_several(subject: LoadedModel, point: Point) -> str:
-    runs, other = subject.settled(point.work, masked=point.masked).mla_mode, _other_mode(subject, point)
+def _mode_of_several(model: LoadedModel, point: Point) -> str:
+    runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
     return f"{runs} as set" if other is None else f"{runs} ({other[0]}, it would take {units.si(other[1])}FLOPs)"
 
 
-def latent_facts(subject: LoadedModel, point: Point) -> dict[str, Any]:
+def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
     """The form of a step, and what its FLOPs would be in the form that it chose against; null where there is none."""
-    other = _other_mode(subject, point)
+    other = _other_mode(model, point)
     return {
-        "latent_attention": subject.settled(point.work, masked=point.masked).mla_mode,
+        "latent_attention": model.settled(point.work, masked=point.masked).mla_mode,
         "total_flops_otherwise": None if other is None else {"latent_attention": other[0], "total_flops": other[1]},
     }
 
 
-def _other_mode(subject: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
+def _other_mode(model: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
     """The form that a step chose against, and its FLOPs."""
-    if subject.mla_mode != "auto":
+    if model.mla_mode != "auto":
         return None
-    runs = subject.settled(point.work, masked=point.masked).mla_mode
+    runs = model.settled(point.work, masked=point.masked).mla_mode
     other: MlaMode = "absorbed" if runs == "expanded" else "expanded"
-    ledger = subject.running(other).ledger
+    ledger = model.running(other).ledger
     return other, int(flops_of(replace(point, ledger=ledger)))
 
 
@@ -668,48 +666,48 @@ def latent_notes(
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
     steps = list(steps)
-    said = dict.fromkeys(one for subject, work in steps if (one := subject.settled(work, masked=masked).mla_mode))
-    free = any(subject.mla_mode == "auto" for subject, _ in steps)
+    said = dict.fromkeys(one for model, work in steps if (one := model.settled(work, masked=masked).mla_mode))
+    free = any(model.mla_mode == "auto" for model, _ in steps)
     fewer = ", which" if len(said) == 1 else ", whichever"
     why = f"{fewer} takes fewer FLOPs" if free else " as set"
     return [Note("latent", 2, f"Latent attention runs {' or '.join(said)}{why}.")] if said else []
 
 
-def latent_request_facts(subject: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
+def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
     """The forms of a request's prefill and of its last decode step; null where there is none."""
     last = replace(work, context=work.context + steps, tokens=1, new_source=0)
     return {
-        "prefill_latent_attention": subject.settled(work, masked=masked).mla_mode,
-        "decode_latent_attention": subject.settled(last).mla_mode if steps else None,
+        "prefill_latent_attention": model.settled(work, masked=masked).mla_mode,
+        "decode_latent_attention": model.settled(last).mla_mode if steps else None,
     }
 
 
 def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
     """How each model runs the prefill and the decode steps of a request."""
     said = []
-    for subject, work, steps in requests:
-        prefill, decode = latent_request_facts(subject, work, steps, masked=masked).values()
+    for model, work, steps in requests:
+        prefill, decode = latent_request_facts(model, work, steps, masked=masked).values()
         if prefill is not None:
             one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
-            said.append(one if len(requests) == 1 else f"{subject.name} {one}")
-    free = any(subject.mla_mode == "auto" for subject, _, _ in requests)
+            said.append(one if len(requests) == 1 else f"{model.name} {one}")
+    free = any(model.mla_mode == "auto" for model, _, _ in requests)
     why = " Each step runs the form that takes fewer FLOPs." if free else ""
     return [f"Latent attention: {'; '.join(said)}.{why}"] if said else []
 
 
-def latent_formula_notes(given: LoadedModel, subject: LoadedModel) -> list[str]:
+def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     """Mode that the lines of a formula describe."""
-    runs = subject.mla_mode
+    runs = model.mla_mode
     if runs is None:
         return []
     why = ", which takes fewer FLOPs in this step" if given.mla_mode == "auto" else ", as set"
     other = f"--set {given.config.mla_mode_field}=FORM writes another form."
-    return [f"Latent attention runs {runs}{why}: {_mode_words(subject, runs)}. {other}"]
+    return [f"Latent attention runs {runs}{why}: {_mode_words(model, runs)}. {other}"]
 
 
-def latent_cache_notes(subjects: Sequence[LoadedModel]) -> list[str]:
+def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Note on what one model's latent attention keeps."""
-    runs = subjects[0].mla_mode if len(subjects) == 1 else None
+    runs = models[0].mla_mode if len(models) == 1 else None
     if runs is None:
         return []
     if runs == "unpacked":
@@ -727,39 +725,39 @@ CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV c
 TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
 
 
-def products_convention(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, for the JSON: of these models, or of any."""
-    pairs = pairs_convention(subjects, masked)
+    pairs = pairs_convention(models, masked)
     logits = " all logits" if request.logits == "all" else " logits of the last position"
-    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if has_logits(subjects) else ''}"
+    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if has_logits(models) else ''}"
     return said.removesuffix(";")
 
 
-def products_counted(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+def products_counted(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, in one line."""
-    attention = attention_words(subjects, masked).strip(" ;")
+    attention = attention_words(models, masked).strip(" ;")
     which = "all logits" if request.logits == "all" else "logits of the last position"
-    logits = which if has_logits(subjects) else ""
+    logits = which if has_logits(models) else ""
     return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
 
 
-def products_note(request: Request, masked: bool, subjects: Sequence[LoadedModel] = ()) -> str:
+def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, for a reader: of these models, or of any."""
-    attention = attention_words(subjects, masked)
-    said = f"Matrix products only, 2·m·k·n each;{attention}{logits_words(subjects, request.logits)}"
+    attention = attention_words(models, masked)
+    said = f"Matrix products only, 2·m·k·n each;{attention}{logits_words(models, request.logits)}"
     return f"{said.removesuffix(';')}."
 
 
 def details(
-    request: Request, masked: bool, subjects: Sequence[LoadedModel], *more: str, pointwise: bool = False
+    request: Request, masked: bool, models: Sequence[LoadedModel], *more: str, pointwise: bool = False
 ) -> list[str]:
     """What was counted as FLOPs and what was not, at length."""
-    products = products_note(request, masked, subjects)
-    return [products] if pointwise else [products, left_out(subjects, *more)]
+    products = products_note(request, masked, models)
+    return [products] if pointwise else [products, left_out(models, *more)]
 
 
 def counted(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     metrics: Sequence[Metric],
     terms: build.Counting,
     request: Request,
@@ -770,12 +768,12 @@ def counted(
     said = []
     if _of_products(metrics):
         step = ", forward and backward" if terms.train else ""
-        said.append(f"{products_counted(request, terms.masked, subjects)}{step}")
-    stored, cached = map(" → ".join, counted_dtypes(subjects, terms, to, selection.formats))
+        said.append(f"{products_counted(request, terms.masked, models)}{step}")
+    stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
     if _moved(metrics):
         said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _kept(metrics):
-        cache = f"{cache_name(subjects)} in {cached}"
+        cache = f"{cache_name(models)} in {cached}"
         weights = "weights and " if stored == cached else f"weights in {stored} and "
         said.append(f"{weights if _weighed(metrics) else ''}{cache}")
     if stepped(metrics):
@@ -784,7 +782,7 @@ def counted(
 
 
 def counted_at_length(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     metrics: Sequence[Metric],
     terms: build.Counting,
     request: Request,
@@ -793,18 +791,18 @@ def counted_at_length(
     """What was counted as these metrics, a sentence for each kind that there is."""
     said = []
     if _of_products(metrics):
-        attention = attention_words(subjects, terms.masked)
+        attention = attention_words(models, terms.masked)
         step = "forward and backward" if terms.train else "one forward pass"
-        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(subjects, request.logits)}"
+        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(models, request.logits)}"
         said.append(f"{words.removesuffix(';')}.")
-    stored, cached = map(" → ".join, counted_dtypes(subjects, terms, to, selection.formats))
+    stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
     if _moved(metrics):
         said.append(
             "Bytes moved by unfused kernels: each operand read once, each result written once;"
             f" weights in {stored}, activations in {cached}."
         )
     if _kept(metrics):
-        cache = f"{cache_name(subjects)} in {cached}"
+        cache = f"{cache_name(models)} in {cached}"
         said.append(f"Bytes: weights in {stored}, {cache}, nothing else." if _weighed(metrics) else f"Bytes: {cache}.")
     if stepped(metrics):
         said.append(f"A training step in {_recipes(terms, to, at_length=True)}.")
@@ -830,29 +828,29 @@ def convention(metrics: Sequence[Metric]) -> str:
 
 
 def counted_dtypes(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     terms: build.Counting,
     to: build.Counting | None = None,
     weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
 ) -> list[list[str]]:
     """The dtypes of the weights and those of the cache: one of each, or two where the new
     side, the last of two models, has another. `weights` names those of some models."""
-    sides = [(subjects, terms)] if to is None else [(subjects[:1], terms), (subjects[-1:], to)]
+    sides = [(models, terms)] if to is None else [(models[:1], terms), (models[-1:], to)]
     named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
-def assumed(subjects: Sequence[LoadedModel], metrics: Sequence[Metric], terms: build.Counting) -> str:
+def assumed(models: Sequence[LoadedModel], metrics: Sequence[Metric], terms: build.Counting) -> str:
     """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
     if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
         return ""
-    names = {selection.format_name(subject, None) for subject in subjects}
-    plain = not any(map(selection.format_assumed, subjects)) and names <= {one.storage().name for one in subjects}
-    return "" if plain else f", weights in {selection.formats(subjects, None)}"
+    names = {selection.format_name(model, None) for model in models}
+    plain = not any(map(selection.format_assumed, models)) and names <= {one.storage().name for one in models}
+    return "" if plain else f", weights in {selection.formats(models, None)}"
 
 
 def metric_notes(
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     metrics: Sequence[Metric],
     terms: build.Counting,
     to: build.Counting | None = None,
@@ -860,17 +858,17 @@ def metric_notes(
     """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
     side of a comparison is counted."""
     ratios = ("rule_of_thumb_flops", "ratio_to_rule_of_thumb")
-    sides = [(subjects, terms.dtype)] if to is None else [(subjects[:1], terms.dtype), (subjects[-1:], to.dtype)]
+    sides = [(models, terms.dtype)] if to is None else [(models[:1], terms.dtype), (models[-1:], to.dtype)]
     found: dict[str, Iterable[str]] = {}
     if any(metric.name in ratios for metric in metrics):
-        found["active"] = active_notes(subjects)
+        found["active"] = active_notes(models)
     if _kept(metrics):
-        found["state"] = state_notes(subjects, dtypes(terms.dtype, terms.kv_dtype)[1])
+        found["state"] = state_notes(models, dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
         each = (note for own, dtype in sides for note in storage_notes(own, dtype))
         found["storage"] = dict.fromkeys(each)
     if any(metric.name == "peak_bytes" for metric in metrics):
-        found["optimizer_order"] = _unsure(subjects, terms, to)
+        found["optimizer_order"] = _unsure(models, terms, to)
     return [Note(key, 2, text) for key, texts in found.items() for text in texts]
 
 
@@ -882,12 +880,12 @@ def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metri
     return [Note("windows", 2, text) for text in found]
 
 
-def _unsure(subjects: Sequence[LoadedModel], terms: build.Counting, to: build.Counting | None) -> list[str]:
+def _unsure(models: Sequence[LoadedModel], terms: build.Counting, to: build.Counting | None) -> list[str]:
     """Says of which optimizers a peak is the most that it can be."""
     from tfacct.training.memory import unsure
 
     recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
-    names = [name for name, recipe in recipes.items() if any(unsure(subject, recipe) for subject in subjects)]
+    names = [name for name, recipe in recipes.items() if any(unsure(model, recipe) for model in models)]
     order = "the order of the parameters decides what it holds while it updates"
     return [f"The peak with {name} is the most that it can be: {order}." for name in names]
 
@@ -909,11 +907,11 @@ def _weighed(metrics: Sequence[Metric]) -> bool:
     return any(metric.name in build.WEIGHED for metric in metrics)
 
 
-def attention_words(subjects: Sequence[LoadedModel], masked: bool) -> str:
+def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
-    if not attends(subjects):
+    if not attends(models):
         return " no attention, so --masked leaves nothing out;" if masked else ""
-    pairs, whole = _pairs(subjects), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+    pairs, whole = _pairs(models), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
     if len(pairs) > 1:
         whole |= {"tiles": "in windows of patches only their own", "windows": "in windows that overlap only their own"}
     if masked and "near" in pairs:
@@ -943,11 +941,11 @@ WINDOWED = "S in a window T + min(S − T, W − 1)"
 """The keys that the new tokens meet in a windowed block."""
 
 
-def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
+def _pairs(models: Sequence[LoadedModel]) -> set[str]:
     """Which letters meet in the products of two activations: causal, in a window, both ways; in an encoder behind
     which a decoder stands, and across. Of any model where none is named: causal."""
-    found = set() if subjects else {"causal"}
-    for group in (group for subject in subjects for group in subject.ledger.groups):
+    found = set() if models else {"causal"}
+    for group in (group for model in models for group in model.ledger.groups):
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is not None:
                 continue
@@ -965,23 +963,23 @@ def _pairs(subjects: Sequence[LoadedModel]) -> set[str]:
     return found
 
 
-def pairs_convention(subjects: Sequence[LoadedModel], masked: bool) -> str:
+def pairs_convention(models: Sequence[LoadedModel], masked: bool) -> str:
     """The same for the JSON, in ASCII."""
-    if not attends(subjects):
+    if not attends(models):
         return ""
-    return attention_words(subjects, masked).replace("×", "x").replace("−", "-")
+    return attention_words(models, masked).replace("×", "x").replace("−", "-")
 
 
-def logits_words(subjects: Sequence[LoadedModel], which: Logits) -> str:
+def logits_words(models: Sequence[LoadedModel], which: Logits) -> str:
     """Which positions got logits, as a clause of a sentence; nothing where none did."""
-    if not has_logits(subjects):
+    if not has_logits(models):
         return ""
     return f" logits for {'every position' if which == 'all' else 'the last position'};"
 
 
-def left_out(subjects: Sequence[LoadedModel], *more: str) -> str:
+def left_out(models: Sequence[LoadedModel], *more: str) -> str:
     """The work that is no product."""
-    words = ["norms", *(["softmax"] if attends(subjects) else []), "activations"]
-    words += ["rotary"] if attends(subjects) else []
-    words += dict.fromkeys(mixer.recurrence for mixer in mixers(subjects) if mixer.recurrence)
+    words = ["norms", *(["softmax"] if attends(models) else []), "activations"]
+    words += ["rotary"] if attends(models) else []
+    words += dict.fromkeys(mixer.recurrence for mixer in mixers(models) if mixer.recurrence)
     return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

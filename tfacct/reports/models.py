@@ -42,12 +42,12 @@ class ShowReport(build.ModelReport):
     origin: dict[str, Any] | None
 
 
-def listed(subject: LoadedModel | Listed) -> Listed:
+def listed(model: LoadedModel | Listed) -> Listed:
     """A preset as the list shows it."""
-    if isinstance(subject, Listed):
-        return subject
-    said = subject.name, subject.family, subject.defaulted, subject.unknown, subject.left_out
-    return Listed(*said, _facts(subject), subject.answers)
+    if isinstance(model, Listed):
+        return model
+    said = model.name, model.family, model.defaulted, model.unknown, model.left_out
+    return Listed(*said, _facts(model), model.answers)
 
 
 class WrittenLine(TypedDict):
@@ -110,24 +110,24 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         Column("from", "fields", drop=3),
         Column("expected_from", "checked against", drop=3),
     )
-    subjects = [listed(preset) for preset in presets]
-    facts = tuple(_as_json(subject.facts) for subject in subjects)
+    found = [listed(preset) for preset in presets]
+    facts = tuple(_as_json(model.facts) for model in found)
     rows = tuple(
         {
-            "model": subject.name,
-            "family": subject.family,
+            "model": model.name,
+            "family": model.family,
             **fact,
             **{size: build.each_of(fact, size) for size in HEADS},
         }
-        | ({"kv_heads": "latent"} if subject.facts["latent"] else {})
-        for subject, fact in zip(subjects, facts, strict=True)
+        | ({"kv_heads": "latent"} if model.facts["latent"] else {})
+        for model, fact in zip(found, facts, strict=True)
     )
     return build.report(
         "models",
-        subjects,
+        found,
         (columns, (rows,), ()),
         facts,
-        title="1 preset" if len(subjects) == 1 else f"{len(subjects)} presets",
+        title="1 preset" if len(found) == 1 else f"{len(found)} presets",
         convention="unique tensors, a tied head once",
         notes=lambda at: ["`tfacct models MODEL` prints a model's config and its source."] if at == ALL else [],
         defaults=[],
@@ -140,16 +140,16 @@ def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
 
 
-def _facts(subject: LoadedModel) -> dict[str, Any]:
-    shape, source = subject.architecture, subject.provenance
+def _facts(model: LoadedModel) -> dict[str, Any]:
+    shape, source = model.architecture, model.provenance
     return {
-        "total_params": subject.parameters,
-        "context": subject.context,
+        "total_params": model.parameters,
+        "context": model.context,
         "layers": sum(stack.count for stack in shape.every_stack),
         "hidden": shape.embed.hidden,
-        "heads": build.of_attention(subject, "heads"),
-        "kv_heads": build.of_attention(subject, "kv_heads") if subject.mla_mode is None else None,
-        "latent": subject.mla_mode is not None,
+        "heads": build.of_attention(model, "heads"),
+        "kv_heads": build.of_attention(model, "kv_heads") if model.mla_mode is None else None,
+        "latent": model.mla_mode is not None,
         "from": source.kind if source else None,
         "url": (source.url or None) if source else None,
         "expected_from": source.expected_from if source else None,
@@ -157,28 +157,28 @@ def _facts(subject: LoadedModel) -> dict[str, Any]:
 
 
 @answers(ShowReport)
-def show(subject: LoadedModel) -> Report:
+def show(model: LoadedModel) -> Report:
     """One model's config, field by field: read, defaulted, harmless or unknown; and its source."""
     import json
 
-    read = set(subject.config.counted({**subject.raw, **subject.defaulted}))
-    read |= {alias for alias, name in subject.config.attribute_map.items() if name in read}
+    read = set(model.config.counted({**model.raw, **model.defaulted}))
+    read |= {alias for alias, name in model.config.attribute_map.items() if name in read}
     rows: list[Row] = []
-    for name in (*subject.raw, *subject.defaulted):
+    for name in (*model.raw, *model.defaulted):
         if any(row["field"] == name for row in rows):
             continue
-        value = subject.defaulted.get(name, subject.raw.get(name))
-        rows.append({"field": name, "how": _how(subject, name, name in read), "value": _shortened(json.dumps(value))})
+        value = model.defaulted.get(name, model.raw.get(name))
+        rows.append({"field": name, "how": _how(model, name, name in read), "value": _shortened(json.dumps(value))})
     counted = tuple(row for row in rows if row["field"] in read)
     others = tuple(row for row in rows if row["field"] not in read)
     columns = Column("field", "field"), Column("how", ""), Column("value", "value")
     return build.report(
         "show",
-        [subject],
+        [model],
         (columns, tuple(section for section in (counted, others) if section), ()),
-        [{"config": dict(subject.raw), "origin": _source(subject.provenance)}],
-        title=f"{build.name_of(subject)}: {subject.family}",
-        notes=lambda _: _source_notes(subject.provenance),
+        [{"config": dict(model.raw), "origin": _source(model.provenance)}],
+        title=f"{build.name_of(model)}: {model.family}",
+        notes=lambda _: _source_notes(model.provenance),
         defaults=[],
         convention="defaulted: fields left to the class's default; the rest as given",
     )
@@ -189,14 +189,14 @@ def _shortened(value: str) -> str:
     return value if len(value) <= 24 else f"{value[:23]}…"
 
 
-def _how(subject: LoadedModel, name: str, read: bool) -> str:
-    if name in subject.changed:
+def _how(model: LoadedModel, name: str, read: bool) -> str:
+    if name in model.changed:
         return "set"
-    if name in subject.defaulted:
+    if name in model.defaulted:
         return "defaulted"
     if read:
         return "given"
-    return "unknown" if name in subject.unknown else "no effect"
+    return "unknown" if name in model.unknown else "no effect"
 
 
 def _source(provenance: Provenance | None) -> dict[str, Any] | None:
@@ -229,12 +229,12 @@ _SAYS = ("weight", "bias", "mask", "bank", "bits", "unused")
 
 
 @answers(LedgerReport)
-def ledger(subject: LoadedModel) -> Report:
+def ledger(model: LoadedModel) -> Report:
     """Every line of one model, group by group: where it stands, its letters, and what is stored."""
     from tfacct.algebra.written import written
 
-    model = written(subject.architecture)
-    meanings = {letter: {"meaning": meaning} for letter, meaning in model.legend.items()}
+    symbols = written(model.architecture)
+    meanings = {letter: {"meaning": meaning} for letter, meaning in symbols.legend.items()}
     columns = (
         Column("blocks", "blocks"),
         Column("path", "path"),
@@ -242,16 +242,16 @@ def ledger(subject: LoadedModel) -> Report:
         Column("spec", "letters", "spec"),
         Column("with", "with", drop=1),
     )
-    sections = tuple(_ledger_rows(way, group) for way in model.ways for group in way["groups"] if group["lines"])
+    sections = tuple(_ledger_rows(way, group) for way in symbols.ways for group in way["groups"] if group["lines"])
     lines = sum(map(len, sections))
     return build.report(
         "show",
-        [subject],
+        [model],
         (columns, sections, ()),
-        [{"sizes": model.sizes, "legend": meanings, "ways": model.ways}],
-        title=f"{build.name_of(subject)}: {lines} lines in {len(sections)} groups",
+        [{"sizes": symbols.sizes, "legend": meanings, "ways": symbols.ways}],
+        title=f"{build.name_of(model)}: {lines} lines in {len(sections)} groups",
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
-        notes=lambda _: _ledger_notes(model.sizes, model.ways),
+        notes=lambda _: _ledger_notes(symbols.sizes, symbols.ways),
         defaults=[],
     )
 

@@ -21,7 +21,6 @@ from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
-    from tfacct.parallel.rank_params import FullestRank
 
 CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
 
@@ -60,115 +59,90 @@ class ParamsReport(build.ExplainedReport):
 
 
 @answers(ParamsReport)
-def params(subjects: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
-    """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that divide it, for what the
-    fullest stores beside the whole. Raises TfacctError."""
+def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
+    """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that shard it, for what the
+    fullest stores next to the whole. Raises TfacctError."""
     left_out: list[LeftOut] = []
     if mesh is not None:
         from tfacct.parallel.rank_params import weight_shards
 
-        subjects, left_out = weight_shards(subjects, mesh)
-    facts = tuple(_facts(subject, mesh) for subject in subjects)
-    if len(subjects) == 1:
-        table = _one(subjects[0], facts[0], mesh)
-        title = f"{build.name_of(subjects[0])}: parameters{_of_ranks(mesh)}"
-    else:
-        table = _several(subjects, facts)
-        title = f"Parameters by part{_of_ranks(mesh)}"
+        models, left_out = weight_shards(models, mesh)
+    facts = tuple(_facts(model, mesh) for model in models)
+    alone = len(models) == 1
+    what = f"{build.name_of(models[0])}: parameters" if alone else "Parameters by part"
+    differing = _differing(models, facts)
     return build.report(
         "params",
-        subjects,
-        table,
+        models,
+        _one(facts[0], mesh) if alone else _several(models, facts),
         facts,
-        title=title,
+        title=what if mesh is None else f"{what}, whole and on one of {mesh.ranks:,} ranks",
         convention=CONVENTION,
-        answer=_answer(subjects, facts),
-        notes=lambda at: notes(NOTES, About(subjects[at], facts[at], mesh)),
+        answer=_answer(models, facts),
+        notes=lambda at: notes(NOTES, About(models[at], facts[at], mesh)),
         counted="every stored tensor once, biases and norms included",
-        hints=_differing(subjects, facts),
+        hints=differing,
         left_out=left_out,
         headline="total_params",
-        agrees=not _differing(subjects, facts),
+        agrees=not differing,
     )
 
 
-def _of_ranks(mesh: Mesh | None) -> str:
-    return "" if mesh is None else f", whole and on one of {mesh.ranks:,} ranks"
-
-
-def _answer(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
+def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
     """The total of one model, or the smallest and the largest of several."""
     if len(facts) > 1:
-        both = zip(subjects, facts, strict=True)
-        return build.from_to([(fact["total_params"], subject.name) for subject, fact in both], units.people)
-    total, active = facts[0]["total_params"], facts[0]["active_params"]
+        both = zip(models, facts, strict=True)
+        return build.from_to([(fact["total_params"], model.name) for model, fact in both], units.people)
+    total, active, rank = facts[0]["total_params"], facts[0]["active_params"], facts[0].get("rank_params")
+    if rank is not None:
+        return f"{rank:,} parameters ({units.people(rank)}) on one rank, of {total:,} ({units.people(total)})."
     used = f", of which a token uses {units.people(active)}" if active != total else ""
-    if "rank_params" in facts[0]:
-        held = facts[0]["rank_params"]
-        return f"{held:,} parameters ({units.people(held)}) on one rank, of {total:,} ({units.people(total)})."
     return f"{total:,} parameters ({units.people(total)}){used}."
 
 
-def _facts(subject: LoadedModel, mesh: Mesh | None = None) -> dict[str, Any]:
-    from tfacct.parallel.mesh import facts as mesh_facts
+def _facts(model: LoadedModel, mesh: Mesh | None) -> dict[str, Any]:
+    tensors, on_rank = stored(model.ledger.tensors()), None
+    if mesh is not None:
+        from tfacct.parallel.rank_params import fullest_rank
 
-    tensors, fullest = stored(subject.ledger.tensors()), _fullest(subject, mesh)
+        on_rank = fullest_rank(model, mesh)
     total = sum(_in_all(tensor) for tensor in tensors)
     embedding = sum(_in_all(tensor) for tensor in tensors if tensor.embedding)
-    active = sum(subject.ledger.active_parameters().values())
-    return {
+    active = sum(model.ledger.active_parameters().values())
+    facts: dict[str, Any] = {
         "total_params": total,
         "embedding_params": embedding,
         "non_embedding_params": total - embedding,
         "active_params": active,
         "active_non_embedding_params": active - embedding,
-        "tied_head": None if subject.architecture.head is None else subject.architecture.head.tied,
-        "not_included": model_notes.not_included(subject),
-        "expected_params": subject.expected,
-        "expected_from": subject.provenance.expected_from if subject.provenance and subject.expected else None,
+        "tied_head": None if model.architecture.head is None else model.architecture.head.tied,
+        "not_included": model_notes.not_included(model),
+        "expected_params": model.expected,
+        "expected_from": model.provenance.expected_from if model.provenance and model.expected else None,
         "lines": [
             {
                 "path": tensor.path,
                 "shape": list(tensor.shape),
                 "times": tensor.count,
                 "params": _in_all(tensor),
-                **_on_rank(tensor, fullest),
+                **({} if on_rank is None else {"rank_params": on_rank.holds(tensor)}),
             }
             for tensor in tensors
         ],
-        **(
-            {}
-            if fullest is None or mesh is None
-            else {
-                "tp": mesh.tp,
-                "fsdp": mesh.fsdp,
-                "ep": mesh.ep,
-                "pp": mesh.pp,
-                "mesh": mesh_facts(mesh),
-                "stage": fullest.stage if mesh.pp > 1 else None,
-                "rank_params": sum(map(fullest.holds, tensors)),
-            }
-        ),
     }
+    if mesh is None or on_rank is None:
+        return facts
+    from tfacct.parallel.mesh import facts as mesh_facts
+
+    sizes = {"tp": mesh.tp, "fsdp": mesh.fsdp, "ep": mesh.ep, "pp": mesh.pp, "mesh": mesh_facts(mesh)}
+    stage = on_rank.stage if mesh.pp > 1 else None
+    return {**facts, **sizes, "stage": stage, "rank_params": sum(map(on_rank.holds, tensors))}
 
 
-def _fullest(model: LoadedModel, mesh: Mesh | None) -> FullestRank | None:
-    if mesh is None:
-        return None
-    from tfacct.parallel.rank_params import fullest_rank
-
-    return fullest_rank(model, mesh)
-
-
-def _on_rank(tensor: Tensor, fullest: FullestRank | None) -> dict[str, int]:
-    """Elements of the tensor in all blocks that the fullest rank stores, where there are several."""
-    return {} if fullest is None else {"rank_params": fullest.holds(tensor)}
-
-
-def _differing(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
+def _differing(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
     return [
-        f"warning: {subject.name}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
-        for subject, fact in zip(subjects, facts, strict=True)
+        f"warning: {model.name}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
+        for model, fact in zip(models, facts, strict=True)
         if fact["expected_params"] not in (None, fact["total_params"])
     ]
 
@@ -177,7 +151,7 @@ def _in_all(tensor: Tensor) -> int:
     return int(tensor.count * tensor.elements)
 
 
-def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Table:
+def _one(facts: dict[str, Any], mesh: Mesh | None) -> Table:
     columns = (
         Column("parameter", "parameter"),
         Column("shape", "shape", "dims", drop=2),
@@ -187,41 +161,36 @@ def _one(subject: LoadedModel, facts: dict[str, Any], mesh: Mesh | None) -> Tabl
         Column("share", "share", "share", drop=3),
         Column("bar", "", "bar", drop=4),
     )
-    total, fullest = facts["total_params"], _fullest(subject, mesh)
-    sections = []
-    for _, tensors in groupby(stored(subject.ledger.tensors()), key=lambda tensor: paths.holder_of(tensor.path)):
-        rows: list[Row] = []
-        for tensor in tensors:
-            params = _in_all(tensor)
-            row = {"parameter": paths.short(tensor.path), "shape": tensor.shape, "times": tensor.count}
-            rows.append(build.with_share({**row, "params": params, **_on_rank(tensor, fullest)}, params, total))
-        sections.append(tuple(rows))
+    total = facts["total_params"]
+    sections = tuple(
+        tuple(
+            build.with_share(
+                {**line, "parameter": paths.short(line["path"]), "shape": tuple(line["shape"])}, line["params"], total
+            )
+            for line in lines
+        )
+        for _, lines in groupby(facts["lines"], key=lambda line: paths.holder_of(line["path"]))
+    )
     kinds = {"embedding": "embedding_params", "non-embedding": "non_embedding_params"}
     if facts["active_params"] != total:
         kinds |= {"active": "active_params", "active, non-embedding": "active_non_embedding_params"}
-    totals: list[Row] = [
-        {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")},
-        *(
-            {"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)}
-            for name, key in kinds.items()
-        ),
+    each: list[Row] = [
+        {"parameter": name, "params": facts[key], "share": Fraction(facts[key], total)} for name, key in kinds.items()
     ]
-    return columns, tuple(sections), tuple(totals)
+    whole = {"parameter": "total", "params": total, "share": Fraction(1), "rank_params": facts.get("rank_params")}
+    return columns, sections, (whole, *each)
 
 
-def _several(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
+def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> Table:
     rows: list[dict[str, Any]] = []
     ranked = "rank_params" in facts[0]
     routed = not ranked and any(fact["active_params"] != fact["total_params"] for fact in facts)
-    for subject, fact in zip(subjects, facts, strict=True):
-        row: dict[str, Any] = {"model": build.name_of(subject), "total": fact["total_params"]}
-        row["rank_params"] = fact.get("rank_params")
-        row["active"] = fact["active_params"]
-        row["expected_params"] = fact["expected_params"]
-        own = {line["path"]: 0 for line in fact["lines"]} if ranked else subject.ledger.parameters()
+    for model, fact in zip(models, facts, strict=True):
+        own = {line["path"]: 0 for line in fact["lines"]} if ranked else model.ledger.parameters()
         for line in fact["lines"] if ranked else ():
             own[line["path"]] += line["rank_params"]
-        rows.append(row | by_part(own))
+        total, active = fact["total_params"], fact["active_params"]
+        rows.append({**fact, "model": build.name_of(model), "total": total, "active": active, **by_part(own)})
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),
@@ -287,13 +256,9 @@ def _never_called(about: About) -> dict[str, str] | None:
     return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None
 
 
-def _uneven(about: About) -> list[str]:
-    return [] if about.mesh is None else ranks.uneven(about.models, about.mesh)
-
-
-def _stages(about: About) -> list[str]:
+def _stages(about: About) -> str:
     mesh = about.mesh
-    return [] if mesh is None or mesh.pp == 1 or not about.alone else [ranks.division(about.models[0].ledger, mesh)]
+    return ranks.division(about.models[0].ledger, mesh) if mesh and mesh.pp > 1 and about.alone else ""
 
 
 def _one_rank(about: About) -> str:
@@ -326,7 +291,7 @@ NOTES = (
         _never_called,
         "{names} {are} stored but never called: {their} parameters count, {their} work does not.",
     ),
-    NoteRow("uneven", 1, _uneven),
+    NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),
     NoteRow("one_rank", 1, _one_rank),
     NoteRow("idle", 2, _idle),
