@@ -493,3 +493,9 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
 def test_layouts_that_cannot_be_are_refused(run: Callable[..., Ran], arguments: str, said: str) -> None:
     ran = run("plan", LLAMA, "--on", "8xh100", "--ctx", "2k", *arguments.split())
     assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+
+
+def test_an_option_of_what_ranks_send_does_not_go_with_devices(run) -> None:
+    ran = run("plan", "gpt2", "--on", "2xh100", "--tp", "2", "--tokens", "7")
+    assert ran.code == 2 and ran.err.startswith("error: --tokens does not go with --on\n")
+    assert run("plan", "gpt2", "--tokens", "7").err.startswith("error: --tokens needs --tp\n")

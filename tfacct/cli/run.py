@@ -120,7 +120,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
     function = command.variants[variant].function if variant else command.function
     taken = commands.options_of(function)
     for name in sorted(typed - taken.keys() - {variant}, key=list(options).index):
-        raise _misplaced(command, variant, name, options[name])
+        raise _misplaced(command, variant, name, options)
     if show.explain:
         for name in command.explained or ():
             if name in typed:
@@ -173,13 +173,16 @@ def _apart(one: str, other: str) -> UsageError:
     return UsageError(f"{one} does not go with {other}", "leave one of the two out")
 
 
-def _misplaced(command: Command, variant: str, name: str, value: Any) -> UsageError:
+def _misplaced(command: Command, variant: str, name: str, given: Mapping[str, Any]) -> UsageError:
     """The error about an option that the answer asked for does not take."""
+    value = given[name]
     annotation = command.options[name].annotation
     typed = opt.typed(name, annotation).strip("[]…") if opt.of(annotation).argument else typed_as(name, value)
     if variant:
         return _apart(shell_option(variant), typed)
-    needs = next(other for other, one in command.variants.items() if name in commands.options_of(one.function))
+    needs, one = next(two for two in command.variants.items() if name in commands.options_of(two[1].function))
+    if one.unless and given.get(one.unless) is not None:
+        return _apart(typed_as(name, value), shell_option(one.unless))
     about = opt.of(command.options[needs].annotation).help.partition(". ")[0].rstrip(".")
     return UsageError(f"{typed} needs {shell_option(needs)}", f"{shell_option(needs)}: {about}")
 
