@@ -3,14 +3,18 @@
 import doctest
 import importlib
 import importlib.util
+import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Ran
+
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "llms.txt"]
 
 
 def builder():
@@ -81,6 +85,20 @@ def test_the_readme_stays_short() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_recipes_for_agents_give_their_answers(run: Callable[..., Ran]) -> None:
+    """Each command of the table, and what its jq path finds; estimates have no answer there."""
+    text = (ROOT / "docs" / "agents.md").read_text()
+    recipes = re.findall(r"^\| .* \| `tfacct (.*)` \| `(\..*)` \| ?(.*?) ?\|$", text, re.MULTILINE)
+    assert len(recipes) == 10 and sum(bool(answer) for _, _, answer in recipes) >= 9
+    for command, path, answer in recipes:
+        ran = run(*command.split())
+        assert ran.code == 0, command
+        found = json.loads(ran.out)
+        for key, at in re.findall(r"(\w+)(?:\[(\d+)\])?", path):
+            found = found[key][int(at)] if at else found[key]
+        assert found and answer in ("", json.dumps(found)), (command, path, found)
 
 
 def test_the_legend_in_the_docs_is_the_programs() -> None:

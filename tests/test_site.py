@@ -71,3 +71,5 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     }
     assert 'href="explore.html"' in (tmp_path / "index.html").read_text() and (tmp_path / "explore.html").is_file()
     assert re.search(r'href="schema/flops\.json"', (tmp_path / "schema.html").read_text())
+    linked = re.findall(r"\]\(([^)]+)\)", (tmp_path / "llms.txt").read_text())
+    assert linked and all((tmp_path / page).is_file() for page in linked)

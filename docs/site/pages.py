@@ -1,7 +1,7 @@
 """Builds the site: `python docs/site/pages.py FOLDER [--source URL]`. Needs the extra `docs`.
 
-The pages are those of docs/, an API reference from the docstrings, the schemas, and a page of all presets to try. Every
-warning is an error, and nothing on the site asks another host. `--source` is where the repository is shown: links into
+The pages are those of docs/, an API reference from the docstrings, the schemas, llms.txt, and a page of all presets to
+try. Every warning is an error, and nothing on the site asks another host. `--source` is where the repository is shown: links into
 it point there, and are plain words without it.
 """
 
@@ -38,7 +38,7 @@ PARTS = {
         "time",
         "checkpoints",
     ],
-    "What to ask": ["what-if", "your-model", "cs336", "python", "api", "cli", "json", "schema"],
+    "What to ask": ["what-if", "your-model", "cs336", "python", "api", "cli", "json", "agents", "schema"],
     "How far to trust it": ["check", "trust", "speed"],
     "The code": ["where", "adding-a-model", "decisions", "style"],
 }
@@ -49,6 +49,8 @@ TRY_IT = (
 )
 NAMED_FILE = re.compile(r"\[([\w-]+\.md)\]\(\1\)")
 """A link under its file's name, which on the site is the page's title."""
+INTO_PAGE = re.compile(r"\]\(([\w-]+)\.md\)")
+"""A link to a page, which is HTML on the site."""
 INTO_REPOSITORY = re.compile(r"\[([^\]\n]*)\]\(\.\./([^)\s]+)\)")
 
 
@@ -68,6 +70,8 @@ def assemble(folder: Path, source: str | None) -> None:
         shutil.copy(file, folder)
     shutil.copytree(DOCS / "pictures", folder / "pictures")
     shutil.copytree(DOCS / "schema", folder / "as_they_are" / "schema")
+    llms = INTO_PAGE.sub(r"](\1.html)", (DOCS / "llms.txt").read_text(encoding="utf-8"))
+    (folder / "as_they_are" / "llms.txt").write_text(llms, encoding="utf-8")
     (folder / "schema.md").write_text(_schemas(), encoding="utf-8")
     every = explore.page(presets.load_all(), Request(), Counting())
     explore.save(every, str(folder / "as_they_are" / "explore.html"), force=False)
