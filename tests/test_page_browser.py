@@ -242,6 +242,12 @@ def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pa
     assert not tab.js("document.querySelector('#notes details').open")
 
 
+def test_a_model_without_attention_has_a_state_and_no_cache(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("mamba-130m"))
+    text = tab.js("document.querySelector('main').innerText")
+    assert "State in bf16 and fp32" in text and "Weights and state on one device" in text and "KV cache" not in text
+
+
 def test_attention_is_fused_unless_asked(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """gpt2 at 1,024 tokens: 12 · 12 · 1,024² scores in bf16 are written by unfused kernels, and read again."""
     scores = 2 * 12 * 12 * 1024**2 * 2

@@ -1,8 +1,8 @@
 """Builds the site: `python docs/site/pages.py FOLDER [--source URL]`. Needs the extra `docs`.
 
 The pages are those of docs/, an API reference from the docstrings, the schemas, llms.txt, and a page of all presets to
-try. Every warning is an error, and nothing on the site asks another host. `--source` is where the repository is shown: links into
-it point there, and are plain words without it.
+try. Every warning is an error, and nothing on the site asks another host. `--source` is the address of the repository:
+links into it point there, and are plain words without it.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ export function tiles(counted, other, name) {
 		found.push(tile(`${named} in ${widths(counted)}`, numbers.binary(cached), share, null, cached, other?.cached, name));
 		found.push(
 			tile(
-				"Cache of one more token",
+				`${named} of one more token`,
 				next ? numbers.binary(next) : "nothing",
 				next ? `${numbers.grouped(next)} bytes` : "of fixed size, or the window is full",
 				null,
@@ -97,7 +97,8 @@ export function bars(counted, other, names) {
 		row(bar, other ? names[0] : null, counted, seen),
 		other ? row(theirs[index], names[1], other, seen) : null,
 	]);
-	const entries = [...seen].map(([hue, texts]) => [hue, [...texts].join(", ")]);
+	const longest = (text, texts) => ![...texts].some(other => other !== text && other.startsWith(text));
+	const entries = [...seen].map(([hue, texts]) => [hue, [...texts].filter(text => longest(text, texts)).join(", ")]);
 	return dom.panel("bars", "Where it goes", null, h("div.bars", rows), dom.key(entries));
 }
 
@@ -112,14 +113,14 @@ function row({ title, unit, parts, stored, forward }, whose, counted, seen) {
 		h(
 			"div.stack",
 			{ role: "img", "aria-label": described(name, parts, total) },
-			unknown ? null : parts.map(([part, number]) => segment(part, number, total, unit, seen)),
+			unknown ? null : parts.map(([part, number]) => segment(part, number, total, unit, seen, counted.model.cache_name)),
 		),
 	);
 }
 
-function segment(part, number, total, unit, seen) {
+function segment(part, number, total, unit, seen, cacheName) {
 	const hue = paths.hue(part),
-		word = paths.words(part);
+		word = part === "cache" ? cacheName : paths.words(part);
 	const shown = part === "cache" ? "cache" : hue;
 	if (!seen.has(shown)) seen.set(shown, new Set());
 	seen.get(shown).add(word);

@@ -39,6 +39,7 @@ function counts(counted) {
 	];
 }
 
+const stored = model => (model.has_cache ? `weights and ${model.cache_name}` : "weights");
 const MOVED = "Bytes moved: each operand of a matrix product is read once, each result written once";
 
 // The notes of the page: the three of lowest rank, and the others.
@@ -48,7 +49,7 @@ export function shown(counted) {
 		...counts(counted),
 		...holding(counted, "cache"),
 		note("moved", 3, `${MOVED}${counted.fused ? "; fused attention writes no scores" : ""}.`),
-		note("memory", 3, "Memory: weights and KV cache; no activations, no buffers of an engine."),
+		note("memory", 3, `Memory: ${stored(counted.model)}; no activations, no engine buffers.`),
 	];
 	const first = new Set([...every].sort((one, other) => one.rank - other.rank).slice(0, AT_MOST));
 	return [every.filter(one => first.has(one)), every.filter(one => !first.has(one))];

@@ -51,7 +51,6 @@ const WORDS = {
 	type_embed: "segment embedding",
 	task_embed: "task embedding",
 	rel_bias: "relative positions",
-	cache: "KV cache",
 };
 
 export function words(name) {
