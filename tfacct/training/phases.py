@@ -101,8 +101,8 @@ class Inside:
         saved = [self.input + size for size in self._needed_up_to(lines)]
         for part in graph.recomputed_parts:  # its tensors come back when the backward pass reaches its last operation
             names, end = frozenset(part), max(place[name] for name in part if name in place)
-            again = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
-            saved = [size + (again[at] if at <= end else 0) for at, size in enumerate(saved)]
+            recomputed = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
+            saved = [size + (recomputed[at] if at <= end else 0) for at, size in enumerate(saved)]
         made = [self.made.get(name, 0) for name in graph.order]
         if not self.step.accumulates:  # else each is added to the earlier one, and gone
             made = [*accumulate(reversed(made))][::-1]

@@ -1,11 +1,12 @@
 """Recomputation of parts of a layer, and of the loss in chunks.
 
-A part saves what it reads, and runs again in the backward pass. Tensors that it makes and needs are not saved: they
-come back while it runs backwards. A part that discards its result runs again as soon as an operation after it needs
-that. Full recomputation needs no change of the graph: a layer saves its input, and all that it would save comes back.
-Head and cross-entropy of one chunk of the tokens at a time both run again backwards, as torch.utils.checkpoint, not
-reentrant, runs them for each of `CHUNKS` chunks. What the head reads stays, and the gradient of its weight, to which
-each chunk adds.
+A recomputed part saves what it reads. Tensors that it makes and needs are not saved: they come back while it runs
+backwards. A part that discards its result is recomputed as soon as an operation after it needs that. Full recomputation
+needs no change of the graph: a layer saves its input, and all that it would save comes back.
+
+Of the loss in chunks, head and cross-entropy of one chunk of the tokens at a time are recomputed, as
+torch.utils.checkpoint, not reentrant, runs them for each of `CHUNKS` chunks. What the head reads stays, and the gradient
+of its weight, to which each chunk adds.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DEFAULT = "core_attn"
 
 
 class Module(NamedTuple):
-    """A part of a layer that runs again: what the names of its operations begin with, after that of the layer.
+    """A part of a layer that can be recomputed: what the names of its operations begin with, after that of the layer.
     `discards`: its result is not saved either. `routed`: it is there in layers with experts alone, or in others."""
 
     begins: tuple[str, ...]
@@ -66,7 +67,7 @@ MODULES = {
 
 
 def modules_of(recompute: str) -> tuple[str, ...]:
-    """Names of the parts that run again: `attention`, `selective`, `selective:mlp,layernorm`. Raises UsageError."""
+    """Names of the recomputed parts: `attention`, `selective`, `selective:mlp,layernorm`. Raises UsageError."""
     how, colon, text = recompute.partition(":")
     names = tuple(name.strip() for name in text.split(",")) if colon else (DEFAULT,)
     if how == ATTENTION and not colon:
@@ -80,7 +81,7 @@ def modules_of(recompute: str) -> tuple[str, ...]:
 
 
 def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits) -> StepGraph:
-    """The step whose layers run these parts again."""
+    """The step whose layers recompute these parts."""
     names = tuple(names)
     stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
 
@@ -125,38 +126,38 @@ def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[
 def _recomputing_part(
     graph: LayerGraph, part: tuple[str, ...], layer_input: SavedTensor, *, discards: bool
 ) -> LayerGraph:
-    """The layer with one part that runs again."""
+    """The layer with one recomputed part."""
     inside, reads = frozenset(part), graph.reads()
     results = {flow.at: flow.result for flow in graph.flow if flow.result is not None} | {layer_input.path: layer_input}
     outside = {made.path for at, made in results.items() if at not in inside}
     own = {made.path for at, made in results.items() if at in inside}
-    saved, again = dict[str, SavedTensor](), list[SavedTensor]()
+    saved, recomputed = dict[str, SavedTensor](), list[SavedTensor]()
     for tensor in graph.saved:
         needs = tuple(name for name in tensor.saved_for if name in inside)
         if tensor.path in outside or not (needs or (discards and tensor.path in own)):
             saved[tensor.path] = tensor
         elif discards or len(needs) == len(tensor.saved_for):
-            again.append(tensor)
-        else:  # the part saves it once more when it runs again
+            recomputed.append(tensor)
+        else:  # the part saves it once more when it is recomputed
             saved[tensor.path] = tensor
-            again.append(tensor._replace(saved_for=needs))
-    if not again:
+            recomputed.append(tensor._replace(saved_for=needs))
+    if not recomputed:
         return graph
-    for name in part:  # what it reads stays until it has run again, and then as long as its gradients need it
+    for name in part:  # what it reads stays until it is recomputed, and then as long as its gradients need it
         for made in (results[each] for each in reads[name] if each not in inside and each in results):
             known = saved.get(made.path, made)
             saved[made.path] = known._replace(saved_for=tuple(dict.fromkeys((*known.saved_for, name))))
-    ends = max(graph.order.index(name) for tensor in again for name in tensor.saved_for)
+    ends = max(graph.order.index(name) for tensor in recomputed for name in tensor.saved_for)
     whole = tuple(name for at, name in enumerate(graph.order) if name in inside or (discards and at == ends))
     return graph._replace(
         saved=tuple(saved.values()),
-        recomputed=(*graph.recomputed, *again),
+        recomputed=(*graph.recomputed, *recomputed),
         recomputed_parts=(*graph.recomputed_parts, whole),
     )
 
 
 def _saving_results(graph: LayerGraph, layer_input: SavedTensor) -> LayerGraph:
-    """The layer that saves its input, the results of sdpa and of every second projection, and runs the rest again, as
+    """The layer that saves its input, the results of sdpa and of every second projection, and recomputes the rest, as
     torchtitan's selective activation checkpointing per operation."""
     results = {flow.at: flow.result for flow in graph.flow if flow.result is not None}
     projections = [name for name in graph.order if name.endswith("_proj.weight") and ".experts." not in name]
@@ -169,10 +170,10 @@ def _saving_results(graph: LayerGraph, layer_input: SavedTensor) -> LayerGraph:
         elif tensor.path in stays:
             at = stays[tensor.path].saved_for
             stays[tensor.path] = tensor._replace(saved_for=(*at, *tensor.saved_for))
-    again = tuple(tensor for tensor in graph.saved if tensor.path not in {*stays, layer_input.path})
+    recomputed = tuple(tensor for tensor in graph.saved if tensor.path not in {*stays, layer_input.path})
     own = next((tensor for tensor in graph.saved if tensor.path == layer_input.path), layer_input)
     first = own._replace(saved_for=tuple(dict.fromkeys((*own.saved_for, graph.order[0]))))
-    return graph._replace(saved=(first, *stays.values()), recomputed=again, recomputed_parts=(graph.order,))
+    return graph._replace(saved=(first, *stays.values()), recomputed=recomputed, recomputed_parts=(graph.order,))
 
 
 CHUNKS = 8
@@ -201,9 +202,8 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = 
     backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
     reader, gone = (HEAD_CAST, ("loss.", "lm_head.")) if cast else (HEAD, ("loss.",))
     saved = [each for each in own.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
-    saved.append(
-        SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute")
-    )  # the logits are made of it again
+    # The logits are recomputed from what the head reads.
+    saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in own.saved if each.path in TARGETS]
     order = (*norm, SPLIT, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
     changed = after._replace(

@@ -94,7 +94,7 @@ class LayerGraph(NamedTuple):
     """Operations of a layer in forward order, what each saves, and what each needs in its backward pass.
 
     `casts`: autocast's copies of weights. `flow`: what operations read and make. `recomputed`: tensors that the layer
-    computes again in its backward pass. `recomputed_parts`: the operations of each part that runs again for them: a
+    computes again in its backward pass. `recomputed_parts`: the operations of each recomputed part: a
     recomputed tensor is alive from the backward pass of the last operation of its part to that of the first operation
     that it is saved for.
     """
@@ -164,7 +164,7 @@ class StepGraph(NamedTuple):
     """A forward pass as its backward pass sees it: what runs before the layers, the layers, what runs after them.
 
     `buffers`: tensors that stay during the whole step. `loss`: role of the loss. `logits`: what the loss reads.
-    `arguments`: what layers that run again are called with, except the residual stream, cos and sin.
+    `arguments`: what recomputed layers are called with, except the residual stream, cos and sin.
     `loss_forward`: what the loss allocates in the forward pass while autocast's copies of all weights are alive.
     `live_in_forward`: tensors that are alive while the layers run forwards. Of an encoder–decoder, `encoder_layers` are
     the groups of the encoder, and `accumulated` the gradients to which all decoder layers add. `residual`: axes of the
@@ -282,7 +282,7 @@ class TrainingStep(NamedTuple):
     `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
     `optimizer_state`: bytes of it, the `master_weights` among them. `update`: temporary bytes while the optimizer
     updates the weights, and `uncertain`, how many bytes less these may be, by the order of the parameters. `recompute`:
-    layers save their input alone, and run again; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
+    layers save only their input; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
     gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits. `adapters` are trained in
     place of the model's own weights, if there are any. `frozen`: bytes of these weights, if they are not stored as
     `stored` says. `shards`: weights that FSDP or ZeRO shards. `stage`: what a pipeline stage has next to its
@@ -357,7 +357,7 @@ class TrainingStep(NamedTuple):
 
     @property
     def recomputes(self) -> bool:
-        """True if layers, or parts of them, run again in the backward pass."""
+        """True if layers, or parts of them, are recomputed."""
         return self.recompute or any(group.graph.recomputed for group in self.graph.layers)
 
     def saved_in(self, group: LayerGroup) -> list[SavedTensor]:

@@ -279,9 +279,9 @@ def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
 def stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]:
     """Tensors, elements and bytes by part, dtype and what they are."""
     found: dict[tuple[str, str, str], Counter[str]] = {}
-    for part, what, held in _parts(files.tensors) if result is None else map(_part, result.found):
-        sums = found.setdefault((part, held.dtype, what), Counter())
-        sums.update({"tensors": 1, "elements": held.elements, "bytes": held.bytes})
+    for part, what, tensor in _parts(files.tensors) if result is None else map(_part, result.found):
+        sums = found.setdefault((part, tensor.dtype, what), Counter())
+        sums.update({"tensors": 1, "elements": tensor.elements, "bytes": tensor.bytes})
     order = {part: number for number, part in enumerate((*headings(), BEYOND))}
     lines = [
         {"part": part, "dtype": dtype, "what": what, **{key: sums[key] for key in ("tensors", "elements", "bytes")}}
@@ -301,12 +301,12 @@ def _part(one: Found) -> tuple[str, str, FileTensor]:
 
 def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor]]:
     """The same of files without a config: the beginning of the name."""
-    for held in tensors:
-        starred = names.NUMBER.sub("*", held.name)
+    for tensor in tensors:
+        starred = names.NUMBER.sub("*", tensor.name)
         quant = names.quant_tensor(starred)
         before, star, rest = starred.partition(".*.")
         part = f"{before}{star}{rest.partition('.')[0]}" if star else starred.rpartition(".")[0] or starred
-        yield part, "" if quant is None or starred.endswith("_blocks") else quant[1].what, held
+        yield part, "" if quant is None or starred.endswith("_blocks") else quant[1].what, tensor
 
 
 def folded_differences(differences: Sequence[Difference]) -> list[dict[str, Any]]:
@@ -320,7 +320,7 @@ def folded_differences(differences: Sequence[Difference]) -> list[dict[str, Any]
 
 
 def bytes_by_config(config: LoadedModel) -> int | None:
-    """Bytes of the weights in the format that a config says; None where it says none, or none that is known."""
+    """Bytes of the weights in a config's format; None where it has none, or none that is known."""
     if not config.quantized:
         return None
     try:

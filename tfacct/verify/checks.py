@@ -202,10 +202,10 @@ class _Counters:
                 yield asked._by_path(name, work, self.counting.module_flops(run, given))
 
     def torch_passes(self) -> Iterator[Check]:
-        """Totals of FlopCounterMode: forward, backward, both, and both with the blocks run again."""
+        """Totals of FlopCounterMode: forward, backward, both, and both with recomputed layers."""
         forward = self._extrapolated(lambda shape: self._passes(shape).forward)
         backward = self._extrapolated(lambda shape: self._passes(shape).backward)
-        again = self._extrapolated(lambda shape: self._passes(shape).redone)
+        recomputed = self._extrapolated(lambda shape: self._passes(shape).redone)
         at = self.work.axes()
         ours = forward_flops(self.ledger, at), backward_flops(self.ledger, at)
         step, whole = forward + backward, sum(ours)
@@ -213,7 +213,7 @@ class _Counters:
         yield Check("torch, forward", "FLOPs", {"total": ours[0]}, {"total": forward})
         yield Check("torch, backward (2 ×)", "FLOPs", {"total": ours[1]}, {"total": backward})
         yield Check("torch, training step (3 ×)", "FLOPs", {"total": whole}, {"total": step})
-        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + again})
+        yield Check("torch, full recomputation", "FLOPs", {"total": whole + redone}, {"total": step + recomputed})
 
     def parameters(self) -> Check:
         """Every parameter's elements by path."""
@@ -260,7 +260,7 @@ class _Counters:
         return self.reference.inputs(shape, **work.sizes)
 
     def _passes(self, shape: Transformer) -> Passes:
-        """One forward pass and one backward pass that runs the blocks again; each shape is run once."""
+        """One forward pass and one backward pass that recomputes the layers; each shape is run once."""
         counts = tuple(stack.count for stack in shape.every_stack)
         if counts not in self._ran:
             self._ran[counts] = self.counting.passes(self._built(shape), self._inputs(shape, self.work))

@@ -82,7 +82,7 @@ class Place(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a name says: the part and role it has, empty where nothing is known; whether it is a bias, or a norm's; and
+    """What a name tells: the part and role it has, empty where nothing is known; whether it is a bias, or a norm's; and
     whether it is `sure` of the role, or has a word for it that means other things too."""
 
     part: str
@@ -146,7 +146,7 @@ def _is_bundle(children: Mapping[int, Mapping[str, tuple[int, ...]]]) -> bool:
 
 
 def read(template: str, siblings: Iterable[str]) -> Reading:
-    """What a name says of a tensor. `siblings`: the last words of the modules in the same part, for names of two uses.
+    """What a name tells of a tensor. `siblings`: the last words of the modules in the same part, for names of two uses.
 
     >>> read("layers.*.feed_forward.w2.weight", ["w1", "w2", "w3"])
     Reading(part='mlp', role='down_proj', bias=False, norm=False, sure=True)

@@ -178,7 +178,7 @@ class Places:
 
     def place(self, tensor: FileTensor) -> Found:
         """Where a tensor of a safetensors file belongs."""
-        if paths.EVERY in tensor.name:  # which stands for numbers below
+        if paths.EVERY in tensor.name:  # which replaces numbers below
             return Found(tensor, None, why=names.known(tensor.name) or "")
         starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
         if match := self._match(starred, numbers):

@@ -33,9 +33,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "E": ("num_local_experts", "num_experts"),
     "A": ("num_experts_per_tok",),
 }
-"""Letters of sizes → the fields of a config that hold them."""
+"""Letters of sizes → their fields in a config."""
 SAME = {"word_embed_proj_dim": "D"}
-"""Further fields that hold a letter's size."""
+"""Further fields of a letter's size."""
 HALVES = ("partial_rotary_factor", "rotary_pct")
 """Fields of the rotary part of a head: a half, so that it is even at every point."""
 ANGLES = ("rope_scaling", "rope_parameters")
