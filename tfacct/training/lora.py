@@ -282,7 +282,8 @@ class Adapters(NamedTuple):
 
 
 def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepGraph:
-    """The step that trains a recipe's adapters. With full recomputation the embeddings require a gradient, as peft's `enable_input_require_grads` makes them do."""
+    """The step that trains a recipe's adapters. With full recomputation the embeddings require a gradient, by
+    peft's `enable_input_require_grads`."""
     targets = lora_targets(recipe.lora or "")
     in_fp32 = recipe.adapter_dtype == FP32 and not (recipe.in_fp32 or recipe.autocast)
     unpacked = {

@@ -5,8 +5,8 @@ backwards. A part that discards its result is recomputed as soon as an operation
 needs no change of the graph: a layer saves its input, and all that it would save comes back.
 
 Of the loss in chunks, head and cross-entropy of one chunk of the tokens at a time are recomputed, as
-torch.utils.checkpoint, not reentrant, runs them for each of `CHUNKS` chunks. What the head reads stays, and the gradient
-of its weight, to which each chunk adds.
+torch.utils.checkpoint, not reentrant, runs them for each of `CHUNKS` chunks. What the head reads stays, and the
+gradient of its weight, to which each chunk adds.
 """
 
 from __future__ import annotations
