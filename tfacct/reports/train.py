@@ -43,7 +43,6 @@ from tfacct.training.step import SavedTensor
 from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
 
 if TYPE_CHECKING:
-    from tfacct.loading.devices import Device
     from tfacct.loading.where import MemoryLimit
 
 By = Literal["phase", "tensor", "part"]
@@ -385,7 +384,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "optimizer_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.phases[-1].gradients,
-        "saved_bytes": _saved_bytes(one),
+        "saved_bytes": step.saved_bytes() + (0 if step.stage is None else step.stage.saved),
         "host_bytes": one.host.total,
         "moved_bytes": one.host.moved,
         "peak_bytes": one.peak.total,
@@ -408,15 +407,6 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
     }
 
 
-def _stage_facts(one: TrainingMemory) -> dict[str, Any]:
-    """The rank of a pipeline that is shown, its micro-batches, and those in flight, as in the JSON."""
-    mesh, stage = one.recipe.mesh, one.step.stage
-    if mesh is None or stage is None:
-        return {}
-    times = microbatches(mesh, one.work.axes(), train=True)
-    return {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
-
-
 def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
     """The parallel layout of a step, what a rank sends, and the whole model, as in the JSON."""
     mesh, recipe = one.recipe.mesh, one.recipe
@@ -424,6 +414,10 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
         return {"mesh": None, "sent_bytes": None, "whole": None}
     from tfacct.training.layouts import sent_bytes
 
+    stage, pipeline = one.step.stage, dict[str, Any]()
+    if stage is not None:  # the rank that is shown, its micro-batches, and those in flight
+        times = microbatches(mesh, one.work.axes(), train=True)
+        pipeline = {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
     whole = training_memory(one.model, one.work, alone(recipe))
     weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
     if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
@@ -433,7 +427,7 @@ def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
     return {
         "mesh": mesh_facts(mesh),
         "sent_bytes": sent_bytes(one.model, one.work, recipe),
-        **_stage_facts(one),
+        **pipeline,
         "whole": {
             "weights_bytes": weights,
             "optimizer_bytes": state,
@@ -487,11 +481,6 @@ def saved_tensors(one: TrainingMemory) -> list[dict[str, Any]]:
         waiting = _row(SavedTensor(IN_FLIGHT, "", ()), "")
         found[SavedTensor(IN_FLIGHT, "", ()), 0] = {**waiting, "count": stage.in_flight - 1, "bytes": stage.saved}
     return [*found.values()]
-
-
-def _saved_bytes(one: TrainingMemory) -> Any:
-    """Saved bytes of all micro-batches in flight."""
-    return one.step.saved_bytes() + (0 if one.step.stage is None else one.step.stage.saved)
 
 
 def _row(tensor: SavedTensor, dtype: str) -> dict[str, Any]:
@@ -574,13 +563,13 @@ def phase_table(step: Step) -> Table:
         for each in one.phases
         if each in shown or each is one.phases[-1]
     )
-    each = "in each phase" if one.recipe.mesh is None else f"on each {'rank' if _device(step) is None else 'GPU'}"
+    each = (
+        "in each phase"
+        if one.recipe.mesh is None
+        else f"on each {'rank' if step.limit is None or step.limit.device is None else 'GPU'}"
+    )
     short = {"optimizer_state": "optimizer", "saved": "activations", "temporary": "temp."}
     return _phase_columns(f"{unit} {each}", short, unit), (rows,), ()
-
-
-def _device(step: Step) -> Device | None:
-    return None if step.limit is None else step.limit.device
 
 
 def tensor_table(step: Step) -> Table:
@@ -622,12 +611,11 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
     return columns, (rows,), ({key: total, "bytes": whole, "share": Fraction(1)},)
 
 
-def part_table(step: Step) -> Table:
-    """Saved bytes by part of the model."""
-    return _share_table("part", "part", by_part(step.facts["saved"]), "saved")
-
-
-TABLES = {"phase": phase_table, "tensor": tensor_table, "part": part_table}
+TABLES: Mapping[str, Callable[[Step], Table]] = {
+    "phase": phase_table,
+    "tensor": tensor_table,
+    "part": lambda step: _share_table("part", "part", by_part(step.facts["saved"]), "saved"),
+}
 
 
 def table_of_models(steps: Sequence[Step]) -> Table:
