@@ -44,8 +44,7 @@ PARTS = {
 }
 """Every page but the first, in the order of the sidebar."""
 TRY_IT = (
-    '<p><a href="explore.html">Try it</a>: every preset on one page that recounts in your browser as you turn its'
-    " knobs.</p>"
+    '<p><a href="explore.html">Try it</a>: every preset on one page, with sliders for context, batch and heads.</p>'
 )
 NAMED_FILE = re.compile(r"\[([\w-]+\.md)\]\(\1\)")
 """A link under its file's name, which on the site is the page's title."""
