@@ -1,4 +1,4 @@
-"""A report as it is composed: its title, what was defaulted, and what the person at the terminal should know."""
+"""How a report is composed: keys that several share, titles, defaults and hints, shares; and the terms of a count."""
 
 from __future__ import annotations
 
@@ -575,6 +575,10 @@ def drop_of(key: str, rows: Sequence[Row]) -> int:
 def ratio_label(train: bool) -> str:
     """What stands above FLOPs over the rule of thumb."""
     return f"÷ {6 if train else 2}·P·tok"
+
+
+SHARES = (Column("share", "share", "share", drop=3), Column("bar", "", "bar", drop=4))
+"""Columns of `with_share`."""
 
 
 def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:

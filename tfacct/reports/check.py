@@ -353,6 +353,9 @@ def shown_name(module: Any) -> str:
     return WRAPPED.sub("", str(own)).replace("<locals>.", "")
 
 
+# The files of a checkpoint
+
+
 STORED_CONVENTION = (
     "bytes as the headers say; no tensor is read; shapes against the ledger's, through the class's names"
 )
@@ -363,8 +366,7 @@ STORED_COLUMNS = (
     Column("tensors", "tensors", "count", drop=1),
     Column("elements", "elements", "params", drop=1),
     Column("bytes", "bytes", "bytes"),
-    Column("share", "share", "share", drop=3),
-    Column("bar", "", "bar", drop=4),
+    *build.SHARES,
 )
 
 

@@ -1,4 +1,4 @@
-"""The devices that come with the package, and the user's: peaks, memory, links, and where each figure was read."""
+"""Devices of the package, and the user's: peaks, memory, links, and sources; and the sweep of a machine."""
 
 from __future__ import annotations
 

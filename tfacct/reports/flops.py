@@ -346,8 +346,7 @@ def _cost_cells(cost: Cost) -> dict[str, Any]:
 
 # Tables
 
-SHARE = Column("share", "share", "share", drop=3)
-BAR = Column("bar", "", "bar", drop=4)
+SHARE, BAR = build.SHARES
 
 
 def _by_line(one: ModelFlops, pointwise: bool) -> Table:
@@ -702,6 +701,9 @@ TRAFFIC_NOTES = (
 )
 
 
+# A whole request
+
+
 class PhaseLine(TypedDict):
     """One product of a phase, by path or in full."""
 
@@ -854,8 +856,7 @@ def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
-        SHARE,
-        BAR,
+        *build.SHARES,
     )
     rows: list[Row] = []
     for line in facts["lines"]:

@@ -1,4 +1,4 @@
-"""Bytes to serve a model: weights and KV cache, at one batch or several, and what fits a device."""
+"""Bytes to serve a model: weights and KV cache, at one batch or several, by context; and devices that hold them."""
 
 from __future__ import annotations
 
@@ -383,8 +383,7 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
         Column("dtype", "dtype", drop=1),
         Column("bytes", "bytes", "bytes"),
         Column("gigabytes", "in GB", "gigabytes", drop=4),
-        Column("share", "share", "share", drop=3),
-        Column("bar", "", "bar", drop=4),
+        *build.SHARES,
     )
     total, lines = facts["total_bytes"], facts["lines"]
     rows = [build.with_share({**line, "gigabytes": line["bytes"]}, line["bytes"], total) for line in lines]
@@ -733,6 +732,9 @@ BATCHES_NOTES = (
 )
 
 
+# The KV cache by context
+
+
 CACHE_CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
 STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
 
@@ -1040,6 +1042,9 @@ CACHE_NOTES = (
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
     NoteRow("ranks", 1, _of_ranks),
 )
+
+
+# Devices that hold a model
 
 
 class FittingDevice(TypedDict):

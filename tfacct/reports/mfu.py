@@ -1,4 +1,4 @@
-"""Model FLOPs utilization (MFU) of a run: the FLOPs that its speed needs, over the peak of its devices."""
+"""Model FLOPs utilization (MFU) of a run: the FLOPs that its speed needs, over its devices' peak; or measured here."""
 
 from __future__ import annotations
 
@@ -195,6 +195,9 @@ def _table(lines: list[dict[str, Any]]) -> Table:
 def _tera(flops: float) -> str:
     """FLOP/s in 10^12, with three digits."""
     return units.three(flops / 1e12)
+
+
+# A run that is measured
 
 
 CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"

@@ -158,8 +158,7 @@ def _one(facts: dict[str, Any], mesh: Mesh | None) -> Table:
         Column("times", "times", "count", drop=1),
         Column("params", "params", "params"),
         *(() if mesh is None else (Column("rank_params", "one rank", "params"),)),
-        Column("share", "share", "share", drop=3),
-        Column("bar", "", "bar", drop=4),
+        *build.SHARES,
     )
     total = facts["total_params"]
     sections = tuple(

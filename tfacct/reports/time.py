@@ -227,6 +227,9 @@ def assumptions(*laws: Any) -> dict[str, float]:
     return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}
 
 
+# A step
+
+
 BOUND = "never below"
 IDLE = 0.25
 """Share of a step that stages wait, from which on a note says how they wait less."""
@@ -609,12 +612,7 @@ def _train_table(one: StepEstimate) -> Table:
     share = megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
     usual = f"at {units.percent(share)} of the peak"
     totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
-    columns = (
-        Column("what", "what"),
-        Column("seconds", "≈ time", "seconds"),
-        Column("share", "share", "share", drop=3),
-    )
-    return columns, (tuple(rows),), tuple(totals)
+    return (Column("what", "what"), *ESTIMATED), (tuple(rows),), tuple(totals)
 
 
 def _stated_table(one: StepEstimate, mfu: float) -> Table:

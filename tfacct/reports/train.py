@@ -603,8 +603,7 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
     columns = (
         Column(key, label),
         Column("bytes", "bytes", "bytes"),
-        Column("share", "share", "share", drop=3),
-        Column("bar", "", "bar", drop=4),
+        *build.SHARES,
     )
     whole = sum(sizes.values())
     rows = tuple(build.with_share({key: name, "bytes": size}, size, whole) for name, size in sizes.items())

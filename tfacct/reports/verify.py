@@ -588,6 +588,9 @@ UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_
 """Fields of a recipe with which saved activations are measured, not proven."""
 
 
+# Proofs
+
+
 class Statement(TypedDict):
     """One statement of a proof."""
 
