@@ -6,6 +6,8 @@ On a machine that was swept both estimate the reference model.
 
 from __future__ import annotations
 
+from tfacct.timing.timing import Alike, by_kernel
+
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction
@@ -323,17 +325,6 @@ class TimeTrainReport(build.ModelReport):
     calibration: Calibrated | None
 
 
-class Alike(NamedTuple):
-    """Kernels of one name in all groups of blocks."""
-
-    kernel: str
-    times: int
-    flops: int
-    bytes: int | None
-    limit: str | None
-    seconds: float
-
-
 @answers(TimeReport)
 def time(
     model: LoadedModel,
@@ -361,7 +352,7 @@ def time(
     work = selection.runnable(model, request)
     one.check_room(work.context, work.batch, memory)
     step = one.host.step(work)
-    rows = _rows(step, one, bound_only)
+    rows = by_kernel(step, one.count, bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
@@ -376,34 +367,6 @@ def time(
         notes=lambda _: notes(NOTES, (one, work, bound_only)),
         requests=[request],
     )
-
-
-def _rows(step: Step, one: Placement, bound_only: bool) -> list[Alike]:
-    """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
-    all that they move, or those that the bound takes."""
-    found: dict[str, list[Timed]] = {}
-    for kind in ("", "pointwise", "all-reduce"):
-        for timed in step.kernels:
-            last = timed.kernel.kind if timed.kernel.kind in ("pointwise", "all-reduce") else ""
-            if last == kind:
-                name = f"all-reduce over {one.count:,}" if kind == "all-reduce" else timed.kernel.name
-                found.setdefault(name, []).append(timed)
-    return [
-        Alike(
-            name,
-            sum(each.kernel.times for each in alike),
-            sum(each.kernel.flops for each in alike),
-            round(sum(_least(each) if bound_only else each.bytes for each in alike)),
-            max(alike, key=lambda each: each.seconds).limit,
-            sum(each.seconds for each in alike),
-        )
-        for name, alike in found.items()
-    ]
-
-
-def _least(timed: Timed) -> float:
-    """Bytes of weights and cache that are read wherever tokens are sent."""
-    return timed.kernel.cache + least_read(timed.kernel)
 
 
 def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Table:

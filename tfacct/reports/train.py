@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tfacct.training.selection import of_own_size, trainable
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -218,7 +220,7 @@ def train(
     if by not in TABLES:
         raise UsageError(f"{option('by')} is phase, tensor or part, not {by!r}")
     models, left_out = trainable(models, recipe)
-    models, of_other_sizes = _of_size(models, request)
+    models, of_other_sizes = of_own_size(models, request)
     recipe = recipe.for_models(models)
     every = [training_memory(model, selection.workload(model, request), recipe) for model in models]
     one = every[0] if len(every) == 1 else None
@@ -256,36 +258,6 @@ def train(
         return report
     columns, rows, totals = whole_phase_table(one)
     return replace(report, data=replace(report, columns=columns, sections=rows, totals=totals))
-
-
-def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose step is answered, and the others. One model alone is refused with its reason later."""
-    if len(models) == 1:
-        return list(models), []
-    reasons: dict[str, list[LoadedModel]] = {}
-    for model in models:
-        reasons.setdefault(refusal(model, recipe) or "", []).append(model)
-    answered = reasons.pop("", [])
-    if not answered:
-        raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
-    others = [model for group in reasons.values() for model in group]
-    return answered, LeftOut.of(others, "training step not measured; ask for one to read why")
-
-
-def _of_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
-    """Models whose class takes a step of this size, and the others; all, if there is none."""
-
-    def takes(model: LoadedModel) -> bool:
-        context = selection.own_request(model, request).ctx
-        return selection.takes_context(model, context) and not of_another_size(
-            model, selection.workload(model, request)
-        )
-
-    fitting = [model for model in models if takes(model)]
-    if not fitting:
-        return models, []
-    others = [model for model in models if model not in fitting]
-    return fitting, LeftOut.of(others, "trains on images of its own size only")
 
 
 # The answer.

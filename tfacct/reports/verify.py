@@ -23,7 +23,8 @@ from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
 from tfacct.reports.build import Counting, Letter, MeshFacts, ModelReport, WorkloadFacts
 from tfacct.reports.model_notes import TRAINING
-from tfacct.reports.train import error_words, trainable
+from tfacct.reports.train import error_words
+from tfacct.training.selection import trainable
 from tfacct.training.bounds import answered_groups
 from tfacct.training.exact import ExactStep, starred
 from tfacct.training.memory import training_memory

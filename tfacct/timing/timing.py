@@ -216,3 +216,42 @@ def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     sending = ring / (link.rate * (c.link_network if link.reach == "network" else c.link))
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)
+
+
+class Alike(NamedTuple):
+    """Kernels of one name in all groups of blocks."""
+
+    kernel: str
+    times: int
+    flops: int
+    bytes: int | None
+    limit: str | None
+    seconds: float
+
+
+def by_kernel(step: Step, devices: int, bound_only: bool) -> list[Alike]:
+    """Kernels by name, in order; all-reduces, and work that is no product, each in one row behind them. Their bytes:
+    all that they move, or those that the bound takes."""
+    found: dict[str, list[Timed]] = {}
+    for kind in ("", "pointwise", "all-reduce"):
+        for timed in step.kernels:
+            last = timed.kernel.kind if timed.kernel.kind in ("pointwise", "all-reduce") else ""
+            if last == kind:
+                name = f"all-reduce over {devices:,}" if kind == "all-reduce" else timed.kernel.name
+                found.setdefault(name, []).append(timed)
+    return [
+        Alike(
+            name,
+            sum(each.kernel.times for each in alike),
+            sum(each.kernel.flops for each in alike),
+            round(sum(_least(each) if bound_only else each.bytes for each in alike)),
+            max(alike, key=lambda each: each.seconds).limit,
+            sum(each.seconds for each in alike),
+        )
+        for name, alike in found.items()
+    ]
+
+
+def _least(timed: Timed) -> float:
+    """Bytes of weights and cache that are read wherever tokens are sent."""
+    return timed.kernel.cache + least_read(timed.kernel)

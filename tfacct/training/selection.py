@@ -1,0 +1,43 @@
+"""Models whose training step is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Request
+from tfacct.loading import selection
+from tfacct.loading.left_out import LeftOut
+from tfacct.loading.model import LoadedModel
+from tfacct.training.recipe import Recipe
+from tfacct.training.unsupported import of_another_size, refusal
+
+
+def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose step is answered, and the others. One model alone is refused with its reason later."""
+    if len(models) == 1:
+        return list(models), []
+    reasons: dict[str, list[LoadedModel]] = {}
+    for model in models:
+        reasons.setdefault(refusal(model, recipe) or "", []).append(model)
+    answered = reasons.pop("", [])
+    if not answered:
+        raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
+    others = [model for group in reasons.values() for model in group]
+    return answered, LeftOut.of(others, "training step not measured; ask for one to read why")
+
+
+def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+    """Models whose class takes a step of this size, and the others; all, if there is none."""
+
+    def takes(model: LoadedModel) -> bool:
+        context = selection.own_request(model, request).ctx
+        return selection.takes_context(model, context) and not of_another_size(
+            model, selection.workload(model, request)
+        )
+
+    fitting = [model for model in models if takes(model)]
+    if not fitting:
+        return models, []
+    others = [model for model in models if model not in fitting]
+    return fitting, LeftOut.of(others, "trains on images of its own size only")
