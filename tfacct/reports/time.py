@@ -6,12 +6,10 @@ On a machine that was swept both estimate the reference model.
 
 from __future__ import annotations
 
-from tfacct.timing.timing import Alike, by_kernel
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
@@ -39,7 +37,7 @@ from tfacct.timing.step_estimate import (
     step_estimate,
     unmeasured_step,
 )
-from tfacct.timing.timing import CONSTANTS, WIDE, Step, Timed, least_read, units_of
+from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
 from tfacct.timing.validated import MEASURED, NEWER_STACKS, REPORTED, STORED, VALIDATED, Class, Validation
 
 CONVENTION = (

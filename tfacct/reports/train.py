@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tfacct.training.selection import of_own_size, trainable
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -20,7 +18,6 @@ from tfacct.ledger.lines import EXPERTS
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, Tick, notes, unwatched
@@ -40,9 +37,10 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import FP32, NF4, Recipe, size_facts
 from tfacct.training.recompute import CHUNKS
+from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.states import optimizer_memory
 from tfacct.training.step import SavedTensor
-from tfacct.training.unsupported import alone, of_another_size, reads_images, refusal
+from tfacct.training.unsupported import alone, reads_images
 
 if TYPE_CHECKING:
     from tfacct.loading.where import MemoryLimit

@@ -24,12 +24,12 @@ from tfacct.reports import build, model_notes
 from tfacct.reports.build import Counting, Letter, MeshFacts, ModelReport, WorkloadFacts
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.train import error_words
-from tfacct.training.selection import trainable
 from tfacct.training.bounds import answered_groups
 from tfacct.training.exact import ExactStep, starred
 from tfacct.training.memory import training_memory
 from tfacct.training.recipe import Recipe
 from tfacct.training.saved_formula import SEVERAL, saved_formula
+from tfacct.training.selection import trainable
 from tfacct.training.unsupported import refusal
 from tfacct.verify.checks import Check, Pair, checks, folded, shape_kernels, traced_blocks
 from tfacct.verify.ranks import RankChecks, check_verifiable, layout_for, rank_checks, tied
