@@ -294,7 +294,7 @@ class DeepseekV4(HyperConnected):
         f"self_attn.compressor.{name}"
         for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
     )
-    hf_cache_differs = "it keeps one token fewer of a window, and keys and values apart in blocks that compress nothing"
+    hf_cache_differs = "it caches one token fewer of a window, and keys and values apart in uncompressed layers"
     module_names = Decoder.module_names
     layer_module_names = {
         "attn_norm": "input_layernorm",

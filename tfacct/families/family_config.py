@@ -76,7 +76,7 @@ class FamilyConfig(BaseModel):
     its attention module computes itself."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
-    hf_cache_differs: ClassVar[str] = "it keeps one token fewer of a window"
+    hf_cache_differs: ClassVar[str] = "it caches one token fewer of a window"
     """How what the class caches differs from what an engine must cache."""
     hf_extra_note: ClassVar[str] = ""
     """Work of the class beyond what is counted: that of `hf_extra_positions` or `hf_products`."""

@@ -248,7 +248,7 @@ class GPTNeo(LayerNormDecoder):
         embedding=("embed_dropout", 0.0), residual=("resid_dropout", 0.0), attention=("attention_dropout", 0.0)
     )
     task_heads = CLASSIFIERS
-    hf_cache_differs = "it keeps all keys in layers with a window too"
+    hf_cache_differs = "it caches all keys in layers with a window too"
     hf_extra_note = "it multiplies all keys in layers with a window too, and masks those outside it"
     base_model_prefix = "transformer"
     layer_path = ".h.*"

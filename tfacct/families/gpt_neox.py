@@ -180,7 +180,7 @@ class Falcon(LayerNormDecoder):
     constant_axes = frozenset()
     dropouts = dict(residual=("hidden_dropout", 0.0))
     task_heads = CLASSIFIERS
-    hf_cache_differs = "it keeps a copy for each query head"
+    hf_cache_differs = "it caches a copy for each query head"
     base_model_prefix = "transformer"
     layer_path = ".h.*"
     module_names = {"embed": ".word_embeddings", "final_norm": ".ln_f", "lm_head": "lm_head"}

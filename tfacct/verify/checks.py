@@ -365,7 +365,7 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     if not model.keeps or model.config.hf_no_cache:
         return
     same = own == cache_by_block(ledger.states(at, unfolded=True))
-    note = "" if same else f"transformers' cache is compared as the class keeps it: {model.config.hf_cache_differs}."
+    note = "" if same else f"transformers' cache is compared as the class caches it: {model.config.hf_cache_differs}."
     yield Check("transformers, cached elements", "elements", own, cached, note)
 
 
