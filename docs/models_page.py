@@ -208,7 +208,7 @@ def _cache(family: type[FamilyConfig], models: list[LoadedModel]) -> str:
     at = Workload(context=10**6, tokens=1).axes()
     keeping = [m for m in models if m.keeps]
     other = [m.name for m in keeping if m.config.hf_cache().ledger().states(at) != m.ledger.states(at)]
-    return f"the class caches something else: {family.hf_cache_differs} ({', '.join(other)})" if other else ""
+    return f"the class differs: {family.hf_cache_differs} ({', '.join(other)})" if other else ""
 
 
 def _witnesses(name: str, models: list[LoadedModel]) -> str:
