@@ -677,11 +677,29 @@ def _padded(about: About) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _unwindowed(about: About) -> dict[str, Any] | None:
+    """What one model's cache takes where layers with a window cache every token too; nothing where that is the same."""
+    whole: int = about.alone.get("kv_cache_bytes_without_windows", 0)
+    if whole == about.alone.get("kv_cache_bytes", 0):
+        return None
+    return {"size": units.binary(whole), "whole": whole}
+
+
 STATE_NOTE = NoteRow(
     "state", 2, lambda about: model_notes.state_notes(about.models, about.cached, staged="pp" in about.facts[0])
 )
-UNWINDOWED = NoteRow("unwindowed", 2, lambda about: model_notes.unwindowed(about.facts))
-SHRINKING = NoteRow("shrinking", 3, lambda about: model_notes.shrinking(about.facts))
+UNWINDOWED = NoteRow(
+    "unwindowed",
+    2,
+    _unwindowed,
+    "An engine that caches every token in every layer takes {size} ({whole:,} bytes) of cache.",
+)
+SHRINKING = NoteRow(
+    "shrinking",
+    3,
+    lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
+    "The next token completes a compressed key, which takes less than the tokens it replaces: the cache shrinks.",
+)
 LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.lines import WINDOW, Matmul, Pointwise, State
 from tfacct.ledger.storage import Storage, dtypes, width
-from tfacct.ledger.workload import OVERLAPPING, TILES, Logits, Request, Workload
+from tfacct.ledger.workload import OVERLAPPING, TILES, Request, Workload
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.published import cache_format, difference, weights
@@ -410,15 +410,13 @@ def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype"
     for model in models if cached == "bf16" else ():
         if (stored := cache_format(model)) is not None:
             found.setdefault(stored, []).append(model.name)
-    return [_cache_note(stored, models[0] if len(models) == 1 else names, by) for stored, names in found.items()]
-
-
-def _cache_note(stored: str, of: LoadedModel | Sequence[str], by: str) -> str:
-    """The same of one model, or of the names of some that store their caches alike."""
-    whose = (of.format_file or "The config") if isinstance(of, LoadedModel) else f"The config of {', '.join(of)}"
-    if stored in ("fp8", "int8"):
-        return f"{whose} stores the cache in 8 bits; {option(by, stored)} counts it so."
-    return f"{whose} stores the cache in {stored}, whose bytes are not counted."
+    said = []
+    for stored, names in found.items():
+        whose = models[0].format_file or "The config" if len(models) == 1 else f"The config of {', '.join(names)}"
+        known = f"8 bits; {option(by, stored)} counts it so."
+        bits = known if stored in ("fp8", "int8") else f"{stored}, whose bytes are not counted."
+        said.append(f"{whose} stores the cache in {bits}")
+    return said
 
 
 HEAD = "lm_head.weight"
@@ -532,23 +530,6 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
     return [f"In {total:,} layers a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
 
 
-def unwindowed(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What one model's cache takes where layers with a window keep every token too; nothing where that is the same."""
-    whole = facts[0]["kv_cache_bytes_without_windows"]
-    if len(facts) > 1 or whole == facts[0]["kv_cache_bytes"]:
-        return []
-    return [f"An engine that caches every token in every layer takes {units.binary(whole)} ({whole:,} bytes) of cache."]
-
-
-def shrinking(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Why a model's next token adds less than nothing, where it does."""
-    if len(facts) > 1 or facts[0].get("kv_bytes_next_token", 0) >= 0:
-        return []
-    return [
-        "The next token completes a compressed key, which takes less than the tokens it replaces: the cache shrinks."
-    ]
-
-
 def _of_keys(model: LoadedModel) -> tuple[str, ...]:
     """The blocks whose tokens are compressed, in words."""
     found = []
@@ -609,60 +590,55 @@ MLA_MODES: dict[MlaMode, str] = {
 
 
 def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
-    """What a form does, in words: where some blocks have a window, these rebuild what is in it."""
+    """What a mode does, in words: layers with a window rebuild what is in it."""
     windowed = any(part.window is not None for _, part in model.architecture.having(LatentAttention))
     return MLA_MODES[runs].replace("of the whole context", "of all tokens in sight") if windowed else MLA_MODES[runs]
 
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
-    """How each model runs a step, and what its FLOPs would be in the other form."""
-    runs = [(model, point) for model, point in points if model.mla_mode is not None]
-    if len(points) == 1:
-        return [_mode_of_one(model, point) for model, point in runs]
-    said = [f"{model.name} {_mode_of_several(model, point)}" for model, point in runs]
+    """How each model runs a step, and what its FLOPs would be in the other mode."""
+    said = []
+    for model, point in points:
+        runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
+        if runs is None:
+            continue
+        does = _mode_words(model, runs)
+        if len(points) > 1:
+            does = "as set" if other is None else f"({other[0]}, it would take {units.si(other[1])}FLOPs)"
+            said.append(f"{model.name} {runs} {does}")
+        elif other is None:
+            return [f"Latent attention runs {runs}, as set: {does}."]
+        else:
+            return [
+                f"Latent attention runs {runs}, which takes fewer FLOPs here: {does}."
+                f" {other[0].capitalize()}, it would take {units.si(other[1])}FLOPs"
+                f" (--set {model.config.mla_mode_field}={other[0]})."
+            ]
     return [f"Latent attention: {'; '.join(said)}."] if said else []
 
 
-def _mode_of_one(model: LoadedModel, point: Point) -> str:
-    runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
-    assert runs is not None
-    if other is None:
-        return f"Latent attention runs {runs}, as set: {_mode_words(model, runs)}."
-    return (
-        f"Latent attention runs {runs}, which takes fewer FLOPs here: {_mode_words(model, runs)}."
-        f" {_capital(other[0])}, it would take {units.si(other[1])}FLOPs"
-        f" (--set {model.config.mla_mode_field}={other[0]})."
-    )
-
-
-def _mode_of_several(model: LoadedModel, point: Point) -> str:
-    runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
-    return f"{runs} as set" if other is None else f"{runs} ({other[0]}, it would take {units.si(other[1])}FLOPs)"
-
-
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
-    """The form of a step, and what its FLOPs would be in the form that it chose against; null where there is none."""
+    """The mode of a step, and what its FLOPs would be in the mode that it chose against; null where there is none."""
     other = _other_mode(model, point)
     return {
         "latent_attention": model.settled(point.work, masked=point.masked).mla_mode,
-        "total_flops_otherwise": None if other is None else {"latent_attention": other[0], "total_flops": other[1]},
+        "total_flops_otherwise": other and {"latent_attention": other[0], "total_flops": other[1]},
     }
 
 
 def _other_mode(model: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
-    """The form that a step chose against, and its FLOPs."""
+    """The mode that a step chose against, and its FLOPs."""
     if model.mla_mode != "auto":
         return None
     runs = model.settled(point.work, masked=point.masked).mla_mode
     other: MlaMode = "absorbed" if runs == "expanded" else "expanded"
-    ledger = model.running(other).ledger
-    return other, int(flops_of(replace(point, ledger=ledger)))
+    return other, int(flops_of(replace(point, ledger=model.running(other).ledger)))
 
 
 def latent_notes(
     steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
 ) -> list[Note]:
-    """Forms that several steps run, where a metric depends on it."""
+    """Modes that several steps run, where a metric depends on it."""
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
     steps = list(steps)
@@ -674,7 +650,7 @@ def latent_notes(
 
 
 def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
-    """The forms of a request's prefill and of its last decode step; null where there is none."""
+    """The modes of a request's prefill and of its last decode step; null where there is none."""
     last = replace(work, context=work.context + steps, tokens=1, new_source=0)
     return {
         "prefill_latent_attention": model.settled(work, masked=masked).mla_mode,
@@ -706,19 +682,13 @@ def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
 
 
 def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """Note on what one model's latent attention keeps."""
+    """What one model's latent attention caches."""
     runs = models[0].mla_mode if len(models) == 1 else None
+    if runs == "unpacked":
+        return [f"Latent attention runs unpacked: {MLA_MODES[runs]}."]
     if runs is None:
         return []
-    if runs == "unpacked":
-        return [
-            "Latent attention runs unpacked: the keys and values of all heads are cached; engines cache the latent."
-        ]
     return ["Latent attention caches a latent for each token, not the keys and values computed from it."]
-
-
-def _capital(word: str) -> str:
-    return word[0].upper() + word[1:]
 
 
 CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
@@ -726,25 +696,30 @@ TRAINING = "every tensor that autograd saves or makes; no allocator rounding, ke
 
 
 def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
-    """What was counted as FLOPs, for the JSON: of these models, or of any."""
-    pairs = pairs_convention(models, masked)
-    logits = " all logits" if request.logits == "all" else " logits of the last position"
-    said = f"2 FLOPs per multiply-add; products only;{pairs}{logits if has_logits(models) else ''}"
-    return said.removesuffix(";")
+    """What was counted as FLOPs, for the JSON, in ASCII: of these models, or of any."""
+    pairs = attention_words(models, masked).replace("×", "x").replace("−", "-") if attends(models) else ""
+    said = f"2 FLOPs per multiply-add; products only;{pairs}"
+    return f"{said} {_which_logits(request)}" if has_logits(models) else said.removesuffix(";")
 
 
 def products_counted(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, in one line."""
     attention = attention_words(models, masked).strip(" ;")
-    which = "all logits" if request.logits == "all" else "logits of the last position"
-    logits = which if has_logits(models) else ""
+    logits = _which_logits(request) if has_logits(models) else ""
     return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
 
 
-def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
+def _which_logits(request: Request) -> str:
+    return "all logits" if request.logits == "all" else "logits of the last position"
+
+
+def products_note(
+    request: Request, masked: bool, models: Sequence[LoadedModel] = (), start: str = "Matrix", step: str = ""
+) -> str:
     """What was counted as FLOPs, for a reader: of these models, or of any."""
-    attention = attention_words(models, masked)
-    said = f"Matrix products only, 2·m·k·n each;{attention}{logits_words(models, request.logits)}"
+    logits = f" logits for {'every position' if request.logits == 'all' else 'the last position'};"
+    said = f"{start} products only, 2·m·k·n each;{step}{attention_words(models, masked)}"
+    said += logits if has_logits(models) else ""
     return f"{said.removesuffix(';')}."
 
 
@@ -765,20 +740,7 @@ def counted(
 ) -> str:
     """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
     the new side of a comparison is counted."""
-    said = []
-    if _of_products(metrics):
-        step = ", forward and backward" if terms.train else ""
-        said.append(f"{products_counted(request, terms.masked, models)}{step}")
-    stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
-    if _moved(metrics):
-        said.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
-    if _kept(metrics):
-        cache = f"{cache_name(models)} in {cached}"
-        weights = "weights and " if stored == cached else f"weights in {stored} and "
-        said.append(f"{weights if _weighed(metrics) else ''}{cache}")
-    if stepped(metrics):
-        said.append(f"a training step in {_recipes(terms, to, at_length=False)}")
-    return "; ".join(said)
+    return "; ".join(short for short, _ in _counted(models, metrics, terms, request, to))
 
 
 def counted_at_length(
@@ -789,24 +751,35 @@ def counted_at_length(
     to: build.Counting | None = None,
 ) -> list[str]:
     """What was counted as these metrics, a sentence for each kind that there is."""
-    said = []
+    return [sentence for _, sentence in _counted(models, metrics, terms, request, to)]
+
+
+def _counted(
+    models: Sequence[LoadedModel],
+    metrics: Sequence[Metric],
+    terms: build.Counting,
+    request: Request,
+    to: build.Counting | None,
+) -> Iterator[tuple[str, str]]:
+    """What was counted, for each kind of metrics that there is: as a clause, and as a sentence."""
     if _of_products(metrics):
-        attention = attention_words(models, terms.masked)
-        step = "forward and backward" if terms.train else "one forward pass"
-        words = f"FLOPs: matrix products only, 2·m·k·n each; {step};{attention}{logits_words(models, request.logits)}"
-        said.append(f"{words.removesuffix(';')}.")
+        clause = products_counted(request, terms.masked, models)
+        step = " forward and backward;" if terms.train else " one forward pass;"
+        sentence = products_note(request, terms.masked, models, "FLOPs: matrix", step)
+        yield f"{clause}, forward and backward" if terms.train else clause, sentence
     stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
     if _moved(metrics):
-        said.append(
-            "Bytes moved by unfused kernels: each operand read once, each result written once;"
-            f" weights in {stored}, activations in {cached}."
-        )
+        formats = f"weights in {stored}, activations in {cached}"
+        reads = "each operand read once, each result written once"
+        yield f"bytes moved by unfused kernels, {formats}", f"Bytes moved by unfused kernels: {reads}; {formats}."
     if _kept(metrics):
         cache = f"{cache_name(models)} in {cached}"
-        said.append(f"Bytes: weights in {stored}, {cache}, nothing else." if _weighed(metrics) else f"Bytes: {cache}.")
+        both = f"weights and {cache}" if stored == cached else f"weights in {stored} and {cache}"
+        sentence = f"Bytes: weights in {stored}, {cache}, nothing else."
+        yield (both, sentence) if _weighed(metrics) else (cache, f"Bytes: {cache}.")
     if stepped(metrics):
-        said.append(f"A training step in {_recipes(terms, to, at_length=True)}.")
-    return said
+        short, long = (_recipes(terms, to, at_length=at_length) for at_length in (False, True))
+        yield f"a training step in {short}", f"A training step in {long}."
 
 
 def _recipes(terms: build.Counting, to: build.Counting | None, *, at_length: bool) -> str:
@@ -961,20 +934,6 @@ def _pairs(models: Sequence[LoadedModel]) -> set[str]:
                 found.add("I J" if "I" in axes else "T J")
                 found |= {"near"} if line.mask == "near" else set()
     return found
-
-
-def pairs_convention(models: Sequence[LoadedModel], masked: bool) -> str:
-    """The same for the JSON, in ASCII."""
-    if not attends(models):
-        return ""
-    return attention_words(models, masked).replace("×", "x").replace("−", "-")
-
-
-def logits_words(models: Sequence[LoadedModel], which: Logits) -> str:
-    """Which positions got logits, as a clause of a sentence; nothing where none did."""
-    if not has_logits(models):
-        return ""
-    return f" logits for {'every position' if which == 'all' else 'the last position'};"
 
 
 def left_out(models: Sequence[LoadedModel], *more: str) -> str:
