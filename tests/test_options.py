@@ -351,3 +351,12 @@ GPT2_FIELDS = ["n_ctx=", "n_embd=", "n_head=", "n_inner=", "n_layer=", "n_positi
 )  # fmt: skip
 def test_what_a_shell_offers(line: str, values: list[str]) -> None:
     assert offered(line) == values
+
+
+def test_the_help_names_the_files_that_a_command_writes(run) -> None:
+    """Pictures where one is drawn, LaTeX where there is a formula; what else is asked for is refused."""
+    said = {name: " ".join(run(name, "--help-all").out.split()) for name in ("flops", "formula", "plan", "explore")}
+    assert "write a file: .json, .csv, .md, .html, .png, .svg, .pdf." in said["flops"]
+    assert "write a file: .json, .csv, .md, .html, .tex." in said["formula"]
+    assert "write a file: .json, .csv, .md, .html." in said["plan"]
+    assert "use .json, .csv, .md, .html\n" in run("plan", "gpt2", "--on", "h100", "-o", "x.png").err

@@ -68,12 +68,17 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
     from tfacct.output import files, plot
 
     if command.page:
-        return files.check("output", file, (".html",), "page", force=show.force)
+        return files.check("output", file, endings_of(command), "page", force=show.force)
     if _is_picture(file) and command.drawn:
         return plot.check(file, force=show.force)
-    endings = (".json", ".csv", ".md", ".html", *((".tex",) if command.latex else ()))
-    endings += PICTURES if command.drawn else ()
-    return files.check("output", file, endings, "output of this command", force=show.force)
+    return files.check("output", file, endings_of(command), "output of this command", force=show.force)
+
+
+def endings_of(command: Command) -> tuple[str, ...]:
+    """Endings of the files that a command writes."""
+    if command.page:
+        return (".html",)
+    return (".json", ".csv", ".md", ".html", *(".tex",) * command.latex, *PICTURES * command.drawn)
 
 
 def _declared(group: type, *names: str) -> Iterator[Parameter]:
@@ -103,7 +108,13 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
     shown += ["explain", "latex"] if command.explained is not None else ["latex"] * command.latex
     if not command.drawn:
         shown = [name for name in shown if name != "style"]
-    found = {one.name: one for one in _declared(Shown, *shown)} | found
+    of_output = {one.name: one for one in _declared(Shown, *shown)}
+    if not command.writes:
+        kind, about = get_args(of_output["output"].annotation)
+        files = f"Also write a file: {', '.join(endings_of(command))}."
+        about = about._replace(help="The page: FILE.html, or - for stdout." if command.page else files)
+        of_output["output"] = of_output["output"].replace(annotation=Annotated[kind, about])
+    found = of_output | found
     order = (None, *opt.GROUPS)
     return dict(sorted(found.items(), key=lambda one: order.index(opt.of(one[1].annotation).group)))
 
