@@ -125,3 +125,9 @@ def test_a_comma_that_may_part_digits_or_contexts_is_asked_about(run) -> None:
     ran = run("memory", "gpt2", "--kv", "--ctx", "128,256")
     assert ran.code == 2 and ran.err.endswith("hint: 128256 for one, '128, 256' for several\n")
     assert run("memory", "gpt2", "--kv", "--ctx", "1,024").out == run("memory", "gpt2", "--kv", "--ctx", "1024").out
+
+
+def test_a_request_of_one_token_is_singular(run) -> None:
+    assert (
+        run("memory", "gpt2", "--ctx", "1", "--on", "24GB").out.splitlines()[0].endswith("requests of 1 token at once.")
+    )

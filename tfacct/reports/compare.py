@@ -60,7 +60,7 @@ MEASURES = (
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
-    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed for {}: its config names no dtype."),
+    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed where a config names no dtype: {}."),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),

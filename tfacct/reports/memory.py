@@ -506,21 +506,22 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
 def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     """What fits a budget; first, where the step that was asked about does not, that it does not."""
     found, asked = fact["fit"], fact["workload"]["batch"]
-    tokens, most = f"{fact['workload']['keys']:,}", found["largest_batch"]
+    keys, most = fact["workload"]["keys"], found["largest_batch"]
+    tokens = f"{keys:,} token{'' if keys == 1 else 's'}"
     if found["past_positions"]:
         return f"Cannot run: {found['past_positions']}."
     if _nothing_fits(fact):
         return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"{_requests(asked)} of {tokens} tokens take{'s' if asked == 1 else ''}"
+        takes = f"{_requests(asked)} of {tokens} take{'s' if asked == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not model.keeps:
         return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is cached."
     if most is None:
-        return f"Fits {where}: any number of requests of {tokens} tokens."
+        return f"Fits {where}: any number of requests of {tokens}."
     if asked > 1:
-        return f"Fits {where}: {_requests(asked)} of {tokens} tokens at once, at most {most:,}."
-    return f"Fits {where}: {_requests(most)} of {tokens} tokens{' at once' if most > 1 else ''}."
+        return f"Fits {where}: {_requests(asked)} of {tokens} at once, at most {most:,}."
+    return f"Fits {where}: {_requests(most)} of {tokens}{' at once' if most > 1 else ''}."
 
 
 def _requests(count: int) -> str:
