@@ -349,7 +349,7 @@ def test_the_python_face() -> None:
     assert model.formula(of="params").total == 1_557_611_200
     assert model.formula(of="kv", ctx=1024).models[0]["kv_cache_bytes"] == 314_572_800
     assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
-    with pytest.raises(TfacctError, match="of is flops, params, kv, train or saved, not 'bytes'"):
+    with pytest.raises(TfacctError, match="of is one of flops, params, kv, train, saved, not 'bytes'"):
         model.formula(of="bytes")
 
 

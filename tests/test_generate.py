@@ -235,10 +235,10 @@ def test_the_hint_begins_where_the_last_step_is_past_the_trained_context(run) ->
         ("--generate 5 --ctx 5 --tokens 2", ["--generate does not go with --tokens"]),
         ("--generate 5 --ctx 5 --decode", ["--generate does not go with --decode"]),
         ("--generate 5 --ctx 5 --pointwise", ["--generate does not go with --pointwise"]),
-        ("--generate 5 --ctx 5 --by block", ["--generate does not go with --by block"]),
+        ("--generate 5 --ctx 5 --by layer", ["--generate does not go with --by layer"]),
         ("--generate 5 --ctx 5 --by part", ["--generate does not go with --by part"]),
         ("--generate 5 --ctx 5 --bytes", ["--generate does not go with --bytes"]),
-        ("--generate 5 --ctx 5 --dtype bf16", ["--dtype does not change FLOPs", "--bytes"]),
+        ("--generate 5 --ctx 5 --dtype bf16", ["--generate does not go with --dtype"]),
     ],
 )
 def test_refusals(run, arguments: str, says: list[str]) -> None:

@@ -46,7 +46,7 @@ class Variant(NamedTuple):
 
     function: Callable[..., Any]
     option: opt.Option | None = None
-    when: Callable[[Any], bool] = bool
+    when: Callable[[Any], bool] = lambda given: given is not False
     few: tuple[str, ...] = ()
     unless: str = ""
     counts_projector: Literal["nothing", "parameters", "work", ""] = ""
