@@ -205,7 +205,7 @@ UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
 
 def report(
     command: str,
-    subjects: Sequence[Subject],
+    models: Sequence[Subject],
     table: Table,
     facts: Sequence[Mapping[str, Any]],
     *,
@@ -227,35 +227,35 @@ def report(
 ) -> Report:
     """A command's answer about some models: its table and `facts`, with what every answer says beside them.
 
-    `facts` are about the last of the `subjects`, one each. `notes` are the command's own sentences about a slice of
+    `facts` are about the last of the `models`, one each. `notes` are the command's own sentences about a slice of
     them: about all under the table, about one in its JSON. `answer` is the sentence that was asked for; `counted` is
     one line, and `details` are the same at length, for whoever asks and for the JSON. `of_table` is said of the table
     alone, before the notes. `requests`: one of all, or one of
     each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
     defaults are named.
     """
-    about = subjects[len(subjects) - len(facts) :]
+    about = models[len(models) - len(facts) :]
     missing = [name for one in left_out for name in one.models] if headline != CACHE and _whole_of(about) else []
-    groups = settings or [[subject] for subject in subjects if isinstance(subject, LoadedModel)]
+    groups = settings or [[model] for model in models if isinstance(model, LoadedModel)]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
-    every = [subject for group in settings for subject in group] if settings else subjects
+    every = [model for group in settings for model in group] if settings else models
 
     def said(at: slice, own: Sequence[Subject]) -> list[str]:
         background = [Note("counted", 3, text) for text in details(at)]
         return [*notes(at), *background, *(Note("defaulted", 3, text) for text in defaulted_notes(own))]
 
-    everyone, named = slice(None), subjects if defaults is None else defaults
-    models = []
-    for number, (subject, fact) in enumerate(zip(about, facts, strict=True)):
+    everyone, named = slice(None), models if defaults is None else defaults
+    entries = []
+    for number, (model, fact) in enumerate(zip(about, facts, strict=True)):
         at = slice(number, number + 1)
-        own = said(at, named if len(facts) == 1 else [subject] if defaults is None else [])
+        own = said(at, named if len(facts) == 1 else [model] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
-        beside = [*answering_hints([subject]), *beside]
+        beside = [*answering_hints([model]), *beside]
         told = [*own, *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in beside)]
-        facts_first = facts_of(subject)
+        facts_first = facts_of(model)
         facts_first["left_out"] += missing
-        models.append({**facts_first, "notes": told, **fact})
+        entries.append({**facts_first, "notes": told, **fact})
     columns, sections, totals = table
     return Report(
         command=command,
@@ -279,7 +279,7 @@ def report(
                 ]
             )
         ),
-        models=tuple(models),
+        models=tuple(entries),
         convention=convention,
         headline=headline,
         agrees=agrees,
@@ -289,15 +289,15 @@ def report(
     )
 
 
-def facts_of(subject: Subject) -> dict[str, Any]:
+def facts_of(model: Subject) -> dict[str, Any]:
     """Who was counted, and what of it was not: the same first keys in every JSON."""
     return {
-        "model": subject.name,
-        "family": subject.family,
-        "set": dict(subject.changed),
-        "defaulted": dict(subject.defaulted),
-        "unknown": list(subject.unknown),
-        "left_out": list(subject.left_out),
+        "model": model.name,
+        "family": model.family,
+        "set": dict(model.changed),
+        "defaulted": dict(model.defaulted),
+        "unknown": list(model.unknown),
+        "left_out": list(model.left_out),
     }
 
 
@@ -318,46 +318,46 @@ def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[Subject])
     return tuple(tuple({**row, **next(following)} for row in section) for section in sections)
 
 
-def workload_words(subjects: Sequence[LoadedModel], request: Request) -> str:
+def workload_words(models: Sequence[LoadedModel], request: Request) -> str:
     """`context 16,384, batch 1`, or what stands for it when every model has its own."""
     batch = f"batch {request.batch:,}"
-    sources = {request.source or subject.source for subject in subjects if subject.source is not None}
+    sources = {request.source or model.source for model in models if model.source is not None}
     one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
-    some = "" if all(subject.source is not None for subject in subjects) else " if any"
+    some = "" if all(model.source is not None for model in models) else " if any"
     one_source = one_source and f"{one_source}{some}"
-    new = _new_tokens(subjects, request)
+    new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
-    if _own_contexts(subjects, request):
+    if _own_contexts(models, request):
         read = f" and source{some}" if len(sources) > 1 else one_source
         return f"{step}each model's own longest context{read}, {batch}"
-    work = selection.workload(subjects[0], request)
+    work = selection.workload(models[0], request)
     read = f", own sources{some}" if len(sources) > 1 else one_source
     return f"{step}context {work.context:,}{read}, {batch}"
 
 
-def of_workload(subjects: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
+def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
     """`at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`: what follows `FLOPs`."""
-    return f"{at if _new_tokens(subjects, request) is None else of}{workload_words(subjects, request)}"
+    return f"{at if _new_tokens(models, request) is None else of}{workload_words(models, request)}"
 
 
-def _own_contexts(subjects: Sequence[LoadedModel], request: Request) -> bool:
+def _own_contexts(models: Sequence[LoadedModel], request: Request) -> bool:
     """True if each model is asked for its own context, and they differ."""
-    return request.ctx is None and len({subject.context for subject in subjects}) > 1
+    return request.ctx is None and len({model.context for model in models}) > 1
 
 
-def _new_tokens(subjects: Sequence[LoadedModel], request: Request) -> int | None:
+def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
     """The new tokens of a step that is no whole pass."""
-    if _own_contexts(subjects, request):
+    if _own_contexts(models, request):
         return 1 if request.decode else request.tokens
-    work = selection.workload(subjects[0], request)
+    work = selection.workload(models[0], request)
     return None if work.tokens == work.context else work.tokens
 
 
-def name_of(subject: Subject) -> str:
+def name_of(model: Subject) -> str:
     """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
-    if not subject.changed:
-        return subject.name
-    return f"{subject.name} ({', '.join(f'{name}={spoken(value)}' for name, value in subject.changed.items())})"
+    if not model.changed:
+        return model.name
+    return f"{model.name} ({', '.join(f'{name}={spoken(value)}' for name, value in model.changed.items())})"
 
 
 def spoken(value: object) -> str:
@@ -373,37 +373,37 @@ def spoken(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _defaulted(subjects: Sequence[Subject]) -> str:
+def _defaulted(models: Sequence[Subject]) -> str:
     """One line that names the fields left to a class's defaults, or says who names them."""
-    silent = [subject for subject in subjects if subject.defaulted and subject.family != CUSTOM]
+    silent = [model for model in models if model.defaulted and model.family != CUSTOM]
     if not silent:
         return ""
-    if len(subjects) == 1 and len(silent[0].defaulted) <= SHORT:
+    if len(models) == 1 and len(silent[0].defaulted) <= SHORT:
         return defaulted_notes(silent)[0]
     if len(silent) > SHORT:
         return "defaulted: fields of some models; tfacct models MODEL names them"
-    names = listed([name_of(subject) for subject in silent])
-    fields = sum(len(subject.defaulted) for subject in silent)
+    names = listed([name_of(model) for model in silent])
+    fields = sum(len(model.defaulted) for model in silent)
     return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL names them"
 
 
-def defaulted_notes(subjects: Sequence[Subject]) -> list[str]:
+def defaulted_notes(models: Sequence[Subject]) -> list[str]:
     """Names every field that the config left to its class; for many models, says where to look."""
-    silent = [subject for subject in subjects if subject.defaulted]
+    silent = [model for model in models if model.defaulted]
     if not silent:
         return []
-    if len(subjects) > 4:
+    if len(models) > 4:
         return ["Some configs leave fields to their class's defaults: `tfacct models MODEL` names them."]
     notes = []
-    for subject in silent:
-        fields = ", ".join(f"{name} = {spoken(value)}" for name, value in subject.defaulted.items())
-        notes.append(f"defaulted{'' if len(subjects) == 1 else f' in {name_of(subject)}'}: {fields}")
+    for model in silent:
+        fields = ", ".join(f"{name} = {spoken(value)}" for name, value in model.defaulted.items())
+        notes.append(f"defaulted{'' if len(models) == 1 else f' in {name_of(model)}'}: {fields}")
     return notes
 
 
-def answering_hints(subjects: Sequence[Subject]) -> list[str]:
+def answering_hints(models: Sequence[Subject]) -> list[str]:
     """Says which presets answer for other names."""
-    return list(dict.fromkeys(f"hint: {subject.answers}" for subject in subjects if subject.answers))
+    return list(dict.fromkeys(f"hint: {model.answers}" for model in models if model.answers))
 
 
 def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
@@ -419,53 +419,53 @@ UNSAID = (
 )
 
 
-def unknown_hints(subjects: Sequence[Subject]) -> list[str]:
+def unknown_hints(models: Sequence[Subject]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [
-        f"warning: {subject.name}: unknown fields, not counted if they add anything: {listed(subject.unknown)}"
-        for subject in subjects
-        if subject.unknown
+        f"warning: {model.name}: unknown fields, not counted if they add anything: {listed(model.unknown)}"
+        for model in models
+        if model.unknown
     ]
     return [
         *unknown,
-        *dict.fromkeys(_left_out(subject, len(subjects)) for subject in subjects if subject.left_out),
-        *dict.fromkeys(UNSAID.format(subject.name) for subject in subjects if _unsaid(subject)),
+        *dict.fromkeys(_left_out(model, len(models)) for model in models if model.left_out),
+        *dict.fromkeys(UNSAID.format(model.name) for model in models if _unsaid(model)),
     ]
 
 
-def _unsaid(subject: Subject) -> bool:
+def _unsaid(model: Subject) -> bool:
     """True if a whole's class ties a head by default that its language model's class has not tied: files are published
     of either kind, and nothing in their configs tells which."""
-    if not isinstance(subject, LoadedModel) or subject.defaulted.get(TIED) is not True:
+    if not isinstance(model, LoadedModel) or model.defaulted.get(TIED) is not True:
         return False
-    return config_class(subject.family).model_fields[TIED].default is False
+    return config_class(model.family).model_fields[TIED].default is False
 
 
-def _left_out(subject: Subject, count: int) -> str:
+def _left_out(model: Subject, count: int) -> str:
     """Says which of several models is counted, of `count` that are asked, and what is not."""
-    part = getattr(subject, "part", "")
+    part = getattr(model, "part", "")
     if part == BOTH and count > 1:
-        models = "two" if count == 2 else "three"
-        return f"warning: {_whole(subject)}: {models} models are counted, not {listed(subject.left_out)}"
-    encodes = isinstance(subject, LoadedModel) and subject.architecture.head is None and not subject.keeps
+        many = "two" if count == 2 else "three"
+        return f"warning: {_whole(model)}: {many} models are counted, not {listed(model.left_out)}"
+    encodes = isinstance(model, LoadedModel) and model.architecture.head is None and not model.keeps
     reads = "text encoder" if encodes else "language model"
-    part = subject.encodes if isinstance(subject, LoadedModel) else None
+    part = model.encodes if isinstance(model, LoadedModel) else None
     which = f"{part} model" if part else reads
-    return f"warning: {subject.name}: only the {which} is counted, not {listed(subject.left_out)}"
+    return f"warning: {model.name}: only the {which} is counted, not {listed(model.left_out)}"
 
 
-def _whole(subject: Subject) -> str:
-    return subject.name.rpartition(":")[0]
+def _whole(model: Subject) -> str:
+    return model.name.rpartition(":")[0]
 
 
-def _whole_of(subjects: Sequence[Subject]) -> str:
+def _whole_of(models: Sequence[Subject]) -> str:
     """Name of the model whose parts these are, where they are counted together; else nothing."""
-    names = {_whole(subject) for subject in subjects if getattr(subject, "part", "") == BOTH}
+    names = {_whole(model) for model in models if getattr(model, "part", "") == BOTH}
     return names.pop() if len(names) == 1 else ""
 
 
 def _answer(
-    subjects: Sequence[Subject],
+    models: Sequence[Subject],
     facts: Sequence[Mapping[str, Any]],
     headline: str,
     missing: Sequence[str],
@@ -475,9 +475,9 @@ def _answer(
     include. `missing`: parts that cannot be counted."""
     if len(facts) == 1 and missing:
         return f"Not included: {listed(missing)}. {answer}"
-    if len(facts) != len(subjects) or len(facts) == 1 or headline not in SUMMED or not _whole_of(subjects):
+    if len(facts) != len(models) or len(facts) == 1 or headline not in SUMMED or not _whole_of(models):
         return answer
-    total, without = sum(fact[headline] for fact in facts), [*missing, *subjects[-1].left_out]
+    total, without = sum(fact[headline] for fact in facts), [*missing, *models[-1].left_out]
     return f"{SUMMED[headline](total)} together{f', without {listed(without)}' if without else ''}."
 
 
@@ -486,9 +486,7 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
     for, and what a longer table would add."""
     context = request.ctx or 0
     past = [
-        group
-        for group in groups
-        if any(context > subject.context for subject in group) and not group[0].counted_with_text
+        group for group in groups if any(context > model.context for model in group) and not group[0].counted_with_text
     ]
     hints = [_past_context(group, context) for group in past]
     if len(past) > 4:
@@ -499,15 +497,15 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
 
 def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
     """Says for which models it means nothing whose logits are asked for."""
-    names = [group[0].name for group in groups if not any(subject.logits for subject in group)]
+    names = [group[0].name for group in groups if not any(model.logits for model in group)]
     if request.logits == "all" or not names:
         return []
     return [f"hint: --logits changes nothing for {', '.join(names)}: no logits are computed"]
 
 
-def _bounded(subject: LoadedModel) -> bool:
+def _bounded(model: LoadedModel) -> bool:
     """Whether its source is bounded: one of images may be of any number of them."""
-    encoder = subject.architecture.encoder
+    encoder = model.architecture.encoder
     return encoder is not None and not encoder.given
 
 
@@ -527,31 +525,31 @@ def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> l
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
     """Of one model, in those of its settings that are asked for more than their context."""
     # Settings that have the same position tables differ in nothing that is said here.
-    past = {_tables(subject): subject for subject in group if context > subject.context}
+    past = {_tables(model): model for model in group if context > model.context}
     first = next(iter(past.values()))
-    some = "" if all(context > subject.context for subject in group) else " in some settings"
+    some = "" if all(context > model.context for model in group) else " in some settings"
     hint = (
-        f"hint: {first.name} has a context of {units.between(subject.context for subject in past.values())}{some}."
+        f"hint: {first.name} has a context of {units.between(model.context for model in past.values())}{some}."
         f" Counted at {context:,} anyway"
     )
-    added = {longer_table(subject, context) for subject in past.values()}
+    added = {longer_table(model, context) for model in past.values()}
     if not any(added):
         return f"{hint}."
     return f"{hint}; the {units.between(added)} parameters of a longer position embedding are not included."
 
 
-def _tables(subject: LoadedModel) -> tuple[object, ...]:
-    shape = subject.architecture
-    return subject.context, shape.positions, None if shape.encoder is None else shape.encoder.positions
+def _tables(model: LoadedModel) -> tuple[object, ...]:
+    shape = model.architecture
+    return model.context, shape.positions, None if shape.encoder is None else shape.encoder.positions
 
 
-def longer_table(subject: LoadedModel, context: int) -> int:
+def longer_table(model: LoadedModel, context: int) -> int:
     """Parameters that its position tables would have more for a longer context; none of a table that is resampled."""
-    positions = subject.architecture.positions
+    positions = model.architecture.positions
     if positions is not None and positions.tiles is not None:
         return 0
-    longer = subject.architecture.with_positions(context).ledger()
-    return int(sum(longer.parameters().values()) - subject.parameters)
+    longer = model.architecture.with_positions(context).ledger()
+    return int(sum(longer.parameters().values()) - model.parameters)
 
 
 COMPONENTS = {
@@ -598,9 +596,9 @@ def from_to(named: Sequence[tuple[int, str]], words: Callable[[int], str]) -> st
     return f"From {words(least)} ({small}) to {words(most)} ({large})."
 
 
-def of_attention(subject: LoadedModel, size: str) -> int | list[int] | None:
+def of_attention(model: LoadedModel, size: str) -> int | list[int] | None:
     """A size of the model's attention, `heads` or `kv_heads`: each that there is, where blocks differ; None without."""
-    sizes = list(dict.fromkeys(getattr(part, size) for part in subject.architecture.attentions))
+    sizes = list(dict.fromkeys(getattr(part, size) for part in model.architecture.attentions))
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 
 
@@ -643,14 +641,14 @@ class Counting:
         """The same with another dtype of the weights, the cache or both; None leaves it."""
         return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
 
-    def untrained(self, subject: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
+    def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
         """Reason why the bytes of a training step are not counted, and advice; None if they are."""
         from tfacct.accounts.metrics import STEP_METRICS, memory_of
 
         try:
-            memory_of(self.point(subject, work, list(STEP_METRICS.values())))
+            memory_of(self.point(model, work, list(STEP_METRICS.values())))
         except (ConfigError, UsageError) as error:
-            return error.message.removeprefix(f"{subject.name}: "), error.hint
+            return error.message.removeprefix(f"{model.name}: "), error.hint
         return None
 
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
@@ -658,10 +656,10 @@ class Counting:
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
             raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needs}")
 
-    def point(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
+    def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
         metrics would be a guess."""
-        points = self.points(subject, work, metrics)
+        points = self.points(model, work, metrics)
         own = [metric for metric in metrics if not metric.of_step]
         if len(points) == 1 or not own:
             return points[0]
@@ -669,7 +667,7 @@ class Counting:
             raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
         return max(points, key=lambda one: int(own[0].of(one)))
 
-    def points(self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
+    def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
         """The model at a workload, or each stage of it. Raises UsageError where one of the metrics would be a guess."""
         if self.train and work.tokens != work.context:
             raise whole_sequences("train")
@@ -678,27 +676,27 @@ class Counting:
             raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
         _, cached = dtypes(self.dtype, self.kv_dtype)
         weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
-        weights = self._weights(subject, weighed=weighed)
-        step = self._step(subject, work, metrics)
-        point = Point(subject.ledger, work, weights, width(cached), self.masked, self.train, step=step)
+        weights = self._weights(model, weighed=weighed)
+        step = self._step(model, work, metrics)
+        point = Point(model.ledger, work, weights, width(cached), self.masked, self.train, step=step)
         apart = [metric for metric in metrics if not metric.of_step]
         if self.mesh is None or not apart:
             return [point]
         from tfacct.parallel.rank_flops import points_of
 
-        return points_of(subject, point, apart, self.mesh, self.dtype)
+        return points_of(model, point, apart, self.mesh, self.dtype)
 
-    def _weights(self, subject: LoadedModel, *, weighed: bool) -> Storage:
+    def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
         """Storage of the weights; bf16 where it is not known and no metric is of it."""
         try:
-            return subject.storage(self.dtype)
+            return model.storage(self.dtype)
         except TfacctError:
             if weighed:
                 raise
             return BF16
 
     def _step(
-        self, subject: LoadedModel, work: Workload, metrics: Sequence[Metric]
+        self, model: LoadedModel, work: Workload, metrics: Sequence[Metric]
     ) -> Callable[[Workload], TrainingMemory] | None:
         """The training step at any workload, where a metric is of one. Raises UsageError for a model or a workload
         whose step is not counted."""
@@ -712,24 +710,24 @@ class Counting:
             raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
         from tfacct.training.memory import memory_at
 
-        return memory_at(subject, self.recipe)
+        return memory_at(model, self.recipe)
 
-    def recipe_facts(self, metrics: Sequence[Metric], subject: LoadedModel | None = None) -> dict[str, Any]:
+    def recipe_facts(self, metrics: Sequence[Metric], model: LoadedModel | None = None) -> dict[str, Any]:
         """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's
         attention where none is named."""
         if not any(metric.of_step for metric in metrics):
             return {}
-        recipe = self.recipe if subject is None else self.recipe.for_model(subject)
+        recipe = self.recipe if model is None else self.recipe.for_model(model)
         named = {name: getattr(recipe, name) for name in ("optimizer", "recompute", "attention", "loss", "lora")}
         return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
 
-    def facts(self, subject: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
+    def facts(self, model: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
         """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
         _, cached = dtypes(self.dtype, self.kv_dtype)
         facts = selection.workload_facts(work, masked=self.masked, dtype=weights)
         return {
             "workload": facts,
-            **selection.format_facts(subject, self.dtype),
+            **selection.format_facts(model, self.dtype),
             "kv_dtype": cached,
             "train": self.train,
         }

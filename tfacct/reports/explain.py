@@ -150,7 +150,7 @@ def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
     work = selection.workload(subject, request)
     model = _spelled(subject, work)
     entries = list(model.states(width(cached)))
-    said = _kept_in_words(work, entries)
+    said = _cache_in_words(work, entries)
     return _derivation(model, entries, "bytes", _BYTES, _part, said)
 
 
@@ -241,7 +241,7 @@ class _Share:
         return f"{self.many:,} · {_bracketed(terms)}"
 
 
-def _flops_in_words(subject: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
+def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
     """What a new token costs, and what else does: a source token, a pair of the mask, a token of context, a sequence;
     and the same in numbers."""
     factor = FLOPS_PER_MULTIPLY_ADD * (3 if train else 1)
@@ -254,7 +254,7 @@ def _flops_in_words(subject: LoadedModel, work: Workload, entries: Sequence[Entr
     total = sum(entry.value for entry in entries)
     if sum(share.many * share.each for share in shares) != total or not _holds(entries, factor):
         return NOTHING
-    said = (_costs(subject, share, found[share.who], train) for share in shares)
+    said = (_costs(model, share, found[share.who], train) for share in shares)
     return " ".join(said), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
 
 
@@ -293,14 +293,12 @@ def _holds(entries: Iterable[Entry], factor: int) -> bool:
     )
 
 
-def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
+def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
     match share.who:
         case "T":
-            return (
-                f"Each {'new ' if subject.keeps and not train else ''}token costs {_of_token(subject, share, entries)}."
-            )
+            return f"Each {'new ' if model.keeps and not train else ''}token costs {_of_token(model, share, entries)}."
         case "I":
-            return f"Each source token costs {_of_token(subject, share, entries)}."
+            return f"Each source token costs {_of_token(model, share, entries)}."
         case "S":
             return f"Each token of context, new or not, costs {share.beside:,} more."
         case "J":
@@ -311,7 +309,7 @@ def _costs(subject: LoadedModel, share: _Share, entries: Sequence[Entry], train:
                 f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
             )
             return f"Each sequence costs {share.beside:,} more, {length}."
-    return f"Each {_pair(entries)}{_where(subject, entries[0].spec)} costs {share.beside:,} more."
+    return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.beside:,} more."
 
 
 def _pair(entries: Sequence[Entry]) -> str:
@@ -322,9 +320,9 @@ def _pair(entries: Sequence[Entry]) -> str:
     return f"{pair} that the mask{' and the indexer keep' if chosen else ' keeps'}"
 
 
-def _where(subject: LoadedModel, spec: str) -> str:
+def _where(model: LoadedModel, spec: str) -> str:
     """In which blocks a product of masked pairs is, where others have other pairs."""
-    stacks = subject.architecture.stacks
+    stacks = model.architecture.stacks
     if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
         return ""
     seen = next((name for name in AXIS.findall(spec) if name.startswith(SEEN)), "")
@@ -333,7 +331,7 @@ def _where(subject: LoadedModel, spec: str) -> str:
     return f" in the {'windowed' if seen else 'other'} blocks"
 
 
-def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
+def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
     """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
     clauses = []
     if share.weights:
@@ -341,10 +339,10 @@ def _of_token(subject: LoadedModel, share: _Share, entries: Sequence[Entry]) -> 
         only = ", of the experts only those that it is sent to" if banks else ""
         clauses = [
             f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
-            if _again(entries) or any(stack.shared_weights for stack in subject.architecture.every_stack)
+            if _again(entries) or any(stack.shared_weights for stack in model.architecture.every_stack)
             else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
         ]
-    clauses += [f"{cost:,} {_per(subject, key)}" for key, (cost, _) in share.keys.items() if cost]
+    clauses += [f"{cost:,} {_per(model, key)}" for key, (cost, _) in share.keys.items() if cost]
     clauses += [f"{share.beside:,} in products of two activations, the same at every context"] if share.beside else []
     return ", plus ".join(clauses)
 
@@ -355,22 +353,22 @@ def _again(entries: Iterable[Entry]) -> bool:
     return any(count > 1 for count in Counter(line.parameters()[0].path for line in lines.values()).values())
 
 
-def _per(subject: LoadedModel, key: str) -> str:
+def _per(model: LoadedModel, key: str) -> str:
     if key == "J":
         return "per source token"
     if key == "S":
-        return "per token of context" if subject.keeps else "per token of its sequence"
+        return "per token of context" if model.keeps else "per token of its sequence"
     if key in MADE:
         return f"per {MADE[key]}"
     mark = key.removeprefix(SEEN)
     return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
 
 
-def _params_in_words(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
-    """What each block has, and what stands outside the blocks."""
+def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
+    """The parameters of each layer, and those outside the layers."""
     found: dict[str, tuple[int, int]] = {}
-    outside, shared, called = 0, 0, block_meanings(subject.architecture)
-    once = any(stack.shared_weights for stack in subject.architecture.every_stack)
+    outside, shared, called = 0, 0, block_meanings(model.architecture)
+    once = any(stack.shared_weights for stack in model.architecture.every_stack)
     for entry in entries:
         blocks = next((one for one in entry.factors if one.blocks), None)
         if blocks is None and once and paths.repeated(entry.path):
@@ -395,16 +393,16 @@ def _params_in_words(subject: LoadedModel, entries: Sequence[Entry]) -> tuple[st
     return f"{sentence[0].upper()}{sentence[1:]} has {outside:,}.", f"{' + '.join(terms)} = {total:,} parameters"
 
 
-def _kept_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
-    """What a token of context adds to what is kept, and what else is: of a window, of a source, of one size."""
+def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What a token of context adds to the cache, and what else does: a window, a source, a state of one size."""
     kept = _by_key(work, entries)
     if kept is None:
         return NOTHING
-    return _adds(kept), f"{_kept_written(work, kept)} = {sum(entry.value for entry in entries):,} bytes"
+    return _adds(kept), f"{_cache_written(work, kept)} = {sum(entry.value for entry in entries):,} bytes"
 
 
 def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
-    """What the weights take, and what is kept beside them."""
+    """What the weights take, and what the cache takes."""
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
     said = f"The weights take {taken:,} bytes, whatever the workload."
     if not states:
@@ -412,7 +410,7 @@ def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[
     kept = _by_key(work, states)
     if kept is None:
         return said, ""
-    return f"{said} {_adds(kept)}", f"{taken:,} + {_kept_written(work, kept)} = {taken + cached:,} bytes"
+    return f"{said} {_adds(kept)}", f"{taken:,} + {_cache_written(work, kept)} = {taken + cached:,} bytes"
 
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
@@ -430,7 +428,7 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
     return found if work.batch * sum(each * many for each, many in found.values()) == total else None
 
 
-def _kept_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
+def _cache_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
     terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items() if each] or ["0"]
     return f"{work.batch:,} · {_bracketed(terms)}"
 
