@@ -44,7 +44,8 @@ def serve(
     output token; `price`: of one device for an hour. Of each device `use` times its memory less `reserve` is usable:
     0.9 and 2 GB. Raises TfacctError.
     """
-    from tfacct.reports.serve import Load, serve
+    from tfacct.reports.serve import serve
+    from tfacct.timing.load import Load
     from tfacct.timing.placement import Deployment
 
     load = Load(

@@ -1,0 +1,152 @@
+"""Concurrent requests on devices: how many fit, their times, rates and cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.ledger.workload import Request, Workload, check_size
+from tfacct.loading import selection
+from tfacct.loading.model import LoadedModel
+from tfacct.loading.where import MemoryLimit
+from tfacct.timing.placement import Deployment, Placement
+from tfacct.timing.serving import Served, largest_within
+from tfacct.timing.timing import CONSTANTS
+
+USERS = (1, 8, 32, 64, 128, 256, 512)
+HOUR, MILLION = 3600, 10**6
+
+
+@record
+class Load:
+    """Requests of `prompt` tokens that get `new` ones; how many `users` at once, None for a few numbers up to what
+    fits. `price`: of a device for an hour. `within`: seconds for each output token."""
+
+    prompt: int
+    new: int
+    users: tuple[int, ...] | None = None
+    price: float | None = None
+    within: float | None = None
+
+    @property
+    def words(self) -> str:
+        """Requests in words."""
+        return f"prompts of {self.prompt:,}, answers of {self.new:,}"
+
+    def checked(self) -> Load:
+        """The load. Raises UsageError."""
+        for name in ("prompt", "new"):
+            check_size(option(name), getattr(self, name))
+        for users in self.users or ():
+            check_size(option("requests"), users)
+        if self.price is not None and not 0 < self.price < MILLION:
+            raise UsageError(
+                f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
+                "of one device for an hour: 2.50",
+            )
+        return self
+
+
+class Loaded(NamedTuple):
+    """So many concurrent requests, their cost and the interval of one request."""
+
+    served: Served
+    interval: tuple[float, float] | None
+    cost: float | None
+
+    @property
+    def users(self) -> int:
+        """Number of concurrent requests."""
+        return self.served.users
+
+    @property
+    def each(self) -> float:
+        """New tokens per second of one request."""
+        return self.served.rate / self.users
+
+    @property
+    def last_token(self) -> float:
+        """Seconds of a first token after the prompts of all others."""
+        return self.users * self.served.prompt + CONSTANTS.request
+
+    @property
+    def cost_interval(self) -> list[float] | None:
+        """Cost at both ends of the interval."""
+        if self.cost is None or self.interval is None:
+            return None
+        return [self.cost * end / self.served.request for end in self.interval]
+
+
+@record
+class Serving:
+    """A model that is served: the load, its memory, and the answer for each number of requests. `fitting`: requests
+    whose cache fits; `target`: requests whose tokens come within a time, if prompts cut in and if they wait."""
+
+    one: Placement
+    load: Load
+    memory: MemoryLimit
+    fitting: int
+    loops: Sequence[Loaded]
+    target: tuple[int, int] | None
+
+    @property
+    def fewest(self) -> int:
+        """Fewest requests that are asked about."""
+        return min(loop.users for loop in self.loops)
+
+    @property
+    def most(self) -> Loaded:
+        """The largest number of requests that is asked about."""
+        return max(self.loops, key=lambda loop: loop.users)
+
+    @property
+    def first_token(self) -> float:
+        """Seconds of the first token of a request alone."""
+        return self.one.host.step(Workload(self.load.prompt, self.load.prompt, 1, "last")).seconds + CONSTANTS.request
+
+
+def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
+    """The load on a model's devices. Raises TfacctError where not one request fits."""
+    one = on.place(model, memory)
+    selection.generating([model])
+    request = Request(ctx=load.prompt + load.new)
+    selection.runnable(model, request)
+    fitting = one.host.capacity(load.prompt + load.new, memory.usable)
+    if not fitting:
+        one.check_room(load.prompt + load.new, 1, memory)
+    loops = [_loaded(one, load, users) for users in _users(load, fitting)]
+    target = None if load.within is None else _target(one, load, fitting, load.within)
+    return Serving(one, load, memory, fitting, loops, target)
+
+
+def _users(load: Load, fitting: int) -> list[int]:
+    """Numbers of requests to ask about. Raises UsageError for one whose cache does not fit."""
+    if load.users is not None:
+        if max(load.users) > fitting:
+            raise UsageError(
+                f"{option('requests', max(load.users))}: the cache of {fitting:,} requests fits",
+                "ask for no more than that",
+            )
+        return list(load.users)
+    most = min(fitting, 2 * USERS[-1])
+    return [*(users for users in USERS if users < most), most]
+
+
+def _loaded(one: Placement, load: Load, users: int) -> Loaded:
+    served = one.host.loop(users, load.prompt, load.new).served()
+    interval = one.interval(served.request, users, served.request_bound)
+    cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
+    return Loaded(served, interval, cost)
+
+
+def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
+    """Largest numbers of requests whose tokens come within a time, if prompts cut in and if they wait."""
+
+    def token(users: int, end: int) -> float:
+        return one.host.loop(users, load.prompt, load.new).served().token[end]
+
+    most = largest_within(within, fitting, lambda users: token(users, 0))
+    return largest_within(within, most, lambda users: token(users, 1)), most
