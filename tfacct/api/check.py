@@ -50,5 +50,7 @@ def check(
         given = {} if paths is None else maps.read(paths)
     else:
         raise UsageError(f"paths is a dict or a file, not a {type(paths).__name__}")
-    asked = reports.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
+    from tfacct.verify import own_code
+
+    asked = own_code.Asked(batch, tokens, source, device, given, propose_map, inputs, train)
     return answered(reports.check(loaded(config, {}), module, reports.shown_name(module), asked))

@@ -77,7 +77,8 @@ def _check_module(
 ) -> Found:
     from tfacct.loading import maps
     from tfacct.output.progress import spinner
-    from tfacct.reports.check import Asked, check
+    from tfacct.reports.check import check
+    from tfacct.verify.own_code import Asked
 
     batch, tokens = (1, None) if input_shape is None else _shape(input_shape)
     given: Any = None if paths is None else maps.read(paths)

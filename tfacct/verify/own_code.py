@@ -6,20 +6,25 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tfacct.base.errors import MissingExtraError, UsageError
 from tfacct.base.record import record
+from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.lines import FLOPS_PER_MULTIPLY_ADD, Matmul
-from tfacct.ledger.workload import Workload
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import maps, selection
 from tfacct.loading.model import LoadedModel
 from tfacct.verify.checks import Counts, cache_by_block, class_flops
 from tfacct.verify.matching import HEAD, Match, Matched, Theirs, match
 from tfacct.verify.places import TABLE
 
 if TYPE_CHECKING:
-    from tfacct.reference.own_code import Weight
+    from tfacct.reference.own_code import Built, Weight
     from tfacct.reference.watching import Watched
 
 OUTSIDE, WHOLE = "outside the blocks", "the whole model"
@@ -400,3 +405,80 @@ def _block_of(module: str, holders: Mapping[str, str]) -> str:
             return holders[module]
         module = paths.module_of(module)
     return ""
+
+
+TOKENS = 128
+"""Tokens that a module runs on where nobody says how many: enough for every product to be there."""
+
+
+@record
+class Asked:
+    """How a module is checked. `device`: `meta`, or `cpu` for real numbers; `given`: inputs, None for token ids."""
+
+    batch: int = 1
+    tokens: int | None = None
+    source: int | None = None
+    device: str = "meta"
+    paths: Mapping[str, Sequence[str]] | None = None
+    propose: str | Path | None = None
+    given: Any = None
+    train: bool = False
+
+
+def _reference_modules() -> tuple[Any, Any, Any]:
+    """The modules that import torch. Raises MissingExtraError where there is none."""
+    try:
+        from tfacct.reference import own_code, own_fvcore, watching
+    except ImportError:
+        raise MissingExtraError("check needs torch", "measure") from None
+    return own_code, own_fvcore, watching
+
+
+def checked(model: LoadedModel, module: Any, named: str, asked: Asked) -> Compared:
+    """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
+    own_code, own_fvcore, watching = _reference_modules()
+    if asked.device not in ("meta", "cpu"):
+        raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
+    make = own_code.build if isinstance(module, str) else partial(own_code.called, named=named)
+    built: Built = make(module, device=asked.device)
+    inner = own_code.unwrapped(built.module)
+    given = asked.given if asked.given is not None else built.inputs
+    batch, tokens = asked.batch, min(model.context, TOKENS) if asked.tokens is None else asked.tokens
+    if asked.tokens is None and model.source is None:
+        batch, tokens = watching.sizes(given) or (batch, tokens)
+    source = None if model.source is None else min(model.source, tokens) if asked.source is None else asked.source
+    work = selection.workload(model, Request(ctx=tokens, batch=batch, source=source))
+    weights = own_code.weights(inner)
+    watched = watching.watch(inner, batch, tokens, source=source or 0, given=given, device=asked.device)
+    by_fvcore = own_fvcore.multiply_adds(inner, batch, tokens, source=source or 0, given=given)
+    saved, bound = _saved(model, built, module, work) if asked.train else (None, Fraction(0))
+    found = compare(model, weights, watched, work, asked.paths, saved, bound, by_fvcore)
+    if asked.propose is not None:
+        missing = dict.fromkeys(paths.starred(tensor.path) for tensor in found.matched.missing)
+        alone = dict.fromkeys(over.name for over in found.matched.over)
+        maps.write(asked.propose, found.matched.pairs, list(alone), list(missing), model.name)
+    return found
+
+
+def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[tuple[int, int], Fraction]:
+    """Bytes that a training step in bf16 saves for backward, of the code and by the formula for the transformers class,
+    and how far that may be off."""
+    from tfacct.training.bounds import LEAST_TOKENS
+    from tfacct.training.memory import training_memory
+    from tfacct.training.recipe import Recipe
+    from tfacct.verify.training import bound_of
+
+    try:
+        from tfacct.reference import own_step
+    except ImportError:
+        raise MissingExtraError(f"{option('train')} needs transformers", others="transformers") from None
+    if built.module is module:
+        raise UsageError(
+            f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"
+        )
+    if not model.logits:
+        raise UsageError(f"{model.name} has no logits, and so no loss: {option('train')} does not apply")
+    recipe = Recipe("bf16").checked().for_model(model)
+    ours = int(training_memory(model, work, recipe).step.saved_bytes())
+    long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # a bound is of no fewer
+    return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(model, long, recipe)
