@@ -330,5 +330,5 @@ def test_an_unknown_optimizer_lists_the_known(run: Callable[..., Ran]) -> None:
     said = " ".join(run("train", "gpt2", "--optimizer", "adan").err.split())
     assert all(name in said for name in OPTIMIZERS), said
     assert "did you mean muon?" in " ".join(run("train", "gpt2", "--optimizer", "muom").err.split())
-    known = " ".join(run("train", "--help", columns=120).out.replace("│", " ").split())
+    known = " ".join(run("train", "--help-all", columns=120).out.split()).replace("- ", "-")
     assert all(name in known for name in OPTIMIZERS), known

@@ -110,7 +110,7 @@ def test_copies_of_llama_by_hand() -> None:
     [
         ("plan llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
         ("plan llama-3.1-8b --dp 8 --zero 4 --train", "--zero: '4' is not one of"),
-        ("plan llama-3.1-8b --zero 1 --train", "--zero 1 needs --dp"),
+        ("plan llama-3.1-8b --zero 1 --tp 2 --train", "--zero 1 needs --dp"),
         ("plan llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
         (
             "plan gpt-oss-20b --dp 8 --train",

@@ -120,4 +120,4 @@ def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
 
 def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
     ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
-    assert ran.code == 2 and "--weights fp32 is not proven" in ran.err
+    assert ran.code == 2 and "--prove does not go with --weights" in ran.err

@@ -275,7 +275,7 @@ def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | Non
     if fit is not None and mesh is not None and mesh.fsdp > 1:
         said = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(
-            f"{option('fit')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
+            f"{option('on')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
         )
     if len(models) == 1 and fit is not None and fit.count > 1:
         from tfacct.parallel.mesh import mesh_on
@@ -454,7 +454,7 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
     rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
     rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
     columns = (
-        Column("what", "on each GPU" if limit.count > 1 else "memory"),
+        Column("what", "on each GPU" if limit.count > 1 or asked.mesh else "memory"),
         Column("bytes", unit, "bytes", unit=unit),
         Column("bar", "", "bar", drop=4),
     )

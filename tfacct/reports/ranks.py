@@ -49,6 +49,10 @@ def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
     """The budget after `fits`, with the ranks of several devices: `on 2 × h100-sxm (tp=2)`."""
+    if mesh is not None and budget.device is not None:  # `--on h100` is the memory of each rank
+        from tfacct.parallel.mesh import ranks_of
+
+        budget = replace(budget, count=max(mesh.ranks, ranks_of(mesh)))
     if budget.count == 1 or mesh is None:
         return budget.where
     axes = ("tp", "pp", "cp", "fsdp", "dp", "ep")
