@@ -344,3 +344,13 @@ def test_sizes_of_numpy_and_devices_are_those_of_the_command(run) -> None:
     assert plan == model.plan(gpus=8, fit="80GB", ctx=64).document() and plan["models"][0]["devices"] == 8
     # 1,024 positions; 24 GB hold the weights and their cache many times over.
     assert load("gpt2").solve("ctx", on="24GB").total == 1024
+
+
+@pytest.mark.parametrize("options", [{"lora": 16, "fsdp": 8}, {"packing": True, "tp": 2}, {"recompute": "full"}])
+def test_what_is_supported_is_answered(options: dict[str, Any]) -> None:
+    llama = load("llama-3.1-8b")
+    if llama.supports(**options):
+        assert llama.train(ctx=64, **options).peak_bytes > 0
+    else:
+        with pytest.raises(TfacctError, match="is not supported"):
+            llama.train(ctx=64, **options)

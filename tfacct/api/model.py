@@ -87,6 +87,19 @@ class Model(Rated):
         found = _train.train([self.loaded], **checked(Model.train, options))
         return answered(found.report, found.chart)
 
+    def supports(self, **options: Unpack[TrainOptions]) -> bool:
+        """True if `train` answers with these options; its error says why not. docs/support.md lists what it does not.
+
+        >>> from tfacct import load
+        >>> llama = load("llama-3.1-8b")
+        >>> llama.supports(lora=16, fsdp=8), llama.supports(packing=True, tp=2)
+        (True, False)
+        """
+        from tfacct.training.unsupported import supports
+
+        _, recipe, _ = _train.step_of(cast("TrainOptions", checked(Model.train, options)))
+        return supports(self.loaded, recipe)
+
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
         """Comparison of the formulas with every counter, path by path; `.agrees` is the verdict.
 

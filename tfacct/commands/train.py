@@ -9,9 +9,12 @@ from tfacct.commands.command import Command, Found, tick
 from tfacct.options import Option
 
 if TYPE_CHECKING:
+    from tfacct.ledger.workload import Request
     from tfacct.loading.model import LoadedModel
+    from tfacct.loading.where import MemoryLimit
     from tfacct.output.chart import Chart
     from tfacct.reports.train import ExactTrainReport, TrainReport
+    from tfacct.training.recipe import Recipe
 
 
 _RARE: dict[str, Any] = {"group": opt.RECIPE, "advanced": True}
@@ -35,6 +38,31 @@ class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=F
     global_batch_size: Annotated[
         int | None, Option("Sequences of an optimizer step: micro-batch × --accumulate × ranks.", "N", opt.RECIPE)
     ]
+
+
+def step_of(options: TrainOptions) -> "tuple[Request, Recipe, MemoryLimit | None]":
+    """The workload, the recipe with its layout, and the memory of the devices that options of `train` ask for. Raises
+    TfacctError."""
+    from tfacct.training.recipe import batch_sizes
+
+    mesh, budget = opt.mesh(options), opt.budget(options, training=True)
+    if budget is not None:
+        from tfacct.parallel.mesh import mesh_on
+
+        mesh = mesh_on(budget, mesh, training=True)
+    request = opt.request(options)
+    batch = None if options.get("batch", 1) == 1 else request.batch
+    micro, whole = options.get("micro_batch_size"), options.get("global_batch_size")
+    sizes = batch_sizes(batch, micro, options.get("gradient_accumulation"), whole, mesh)
+    recipe = opt.recipe(
+        options,
+        options.get("dtype"),
+        gradient_accumulation=sizes.gradient_accumulation,
+        keep_logits=options.get("keep_logits", False),
+        packing=options.get("packing", False),
+        mesh=sizes.mesh,
+    )
+    return replace(request, batch=sizes.batch), recipe, budget
 
 
 def train(
@@ -84,26 +112,8 @@ def train(
 
     Raises TfacctError for a model whose step has not been measured.
     """
-    from tfacct.training.recipe import batch_sizes
-
-    mesh, budget = opt.mesh(options), opt.budget(options, training=True)
-    if budget is not None:
-        from tfacct.parallel.mesh import mesh_on
-
-        mesh = mesh_on(budget, mesh, training=True)
-    request = opt.request(options)
-    batch = None if options.get("batch", 1) == 1 else request.batch
-    micro, whole = options.get("micro_batch_size"), options.get("global_batch_size")
-    sizes = batch_sizes(batch, micro, options.get("gradient_accumulation"), whole, mesh)
-    recipe = opt.recipe(
-        options,
-        options.get("dtype"),
-        gradient_accumulation=sizes.gradient_accumulation,
-        keep_logits=options.get("keep_logits", False),
-        packing=options.get("packing", False),
-        mesh=sizes.mesh,
-    )
-    request, by = replace(request, batch=sizes.batch), options.get("by", "phase")
+    request, recipe, budget = step_of(options)
+    by = options.get("by", "phase")
     if exact:
         from tfacct.reports.train import slow_words, train_exact
 
