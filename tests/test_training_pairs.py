@@ -128,7 +128,7 @@ def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> Non
 
 
 def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() -> None:
-    found = training(load("bart-base").loaded, turns=True)
+    found = training(load("bart-base").loaded, laws=True)
     assert [ranks for ranks, *_ in found["steps"]][:2] == [1, 2]
     for ranks, instant, *parts in found["steps"][:2]:
         facts = load("bart-base").train(**({"fsdp": ranks} if ranks > 1 else {})).models[0]
