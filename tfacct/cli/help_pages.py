@@ -85,10 +85,11 @@ def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
     left = min(24, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
     for name, text in rows:
         start = max(left, len(name) + 2)
-        first, *rest = textwrap.wrap(text, max(_width() - 4 - start, 20)) or [""]
+        first, *rest = textwrap.wrap(text, max(_width() - 4 - start, 20), break_on_hyphens=False) or [""]
         found.append(f"  {name:{start}}{first}{' …' if cut and rest else ''}")
         found += [
-            " " * (left + 2) + line for line in ([] if cut else textwrap.wrap(" ".join(rest), _width() - 4 - left))
+            " " * (left + 2) + line
+            for line in ([] if cut else textwrap.wrap(" ".join(rest), _width() - 4 - left, break_on_hyphens=False))
         ]
     return found
 
