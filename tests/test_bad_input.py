@@ -23,7 +23,6 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("flops mistral-7b", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
         ("flops mistral-7b-instruct-v0.4", ["did you mean mistral-7b-v0.3 or mistral-7b-v0.1?"]),
-        ("flops gemma-3-27b", ["did you mean gemma-3-27b-text?"]),
         ("flops gemma-3-27b-it", ["did you mean gemma-3-27b-text?"]),
         ("flops phi-3-mini", ["did you mean phi-3-mini-4k?"]),
         ("flops gpt2-tiny", ["did you mean gpt2?"]),

@@ -270,7 +270,7 @@ REFUSED = [
     (over(LOCAL, decoder__feed_forward={"width": 3}, decoder__every={"1": {"experts": EXPERTS}}), "no side uses [feed"),
     (
         over(LOCAL, decoder__local={"experts": EXPERTS, "feed_forward": {"width": 3}}),
-        "both describe the network of [decoder.local]",
+        "both describe the MLP of [decoder.local]",
     ),
     (
         over(DECODER, latent_attention=LATENT),
