@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,7 +29,7 @@ from models_page import models_pages
 from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
-from tfacct.base.combinations import matrix
+from tfacct.base.combinations import Unsupported, matrix
 from tfacct.base.spelling import as_in_a_shell
 from tfacct.commands import NAMES
 from tfacct.loading import index, presets
@@ -167,7 +167,7 @@ def cli_reference() -> str:
     return "\n".join(parts)
 
 
-SUPPORT = {
+SUPPORT: dict[str, tuple[Sequence[Unsupported], Mapping[str, tuple[str, Callable[..., object]]]]] = {
     "Parallel layouts": (support.LAYOUTS, support.FEATURES),
     "Pipeline stages": (support.STAGES, support.FEATURES),
     "Sequences among ranks": (support.SEQUENCES, support.FEATURES),
