@@ -42,7 +42,6 @@ MODELS, OUTPUT = "Models", "Output"
 GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE, MODELS, OUTPUT)
 """Groups of options that several commands share, in the order of the help."""
 _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
-_OWN_RECIPE: dict[str, Any] = {"group": RECIPE, "default": None}
 
 Size = int | str
 """A whole number, or a text such as "8k"."""

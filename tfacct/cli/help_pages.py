@@ -13,7 +13,6 @@ from tfacct.output import width
 
 SCREEN = 24
 """Lines that a help has at most."""
-_MODELS = ("models", "model")
 NARROW = 80
 """Columns of a help, in a terminal that is no narrower."""
 

@@ -121,12 +121,12 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
 
 def run(command: Command, given: Mapping[str, Any]) -> None:
     """Answer a command line."""
-    parameters = parameters_of(command)
+    parameters, own = parameters_of(command), command.options
     options = {name: _read(parameters[name], value) for name, value in given.items()}
-    show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in command.options})
-    which = Which(**{name: options[name] for name in Which._fields if name in options and name not in command.options})
+    show = Shown(**{name: options[name] for name in Shown._fields if name in options and name not in own})
+    which = Which(**{name: options[name] for name in Which._fields if name in options and name not in own})
     check(show, command)
-    typed = {name for name in command.options if options[name] != parameters[name].default}
+    typed = {name for name in own if options[name] != parameters[name].default}
     variant = next((name for name in command.variants if command.variants[name].chosen(name, options)), "")
     function = command.variants[variant].function if variant else command.function
     taken = commands.options_of(function)
