@@ -76,6 +76,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --set n_layer=three", ['gpt2: n_layer must be a whole number, not "three"']),
         ("flops gpt2 --set n_layer=1 --set n_layer=2", ["--set names n_layer twice"]),
         ("flops gpt2 --set n_head=7", ["n_head=7 must divide n_embd=768"]),
+        ("flops gpt2 --set n_embd=999999999989 --set n_head=7", ["must divide n_embd=999,999,999,989 (try 1 or 999,"]),
         ("flops llama-3-8b --set num_key_value_heads=5", ["=5 must divide num_attention_heads=32 (try 4 or 8)"]),
         ("flops gpt2 --set vocab_size=null", ["vocab_size must be a whole number, not null"]),
         ("models gpt2 --set model_type=elephant", ["unknown model_type 'elephant'"]),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from math import isqrt
 
 from tfacct.accounts.metrics import Point
 from tfacct.algebra.equations import Equation
 from tfacct.algebra.solving import NoSolutionError, Solution, among, sign, stays
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.lines import CHUNK, RATES
 from tfacct.ledger.workload import LARGEST
 
@@ -46,7 +46,7 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
             return False
         return True
 
-    step = next((n for n in divisors(given) if all(can_be(given + i * n) for i in (1, 2, 3))), None)
+    step = next((n for n in divisors([given]) if all(can_be(given + i * n) for i in (1, 2, 3))), None)
     if step is None:
         values = [value for value in range(1, max(TRIED, 4 * given) + 1) if can_be(value)]
         if len(values) == 1:
@@ -180,12 +180,6 @@ def _last(inside: int, outside: int, can_be: Callable[[int], bool]) -> int:
         middle = (inside + outside) // 2
         inside, outside = (middle, outside) if can_be(middle) else (inside, middle)
     return inside
-
-
-def divisors(whole: int) -> list[int]:
-    """Every number that divides `whole`, in rising order."""
-    small = [n for n in range(1, isqrt(whole) + 1) if whole % n == 0]
-    return sorted({*small, *(whole // n for n in small)})
 
 
 def _lengths(point: Point) -> tuple[set[int], set[int]]:

@@ -11,6 +11,7 @@ from pydantic_core import core_schema
 from tfacct.architecture.parts import Rotary
 from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import LARGEST
 
 
@@ -106,6 +107,6 @@ def _nearest_divisors(whole: int, parts: int) -> str:
     >>> _nearest_divisors(32, 5), _nearest_divisors(6, 12)
     ('4 or 8', '6')
     """
-    below = next(size for size in range(min(parts, whole), 0, -1) if whole % size == 0)
-    above = next((size for size in range(parts, whole + 1) if whole % size == 0), None)
+    below = max(size for size in divisors([whole]) if size <= parts)
+    above = next((size for size in divisors([whole]) if size >= parts), None)
     return f"{below:,}" if above is None else f"{below:,} or {above:,}"

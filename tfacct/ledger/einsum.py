@@ -10,10 +10,10 @@ add, multiply, halve and round up, so one code serves all three. Never int64 for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
-from math import prod
+from math import gcd, isqrt, prod
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base.errors import ConfigError, UsageError
@@ -149,6 +149,17 @@ def same(one: Size, other: Size) -> bool:
         return True
     equal: Any = one == other
     return bool(equal.all() if hasattr(equal, "all") else equal)
+
+
+def divisors(sizes: Iterable[int]) -> list[int]:
+    """Numbers that divide all of these.
+
+    >>> divisors([32, 8, 28672])
+    [1, 2, 4, 8]
+    """
+    common = gcd(*sizes)
+    small = [n for n in range(1, isqrt(common) + 1) if common % n == 0]
+    return sorted({*small, *(common // n for n in small)})
 
 
 def divided(whole: Size, parts: Size) -> Size:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from math import gcd, isqrt
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Letters, Size, rounded_up
+from tfacct.ledger.einsum import Axes, Letters, Size, divisors, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, Matmul, Parameter, Pointwise
 from tfacct.ledger.workload import check_size
@@ -446,14 +445,3 @@ def _outside_banks(group: Group) -> frozenset[str]:
     """Axes of a group's parameters outside experts."""
     own = group.own
     return own.once(_outside_banks, lambda: frozenset(a for one in own.parameters if not one.bank for a in one.axes))
-
-
-def divisors(sizes: Iterable[int]) -> list[int]:
-    """Numbers that divide all of these.
-
-    >>> divisors([32, 8, 28672])
-    [1, 2, 4, 8]
-    """
-    common = gcd(*sizes)
-    small = [n for n in range(1, isqrt(common) + 1) if common % n == 0]
-    return sorted({*small, *(common // n for n in small)})

@@ -18,12 +18,12 @@ from tfacct.algebra.symbols import SymbolicModel
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import AXIS, Size
+from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import ACTIVE, Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, checked_pass, divisors, padded_axes, replicated_heads, tp_axis
+from tfacct.parallel.mesh import Mesh, checked_pass, padded_axes, replicated_heads, tp_axis
 from tfacct.parallel.rank_flops import cached_tokens, check_parts
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads

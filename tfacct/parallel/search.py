@@ -11,9 +11,10 @@ from typing import Any
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
+from tfacct.ledger.einsum import divisors
 from tfacct.ledger.lines import EXPERTS
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, Method, checked, divisors
+from tfacct.parallel.mesh import Mesh, Method, checked
 from tfacct.parallel.pipeline import blocks_in
 from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified

@@ -31,12 +31,12 @@ from tfacct.base.combinations import Features, Unsupported, matching
 from tfacct.base.errors import ConfigError, TfacctError, UsageError, listed
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes
+from tfacct.ledger.einsum import Axes, divisors
 from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
 from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, check, divisors
+from tfacct.parallel.mesh import Mesh, check
 from tfacct.parallel.pipeline import blocks_in, stages
 from tfacct.parallel.shard_shapes import fsdp_units
 from tfacct.parallel.verified import Fact, families, fsdp_unsupported, verified

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import gcd
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from tfacct.accounts.metrics import Metric, Point
 from tfacct.algebra.closed_form import closed_form
 from tfacct.algebra.equations import Equation, read
-from tfacct.algebra.searching import divisors, searched, turn, whole
+from tfacct.algebra.searching import searched, turn, whole
 from tfacct.algebra.solving import UNKNOWNS, Solution, among, decimal, placed, solved
 from tfacct.algebra.symbols import in_symbols
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, UsageError, listed, nearest
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import AXIS, Size
+from tfacct.ledger.einsum import AXIS, Size, divisors
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
@@ -164,7 +163,7 @@ def _by_algebra(asked: _Question) -> _Solved:
         note = f"ctx must be a multiple of {together:,}: so many positions become one row."
         return _Solved(whole(unknown, equation, at, together), at, [note])
     if unknown == "num_key_value_heads":
-        found = among(unknown, equation, at, divisors(gcd(*model.architecture.query_heads)))
+        found = among(unknown, equation, at, divisors(model.architecture.query_heads))
         return _Solved(found, at, [f"{unknown} must divide the query heads: every such number was tried."])
     if bends or any(metric.whole for metric in metrics):
         found = whole(unknown, equation, at)

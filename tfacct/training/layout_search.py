@@ -14,13 +14,13 @@ from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.base.later import Later
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import rounded_up
+from tfacct.ledger.einsum import divisors, rounded_up
 from tfacct.ledger.storage import Width
 from tfacct.ledger.workload import Workload
 from tfacct.loading.links import Link
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import Mesh, divisors, replicated_heads
+from tfacct.parallel.mesh import Mesh, replicated_heads
 from tfacct.parallel.model_collectives import model_collectives
 from tfacct.parallel.pipeline import microbatches
 from tfacct.parallel.shard_model import shard_weights, stages_of
