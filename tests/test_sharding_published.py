@@ -1,4 +1,4 @@
-"""Tables that others published, as docs/sharding.md derives them: Megatron's operators, ZeRO's stages, GSPMD's
+"""Tables that others published, as docs/sharding-rules.md derives them: Megatron's operators, ZeRO's stages, GSPMD's
 two-dimensional division."""
 
 from __future__ import annotations

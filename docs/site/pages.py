@@ -34,6 +34,7 @@ PARTS = {
         "training",
         "training-rules",
         "sharding",
+        "sharding-rules",
         "support",
         "time",
         "checkpoints",
