@@ -1,5 +1,5 @@
 """Tables that others published, as docs/sharding-rules.md derives them: Megatron's operators, ZeRO's stages, GSPMD's
-two-dimensional division."""
+two-dimensional layout."""
 
 from __future__ import annotations
 
