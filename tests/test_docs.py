@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
+from tfacct import __version__
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "llms.txt"]
@@ -79,6 +80,18 @@ def test_what_is_used_most_is_shown_by_examples() -> None:
 
 def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_the_changelog_stays_short_and_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert next(version for version, _ in releases if version != "Unreleased") == __version__
+    assert text.count("\n## ") == len(releases) >= 2
+    for version, body in releases:
+        entries = re.findall(r"^- .*", body, re.MULTILINE)
+        assert 0 < len(entries) <= 40, version
+        assert [entry for entry in entries if len(entry) > 160] == []
+        assert "\n  " not in body, "one entry is one line"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -195,6 +195,8 @@ def parsed(line: str) -> dict:
         ("memory m --hw h100", "memory m --on h100"),
         ("memory m --device h100", "memory m --on h100"),
         ("memory m --fit h100", "memory m --on h100"),
+        ("memory m --exact", "memory m --digits"),
+        ("train m --exact", "train m --exact"),
         ("memory m --gpus 8 --fit h100", "memory m --on 8xh100"),
         ("train m --num-gpus 8 --gpu h100", "train m --on 8xh100"),
         ("memory m --vram 24GB", "memory m --on 24GB"),

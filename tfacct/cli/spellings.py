@@ -50,6 +50,7 @@ SPELLINGS: Mapping[str, str] = {
 """Option → the name that it has here."""
 BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device": ("on", ("devices", "mfu", "check")),
+    "exact": ("digits", ("train",)),
     "micro-batch-size": ("batch", ("train",)),
 }
 """Option → the name that it has here, and the commands that have an option of their own of the first name."""
