@@ -1,7 +1,14 @@
 """Errors of `tfacct time` and `tfacct serve` on measured points: python benchmarks/time_error.py FOLDER
 
-FOLDER holds serving.csv, throughput.csv and training.csv, whose columns docs/time.md lists. No point of them is part of
-the project. Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
+FOLDER holds measured points, none of which is part of the project:
+
+    serving.csv     model, device, engine, weights, kv_bytes, isl_mean, osl_mean (tokens really sent), concurrency,
+                    attn_tp, attn_dp, moe_ep, ttft_ms, tpot_ms, usable (yes, or why a row is left out), cell
+    throughput.csv  model, device, gpus, weights, isl, osl, requests, output_tokens_per_s, cell
+    training.csv    hidden, heads, layers, ffn, vocab, seq, gpus, device, precision, micro_batch, grad_accum, recompute,
+                    tokens_per_s_gpu, mfu_published, cell
+
+Constants are fitted anew with each cell (device × model × engine × weights) left out, so a cell's errors
 are those of a prediction that never saw it. The exit code is 1 where an error is above its limit, or no longer what
 tfacct/timing/validated.py says.
 """
