@@ -33,7 +33,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a network, each behind a norm."""
+    """Attention and an MLP, each after a norm."""
 
     def __init__(self, width: int, heads: int, head: int, wide: int) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ mistakes: dict[str, Callable[[], nn.Module]] = {
     "the head is not tied": lambda: GPT(tied=False),
     "a wrong head size": lambda: GPT(head=128),
     "a bias too many": with_a_bias_too_many,
-    "a network as wide as Llama's": lambda: GPT(wide=2_048),
+    "an MLP of another width": lambda: GPT(wide=2_048),
 }
 for name, build in mistakes.items():
     report = tfacct.check(build, GPT2, tokens=64)

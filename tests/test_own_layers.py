@@ -42,7 +42,7 @@ MIXED = {
                 "bias": True,
             }
         },
-        "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "network": True}},
+        "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "mlp": True}},
         "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},
         "first": {"1": {"feed_forward": {"width": 53}}},
     },
@@ -200,7 +200,7 @@ def test_the_rarer_stands_over_the_more_frequent_and_the_first_over_all() -> Non
     assert blocks(latent) == ["l96", "a496", "a96", "a496", "a496", "a96"]
     mamba = over(LOCAL, decoder__full={"mamba": {"inner": 12}})
     assert blocks(mamba) == ["a496", "a496", "m-"] * 2
-    assert blocks(over(mamba, decoder__full__mamba__network=True))[2] == "m96"
+    assert blocks(over(mamba, decoder__full__mamba__mlp=True))[2] == "m96"
 
 
 def test_an_encoder_has_kinds_too() -> None:
@@ -293,7 +293,7 @@ REFUSED = [
     (
         over(LOCAL, decoder__full={"mamba": {"inner": 8}}, decoder__every={"3": {"experts": EXPERTS}}),
         "[decoder.every.3.experts] for layers of Mamba alone",
-        "network = true",
+        "mlp = true",
     ),
     (over(LOCAL, decoder__full={"mamba": {"inner": 8}}, norm__shared=True), "with norm.shared is not understood"),
     (over(LOCAL, model__positions="relative"), 'attention.window with model.positions = "relative"'),

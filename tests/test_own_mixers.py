@@ -14,7 +14,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import subject
 
 DELTA = {"heads": 6, "key_heads": 3, "key_dim": 10, "value_dim": 11, "kernel": 5}
-MAMBA2 = {"heads": 6, "groups": 2, "head_dim": 16, "state": 5, "kernel": 8, "chunk": 12, "network": True, "bias": True}
+MAMBA2 = {"heads": 6, "groups": 2, "head_dim": 16, "state": 5, "kernel": 8, "chunk": 12, "mlp": True, "bias": True}
 
 # The same model said by a family and by parts.
 TWINS = {
@@ -73,7 +73,7 @@ def hybrid(**mixers: dict) -> dict:
 
 PLAIN = {
     "mamba": {"inner": 58},
-    "mamba2": {"heads": 6, "head_dim": 10, "network": True},
+    "mamba2": {"heads": 6, "head_dim": 10, "mlp": True},
     "delta_net": {"heads": 6, "key_dim": 10},
     "short_convolution": {},
 }
@@ -82,7 +82,7 @@ BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
 CHANGED = {
     "mamba2": {
         "heads": 8, "head_dim": 11, "groups": 2, "state": 129, "kernel": 5, "chunk": 7, "bias": True,
-        "conv_bias": False, "gated_norm": False, "network": False,
+        "conv_bias": False, "gated_norm": False, "mlp": False,
     },
     "delta_net": {
         "heads": 7, "key_heads": 2, "key_dim": 11, "value_dim": 11, "kernel": 5, "decay_rank": 9, "chunk": 7,
@@ -142,7 +142,7 @@ REFUSED = [
     (hybrid(short_convolution={"kernel": 0}), "decoder.kind0.short_convolution.kernel must be at least 1, not 0"),
     (hybrid(delta_net={"heads": 6, "keydim": 8}), "[decoder.kind0.delta_net] has no 'keydim'", "did you mean key_dim"),
     (hybrid(deltanet={"heads": 6}), "[decoder.kind0] has no 'deltanet'", "did you mean delta_net"),
-    (hybrid(delta_net={**PLAIN["delta_net"], "network": True}), "has no 'network'", "known keys: activation, chunk"),
+    (hybrid(delta_net={**PLAIN["delta_net"], "mlp": True}), "has no 'mlp'", "known keys: activation, chunk"),
     (hybrid(short_convolution={"layers": [0]}), "[decoder.kind0.short_convolution] has no 'layers'"),
     (over(DECODER, delta_net={"heads": 6}), "unknown table [delta_net]"),
     (over(DECODER, decoder__delta_net=PLAIN["delta_net"]), "required field 'decoder.delta_net.layers' is missing"),
@@ -179,7 +179,7 @@ REFUSED = [
     ),
     (
         over(
-            hybrid(mamba2={**MAMBA2, "network": False}),
+            hybrid(mamba2={**MAMBA2, "mlp": False}),
             decoder__every={"1": {"experts": {"experts": 4, "active": 2, "width": 8}}},
         ),
         "for layers of Mamba-2 alone: they have no MLP",

@@ -34,7 +34,7 @@ class Own:
                 "layers": 4,
                 "mamba": {
                     "layers": [0, 2, 3], "inner": 58, "state": 13, "kernel": 5, "rank": 21, "bias": True,
-                    "network": True,
+                    "mlp": True,
                 },
             },
         },

@@ -225,10 +225,10 @@ def _mixer(table: tables.LayerTable, hidden: int) -> Added:
     """The mixer that a layer has in place of attention. Raises ConfigError."""
     if (mamba := table.mamba) is not None:
         rank = -(-hidden // 16) if mamba.rank is None else mamba.rank
-        return parts.Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"network"}), "rank": rank})
+        return parts.Mamba(hidden=hidden, **{**mamba.model_dump(exclude={"mlp"}), "rank": rank})
     if (mamba2 := table.mamba2) is not None:
         group = divide_exactly(mamba2.heads, mamba2.groups, "mamba2.heads by mamba2.groups")
-        keys = mamba2.model_dump(exclude={"network", "heads", "gated_norm"})
+        keys = mamba2.model_dump(exclude={"mlp", "heads", "gated_norm"})
         return parts.Mamba2(hidden=hidden, group=group, norm="after" if mamba2.gated_norm else None, **keys)
     if (delta := table.delta_net) is not None:
         group = divide_exactly(delta.heads, delta.key_heads, "delta_net.heads by delta_net.key_heads")

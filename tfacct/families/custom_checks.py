@@ -50,7 +50,7 @@ def _check_layer(side: str, places: Places) -> None:
             _refuse(
                 decided is not None and "." in decided[0].path,
                 f"[{decided[0].named(decided[1][0]) if decided else ''}] for layers of {alone} alone: they have no MLP",
-                f"network = true in the table of {alone} gives them one",
+                f"mlp = true in the table of {alone} gives them one",
             )
         elif decided is None and group is tables.MIXERS:
             raise ConfigError(f"[attention] is missing, and [{own}.attention] too", "it holds heads = 8")

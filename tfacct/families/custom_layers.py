@@ -120,7 +120,7 @@ def merged(places: Places) -> tables.Tables:
         for name in decided[1] if decided else ():
             keys = {key: value for place in places for key, value in place.parts.get(name, {}).items()}
             found[name] = {key: value for key, value in keys.items() if not _taken_away(tables.PARTS[name], key, value)}
-    if any(name in tables.WITHOUT_MLP and keys.get("network") is not True for name, keys in found.items()):
+    if any(name in tables.WITHOUT_MLP and keys.get("mlp") is not True for name, keys in found.items()):
         return {name: keys for name, keys in found.items() if name in tables.MIXERS}
     return found
 

@@ -36,67 +36,65 @@ class Table(BaseModel):
 class ModelTable(Table):
     """Embeddings and head of the model."""
 
-    vocab: PositiveInt = key("rows of the token table; number of logits")
-    hidden: PositiveInt = key("elements per token between the blocks")
-    context: PositiveInt = key("the longest context; rows of a learned position table")
+    vocab: PositiveInt = key("vocabulary size: rows of the token embedding, and number of logits")
+    hidden: PositiveInt = key("hidden size")
+    context: PositiveInt = key("the longest context; rows of a learned position embedding")
     positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = key(
-        "learned: a table; sines: computed, nothing stored; relative: a table of `buckets` scores per head on each"
-        " side, as in T5"
+        "learned: an embedding; sines: computed, nothing is stored; relative: a bias for each of `buckets` distances"
+        " and each head, stored once on each side, as in T5"
     )
-    tied: StrictBool = key("the token table is also the head's weight", False)
+    tied: StrictBool = key("the head's weight is the token embedding", False)
     head_bias: StrictBool = key("the head has a bias", False)
-    scale_embedding: StrictBool = key("multiply each token's row by √hidden", False)
-    buckets: PositiveInt = key("distances that `relative` positions tell apart", 32)
+    scale_embedding: StrictBool = key("multiply the embeddings of tokens by √hidden", False)
+    buckets: PositiveInt = key("number of distances with a bias of their own, for `relative` positions", 32)
     latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = key(
-        "how latent attention is run, where a block has it: auto is expanded or absorbed, whichever takes fewer FLOPs"
-        " in a step; unpacked caches the keys and values of all heads",
+        "how latent attention runs: auto takes expanded or absorbed, whichever needs fewer FLOPs in a step; unpacked"
+        " caches the keys and values of all heads",
         "auto",
     )
-    source_vocab: PositiveInt | None = key("rows of the encoder's own token table; `vocab` is then the decoder's", None)
-    source_hidden: PositiveInt | None = key(
-        "`hidden` of the encoder, where it is another; it then has a token table of its own", None
+    source_vocab: PositiveInt | None = key(
+        "vocabulary size of the encoder, if it has a token embedding of its own", None
     )
-    source_context: PositiveInt | None = key("the longest source; rows of its learned position table", None)
+    source_hidden: PositiveInt | None = key(
+        "hidden size of the encoder, if it differs; the encoder then has a token embedding of its own", None
+    )
+    source_context: PositiveInt | None = key("the longest source; rows of its learned position embedding", None)
 
 
 class AttentionTable(Table):
-    """Self-attention; the decoder's attention to a source has the same heads."""
+    """Self-attention. The decoder's cross attention has the same heads."""
 
     heads: PositiveInt = key("query heads")
-    kv_heads: PositiveInt = key("key/value heads; they divide `heads`", of="heads")
-    head_dim: PositiveInt | None = key("size of a head; heads · head_dim need not be `hidden`", None)
-    bias: StrictBool = key("biases on the q, k and v projections, and on the gate's", False)
+    kv_heads: PositiveInt = key("key/value heads; must divide `heads`", of="heads")
+    head_dim: PositiveInt | None = key("head size; heads · head_dim need not equal `hidden`", None)
+    bias: StrictBool = key("biases on the q, k and v projections, and on the gate", False)
     out_bias: StrictBool = key("a bias on the output projection", of="bias")
-    window: PositiveInt | None = key("keys that a query sees, its own included; decoder only", None)
+    window: PositiveInt | None = key("sliding window: keys that a query sees, its own included; decoder only", None)
     qk_norm: NormKind | None = key(
-        "a norm on queries and keys, one scale of head_dim for all heads; not in cross attention", None
+        "a norm of queries and keys, with one scale of head_dim for all heads; not in cross attention", None
     )
-    gate: StrictBool = key(
-        "one more projection, as wide as the queries, gates what the heads read; not in cross attention", False
-    )
-    scores: Scores = key('"distance": a score is max |q − k|: pointwise work, no product', "product")
-    rotated: StrictBool = key("false: rotary positions leave its queries and keys out", True)
-    rotary_dim: PositiveInt | None = key(
-        "rotated elements of a head, where some are left out; even, at most `head_dim`", None
-    )
-    rotary_base: PositiveFloat = key("base of the rotary angles; no count depends on it", 10_000.0)
+    gate: StrictBool = key("an output gate: one more projection, as wide as the queries; not in cross attention", False)
+    scores: Scores = key('"distance": a score is max |q − k|, which is pointwise work and no matmul', "product")
+    rotated: StrictBool = key("false: no rotary embedding in this attention", True)
+    rotary_dim: PositiveInt | None = key("rotary dimensions of a head: even, at most `head_dim`", None)
+    rotary_base: PositiveFloat = key("base of the rotary embedding; no count depends on it", 10_000.0)
 
 
 class LatentTable(Table):
-    """Latent attention in place of attention: keys and values of all heads are made from one short vector per token."""
+    """Latent attention (MLA) in place of attention: keys and values of all heads come from one latent per token."""
 
     heads: PositiveInt = key("query heads, each with keys and values of its own")
     kv_rank: PositiveInt = key("size of the latent of keys and values")
-    nope_dim: PositiveInt = key("elements of a query or key head that are not rotated; keys' from the latent")
-    rope_dim: PositiveInt = key("rotated elements of a head; all heads share those of the key; even")
+    nope_dim: PositiveInt = key("dimensions of a query or key head without rotary embedding; of keys, from the latent")
+    rope_dim: PositiveInt = key("rotary dimensions of a head; all heads share the key's; even")
     value_dim: PositiveInt = key("size of a value head, from the latent", of="nope_dim")
-    q_rank: PositiveInt | None = key("size of the latent of queries; absent: queries have none", None)
-    bias: StrictBool = key("biases on the products that give latents, and on the output projection", False)
-    rotary_base: PositiveFloat = key("base of the rotary angles; no count depends on it", 10_000.0)
+    q_rank: PositiveInt | None = key("size of the latent of queries; absent: queries have no latent", None)
+    bias: StrictBool = key("biases on the projections to latents, and on the output projection", False)
+    rotary_base: PositiveFloat = key("base of the rotary embedding; no count depends on it", 10_000.0)
 
 
 class CrossTable(Table):
-    """The decoder's attention to the source, where it differs from its self-attention."""
+    """The decoder's attention to the source, if it differs from its self-attention."""
 
     bias: StrictBool | None = key("default: as in `attention`", None)
     out_bias: StrictBool | None = key("default: `bias` if it is given here, else as in `attention`", None)
@@ -106,68 +104,68 @@ class CrossTable(Table):
 class FeedForwardTable(Table):
     """The MLP."""
 
-    width: PositiveInt = key("width between its two products")
-    gated: StrictBool = key("a third matrix, whose activated result multiplies another's", False)
-    bias: StrictBool = key("biases on all its projections", False)
+    width: PositiveInt = key("MLP width")
+    gated: StrictBool = key("a gate: a third matrix, whose activation multiplies the up projection", False)
+    bias: StrictBool = key("biases on all projections", False)
     activation: Activation = key("no count depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu")
     norm: NormKind | None = key("a norm inside the MLP, on its input", None)
-    called: StrictBool = key("false: stored but never run, nor are its norms and addition", True)
+    called: StrictBool = key("false: stored but never run, and neither are its norms and its addition", True)
 
 
 class ExpertsTable(Table):
-    """Experts in place of the MLP: gated MLPs, of which each token passes through some."""
+    """Experts in place of the MLP. Each expert is a gated MLP."""
 
-    experts: PositiveInt = key("experts that are stored")
-    active: PositiveInt = key("experts that each token is sent to")
+    experts: PositiveInt = key("number of experts")
+    active: PositiveInt = key("experts per token (top-k)")
     width: PositiveInt = key("width of one expert")
-    shared: PositiveInt | None = key("width of a shared expert, which every token passes through", None)
-    shared_gate: StrictBool = key("weight the shared expert's result by one number per token", False)
+    shared: PositiveInt | None = key("width of a shared expert", None)
+    shared_gate: StrictBool = key("a gate of the shared expert: one number per token", False)
     bias: StrictBool = key(
-        "biases on the router, every expert's projections and the shared expert's; its gate has none", False
+        "biases on the router and on the projections of all experts, the shared one too; not on its gate", False
     )
     activation: Activation = key("no count depends on it", "silu")
 
 
 class MambaTable(Table):
-    """Mamba in place of attention, in some of the decoder's blocks."""
+    """Mamba in place of attention, in some of the decoder's layers."""
 
     inner: PositiveInt = key("channels")
-    state: PositiveInt = key("elements in a channel's state", 16)
-    kernel: PositiveInt = key("tokens that the convolution sees", 4)
-    rank: PositiveInt | None = key("elements from which a token's step size is computed", None)
+    state: PositiveInt = key("state size of a channel", 16)
+    kernel: PositiveInt = key("kernel size of the convolution, in tokens", 4)
+    rank: PositiveInt | None = key("rank of the projection to step sizes", None)
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
-    network: StrictBool = key("its blocks also have the MLP", False)
+    mlp: StrictBool = key("its layers have the MLP too", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
 class Mamba2Table(Table):
-    """Mamba-2 in place of attention, in some of the decoder's blocks."""
+    """Mamba-2 in place of attention, in some of the decoder's layers."""
 
     heads: PositiveInt = key("heads, each with a state of `head_dim` · `state`")
     head_dim: PositiveInt = key("size of a head")
-    groups: PositiveInt = key("groups of heads that share what writes and reads; they divide `heads`", 1)
-    state: PositiveInt = key("elements in a channel's state", 128)
-    kernel: PositiveInt = key("tokens that the convolution sees", 4)
+    groups: PositiveInt = key("groups of heads that share B and C; must divide `heads`", 1)
+    state: PositiveInt = key("state size of a channel", 128)
+    kernel: PositiveInt = key("kernel size of the convolution, in tokens", 4)
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 256)
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
     gated_norm: StrictBool = key("a norm after the gate", True)
-    network: StrictBool = key("its blocks also have the MLP", False)
+    mlp: StrictBool = key("its layers have the MLP too", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
 class DeltaNetTable(Table):
-    """Gated DeltaNet in place of attention, in some of the decoder's blocks."""
+    """Gated DeltaNet in place of attention, in some of the decoder's layers."""
 
     heads: PositiveInt = key("value heads, each with a state of `key_dim` · `value_dim`")
-    key_heads: PositiveInt = key("heads of queries and keys; they divide `heads`", of="heads")
+    key_heads: PositiveInt = key("heads of queries and keys; must divide `heads`", of="heads")
     key_dim: PositiveInt = key("size of a query or key head")
     value_dim: PositiveInt = key("size of a value head", of="key_dim")
-    kernel: PositiveInt = key("tokens that the convolution sees", 4)
+    kernel: PositiveInt = key("kernel size of the convolution, in tokens", 4)
     decay_rank: PositiveInt | None = key(
-        "every channel of a key decays by itself, as in KDA: elements from which these decays, and the gate, are"
-        " computed; absent: one decay per head",
+        "a decay for every channel of a key, as in KDA: rank of the projections to these decays and to the gate;"
+        " absent: one decay per head",
         None,
     )
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 64)
@@ -175,48 +173,48 @@ class DeltaNetTable(Table):
 
 
 class ShortConvolutionTable(Table):
-    """A gated short convolution in place of attention, in some of the decoder's blocks."""
+    """A gated short convolution in place of attention, in some of the decoder's layers."""
 
-    kernel: PositiveInt = key("tokens that the convolution sees", 3)
+    kernel: PositiveInt = key("kernel size of the convolution, in tokens", 3)
     bias: StrictBool = key("biases on both projections and the convolution", False)
 
 
 class Listed(Table):
-    """The blocks that have a mixer in place of attention, where a side's table lists them."""
+    """The layers that have a mixer in place of attention, if a side's table lists them."""
 
     layers: Annotated[list[NonNegativeInt], Field(min_length=1)] = key(
-        "indices of the blocks that have it, from 0; the others have attention"
+        "indices, from 0, of the layers that have it; the others have attention"
     )
 
 
 class ListedMamba(Listed, MambaTable):
-    """Mamba in place of attention, in the decoder's blocks that are listed."""
+    """Mamba in place of attention, in the decoder's layers that are listed."""
 
 
 class ListedMamba2(Listed, Mamba2Table):
-    """Mamba-2 in place of attention, in the decoder's blocks that are listed."""
+    """Mamba-2 in place of attention, in the decoder's layers that are listed."""
 
 
 class ListedDeltaNet(Listed, DeltaNetTable):
-    """Gated DeltaNet in place of attention, in the decoder's blocks that are listed."""
+    """Gated DeltaNet in place of attention, in the decoder's layers that are listed."""
 
 
 class ListedShortConvolution(Listed, ShortConvolutionTable):
-    """A gated short convolution in place of attention, in the decoder's blocks that are listed."""
+    """A gated short convolution in place of attention, in the decoder's layers that are listed."""
 
 
 class NormTable(Table):
-    """The norms around the sublayers."""
+    """The norms of a layer, and the final norm."""
 
     kind: NormKind = key("layer: scale and shift; rms: scale")
     order: Literal["pre", "post", "parallel", "sandwich", "reordered"] = key(
-        "pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and MLP side by side; sandwich: x +"
+        "pre: x + f(norm(x)); post: norm(x + f(x)); parallel: attention and MLP in parallel; sandwich: x +"
         " norm(f(norm(x))); reordered: x + norm(f(x))",
         "pre",
     )
     shared: StrictBool = key("one norm per layer, shared by its sublayers", False)
     final: StrictBool = key("a norm after each side's last layer", of=lambda keys: keys["order"] != "post")
-    embedding: StrictBool = key("a norm after the tables", False)
+    embedding: StrictBool = key("a norm after the embeddings", False)
 
 
 class LayerTable(Table):
@@ -233,11 +231,11 @@ class LayerTable(Table):
 
 
 class SideTable(Table):
-    """One side. It may repeat the tables of its parts, with the keys in which it differs."""
+    """One side. It may have the tables of its parts again, with the keys in which it differs."""
 
-    layers: LayerCount = key("blocks")
+    layers: LayerCount = key("number of layers")
     pattern: list[str] | None = key(
-        "kinds of its layers, in their order, repeated up to the last layer; absent: all are alike", None
+        "kinds of layers, in order, repeated up to the last layer; absent: all layers are alike", None
     )
     blocks: list[LayerTable]
     """Kinds of layers, in the order in which they first run."""
@@ -268,7 +266,7 @@ COMMON = {name: table for name, table in PARTS.items() if name not in LISTED}
 """Tables that each side may have again, with other keys."""
 NOT_IN = {("encoder", name) for name in ("latent_attention", *LISTED)}
 """Parts that a side cannot have."""
-WITHOUT_MLP = tuple(name for name in LISTED if "network" in PARTS[name].model_fields)
+WITHOUT_MLP = tuple(name for name in LISTED if "mlp" in PARTS[name].model_fields)
 """Mixers whose layers have no MLP, unless their table says so."""
 ANY = "*"
 """In a name: any kind of layer, or any number of layers."""
