@@ -5,7 +5,7 @@
     python -m tests.sweeps.training_bounds ANSWERS.jsonl --check      # write nothing; exit 1 if a bound is too small
     python -m tests.sweeps.training_bounds --shapes 3 --seed 7        # random shapes, which no bound was measured on
 
-The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training.md. An
+The first prints a table of errors, and writes `tfacct/training/bounds.toml` and the table of docs/training-rules.md. An
 answer is a line of JSON: model, family, option (a name of `RECIPES`), attention, peak and saved (bytes), or refused
 (why).
 """
@@ -41,7 +41,7 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import on_attention, reads_images
 
 ROOT = Path(__file__).parents[2]
-TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training.md"
+TOML, PAGE = ROOT / "tfacct" / "training" / "bounds.toml", ROOT / "docs" / "training-rules.md"
 MARKED = re.compile(r"(<!-- training bounds -->\n).*?(<!-- end of training bounds -->)", re.DOTALL)
 
 LORA, AUTOCAST = {"lora": "16"}, {"weights_dtype": "fp32"}
