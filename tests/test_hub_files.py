@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from tests import test_hub
-from tests.conftest import Ran, tiny
+from tests.conftest import tiny
 from tests.test_checkpoint import of_class, written
 from tests.test_hub import COMMIT, ROOT, Ask
 
 ID = "Qwen/Qwen2-7B-Chat"
 TOKEN = "Bearer hf_mine"
-ask, ask_all = test_hub.ask, test_hub.ask_all
+ask = test_hub.ask
 
 
 class Server(ThreadingHTTPServer):
@@ -152,7 +152,7 @@ def test_headers_on_the_hub_are_read_by_ranges(
     assert {who for *_, who in hub.asked} == {TOKEN}
 
 
-def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., list[Ran]], tmp_path: Path) -> None:
+def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask: Ask, tmp_path: Path) -> None:
     hub, store = hosts
     long = written(
         tmp_path / "long.safetensors", {f"model.layers.{n}.some.weight": ("F32", (2, 3)) for n in range(3000)}
@@ -183,7 +183,8 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask_all: Callable[..., 
         "a/index": "which is no safetensors file in its folder",
         "a/none": "has no model.safetensors and no model.saf",
     }
-    for name, ran in zip(said, ask_all([["check", name] for name in said]), strict=True):
+    for name in said:
+        ran = ask("check", name)
         right = name == "a/long"
         assert ran.code == (0 if right else 2), (name, ran.err)
         assert said[name] in " ".join((ran.out if right else ran.err).split()), name
