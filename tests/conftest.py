@@ -6,9 +6,10 @@ import contextlib
 import gc
 import io
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -242,6 +243,22 @@ class Ran:
     code: int
     out: str
     err: str
+
+
+@contextlib.contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Fail after so much CPU time of this process: other work on the machine changes nothing."""
+
+    def stop(*_: object) -> None:
+        pytest.fail(f"it takes more than {seconds:g} s of CPU time")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @pytest.fixture

@@ -186,20 +186,21 @@ def test_a_report_shows_itself_in_a_notebook() -> None:
 
 
 def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None:
-    """Built, installed into a clean environment beside its dependencies' own folder, run from another folder."""
+    """Built, installed into a clean environment next to its dependencies' folder, run from another folder. PYTHONPATH
+    changes nothing."""
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    install = [python, "-I", "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
     subprocess.run(install, check=True, capture_output=True, timeout=300)
     # The dependencies come from this environment, behind the clean one's own folder; the checkout is not among them.
     site = next(path for path in sys.path if path.endswith("site-packages"))
     code = f"import sys; sys.path.append({site!r})\n"
     code += "import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
     ran = subprocess.run(
-        [python, "-P", "-c", code, "flops", "gpt2-xl", "--ctx", "16384", "--digits"],
+        [python, "-I", "-c", code, "flops", "gpt2-xl", "--ctx", "16384", "--digits"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
