@@ -47,13 +47,13 @@ def assert_counts(
         train=train,
     )
     if not report.agrees:
-        raise AssertionError(_told(report))
+        raise AssertionError(_message(report))
     return report
 
 
-def _told(report: CheckReport) -> str:
-    """All differences, the first one first, and both sums."""
-    lines = [f"{report.code} is not what {report.model} says:"]
+def _message(report: CheckReport) -> str:
+    """All differences, the first one first, and the totals that differ."""
+    lines = [f"{report.code} does not match {report.model}:"]
     lines += [f"  {one['path']}: {one['difference']}{_where(one)}" for one in report.differences]
     sums = {
         "parameters": (report.code_params, report.total_params),
@@ -68,11 +68,11 @@ def _told(report: CheckReport) -> str:
 
 
 def _where(one: Mapping[str, Any]) -> str:
-    """The code's name for a place, and how many blocks differ alike."""
-    said = [one["name"]] if one["name"] and one["name"] != one["path"] else []
+    """The code's name for a place, and how many layers differ in the same way."""
+    found = [one["name"]] if one["name"] and one["name"] != one["path"] else []
     if one["block_count"] > 1:
-        said.append(f"in {one['block_count']:,} blocks")
-    return f"  [{'; '.join(said)}]" if said else ""
+        found.append(f"in {one['block_count']:,} layers")
+    return f"  [{'; '.join(found)}]" if found else ""
 
 
 with suppress(ImportError):  # a test of unittest calls the function
