@@ -26,6 +26,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from json_keys import json_keys
 from models_page import models_pages
 from own_keys import own_keys
 
@@ -125,6 +126,7 @@ def _per_element(how: Optimizer) -> str:
 
 
 PRESETS = re.compile(r"\b[\d,]+ presets\b")
+JSON_KEYS = re.compile(r"<!-- json keys -->\n(.*?)<!-- end of json keys -->\n", re.DOTALL)
 
 
 SOURCE = re.compile(r"<!-- source: (\S+) (\S+) -->\n```python\n.*?```", re.DOTALL)
@@ -141,11 +143,12 @@ def source(path: str, name: str) -> str:
 
 
 def refreshed(text: str) -> str:
-    """The text with the output of every `$ command` in its console blocks printed anew, the classes of code blocks as
-    they are, and the presets counted."""
+    """The text with the output of every `$ command` in its console blocks printed anew, the keys of JSON, the classes
+    of code blocks as they are, and the presets counted."""
     text = SOURCE.sub(lambda found: source(found[1], found[2]), text)
     text = PRESETS.sub(f"{len(presets.names()):,} presets", text)
     text = OPTIMIZER_ROWS.sub(lambda _: f"<!-- optimizers -->\n{optimizer_rows()}<!-- end of optimizers -->\n", text)
+    text = JSON_KEYS.sub(lambda _: f"<!-- json keys -->\n{json_keys()}<!-- end of json keys -->\n", text)
 
     def block(match: re.Match[str]) -> str:
         commands = [line for line in match[1].splitlines() if line.startswith("$ ")]

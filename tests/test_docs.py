@@ -94,6 +94,14 @@ def test_the_changelog_stays_short_and_begins_with_this_version() -> None:
         assert "\n  " not in body, "one entry is one line"
 
 
+def test_the_keys_of_json_are_listed_as_the_schemas_have_them() -> None:
+    page = (ROOT / "docs" / "json.md").read_text()
+    keys = builder().json_keys()
+    assert f"<!-- json keys -->\n{keys}<!-- end of json keys -->\n" in page, "run `python docs/build.py`"
+    assert "  - `pointwise`: with `--pointwise`: work that is no product {`path`, `elements`}\n" in keys
+    assert len(page.splitlines()) <= 300
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

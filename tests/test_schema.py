@@ -273,6 +273,33 @@ def test_a_key_of_a_record_is_always_there(name: str) -> None:
     assert {key for key, hint in typed.items() if type(None) in get_args(hint)} == {*nullable(schemas.KINDS[name])}
 
 
+def records() -> dict[str, set[str]]:
+    """Keys by record: of every answer, page and object in them; of the whole document under no name."""
+    found: dict[str, set[str]] = {}
+    for name in (*schemas.KINDS, *schemas.PAGES):
+        whole = schemas.schema(name)
+        found.setdefault("", set()).update(whole["properties"])
+        if name in schemas.PAGES:
+            found[""] |= {*schemas.PAGES[name]}
+        else:
+            found[schemas.KINDS[name].__name__] = {*whole["properties"]["models"]["items"]["properties"]}
+        found |= {record: {*about["properties"]} for record, about in whole.get("$defs", {}).items()}
+    return found
+
+
+def test_the_meaning_of_every_object_is_written_and_of_no_key_that_is_gone() -> None:
+    known, written = records(), schemas.meanings()
+    general = {key for key, text in written.items() if isinstance(text, str)}
+    assert general - set().union(*known.values()) == set()
+    for record in written.keys() - general:
+        assert written[record].keys() <= known[record], record
+        assert all(text != written.get(key) for key, text in written[record].items()), record
+    for name in schemas.KINDS:
+        for key, about in schemas.schema(name)["properties"]["models"]["items"]["properties"].items():
+            plain = {"$ref", "anyOf", "items", "additionalProperties"}.isdisjoint(about)
+            assert plain or "description" in about, f"tfacct/reports/keys.toml does not explain {key!r} of {name}"
+
+
 def test_no_key_hides_behind_what_every_report_has() -> None:
     """A fact named as a method or a field of Report is declared as such: `report.total` stays the headline."""
     for kind in schemas.KINDS.values():

@@ -57,10 +57,11 @@ def _schema(name: str | None) -> Found | str:
 
     if name is None:
         return Found(schemas.names())
-    if name not in schemas.KINDS:
-        raise UsageError(f"no schema {name!r}", nearest(name, schemas.KINDS) or "`tfacct help schema` lists them")
+    known = (*schemas.KINDS, *schemas.PAGES)
+    if name not in known:
+        raise UsageError(f"no schema {name!r}", nearest(name, known) or "`tfacct help schema` lists them")
     word = name.partition("-")[0]
-    command = word if word in NAMES else FORMER[word][0]
+    command = word if word in NAMES else FORMER.get(word, ("help",))[0]
     asked: Command = import_module(f"tfacct.commands.{command}").COMMAND
     models = {"models": None, "model": Parameter.empty}
     taken = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import get_annotations
 from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -26,10 +26,12 @@ def facts(kind: type[Answer]) -> dict[str, Any]:
 
 
 class Schema:
-    """Types turned into schemas; objects with a name are collected."""
+    """Types turned into schemas; objects with a name are collected. `meaning` of a record's name and a key: its
+    description, if it has one."""
 
-    def __init__(self, closed: bool) -> None:
+    def __init__(self, closed: bool, meaning: Callable[[str, str], str | None] | None = None) -> None:
         self.closed = closed
+        self.meaning = meaning
         self.named: dict[str, Any] = {}
 
     def whole(self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -38,9 +40,15 @@ class Schema:
         closed = {"additionalProperties": False} if self.closed else {}
         return {"type": "object", "required": required, "properties": properties, **closed}
 
-    def object(self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
-        """Object of keys with these types."""
-        return self.whole({key: self.of(hint) for key, hint in typed.items()}, optional)
+    def object(
+        self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset(), record: str = ""
+    ) -> dict[str, Any]:
+        """Object of keys with these types, of the record of that name."""
+        return self.whole({key: self.of(hint) | self._described(record, key) for key, hint in typed.items()}, optional)
+
+    def _described(self, record: str, key: str) -> dict[str, str]:
+        text = self.meaning and self.meaning(record, key)
+        return {"description": text} if text else {}
 
     def of(self, hint: Any) -> dict[str, Any]:
         """Schema of a type."""
@@ -75,5 +83,5 @@ class Schema:
             hints = get_type_hints(kind, include_extras=True)
             optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
             plain = {key: get_args(hint)[0] if key in optional else hint for key, hint in hints.items()}
-            self.named[kind.__name__] = {"description": kind.__doc__, **self.object(plain, optional)}
+            self.named[kind.__name__] = {"description": kind.__doc__, **self.object(plain, optional, kind.__name__)}
         return {"$ref": f"#/$defs/{kind.__name__}"}

@@ -5,7 +5,10 @@ They are written under docs/schema by `python docs/build.py`.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from tfacct.output.answer import Answer
@@ -109,11 +112,23 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
 """Keys of the rows of commands that are about no model, and their types."""
 
 
+@cache
+def meanings() -> Mapping[str, Any]:
+    """Meanings of keys, and under the name of a record those of its own."""
+    return tomllib.loads(Path(__file__).with_name("keys.toml").read_text(encoding="utf-8"))
+
+
+def meaning(record: str, key: str) -> str | None:
+    """What a key of a record means; None if its name says it."""
+    found = meanings().get(record, {}).get(key) or meanings().get(key)
+    return None if found is None else str(found)
+
+
 def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
     """JSON Schema of a command's answer. `closed` refuses keys that are not listed; a reader ignores them."""
-    found = Schema(closed)
+    found = Schema(closed, meaning)
     kind = KINDS.get(name)
-    model = {"type": "object"} if kind is None else found.object(facts(kind))
+    model = {"type": "object"} if kind is None else found.object(facts(kind), record=kind.__name__)
     properties: dict[str, Any] = {
         "schema": {"const": SCHEMA},
         "command": {"const": name.partition("-")[0]},
@@ -154,9 +169,9 @@ def of_options(command: str, declared: Iterable[tuple[str, Any, str, Any]]) -> d
 
 def names() -> Report:
     """What `help schema NAME` is known for: each kind of answer, and what it is of."""
-    rows = tuple(
-        {"name": name, "about": (kind.__doc__ or "").strip().partition("\n")[0]} for name, kind in KINDS.items()
-    )
+    about = {name: (kind.__doc__ or "").strip().partition("\n")[0] for name, kind in KINDS.items()}
+    about |= {name: f"Rows of `tfacct {TYPED.get(name, name)}`." for name in PAGES}
+    rows = tuple({"name": name, "about": text} for name, text in about.items())
     return Report(
         command="schemas",
         title="JSON Schemas of the commands' options and answers",
