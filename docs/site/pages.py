@@ -27,33 +27,19 @@ FETCHED = re.compile(
     r"""(?:<(?:script|img|iframe|source)\b[^>]*\bsrc=|<link\b[^>]*\bhref=|url\(|@import )["']?(?:https?:)?//[^"')]+"""
 )
 PARTS = {
-    "What it counts": [
-        "conventions",
-        "formulas",
-        "models",
-        "config-fields",
+    "Count": ["conventions", "formulas", "models", "config-fields", "cs336", "trust"],
+    "Size a server or a training run": [
+        "time",
         "training",
         "training-rules",
         "sharding",
         "sharding-rules",
         "support",
-        "time",
         "checkpoints",
     ],
-    "What to ask": [
-        "what-if",
-        "your-model",
-        "your-model-keys",
-        "cs336",
-        "python",
-        "api",
-        "cli",
-        "json",
-        "agents",
-        "schema",
-    ],
-    "How far to trust it": ["check", "trust", "speed"],
-    "The code": ["where", "adding-a-model", "decisions", "style"],
+    "Design a model": ["what-if", "your-model", "your-model-keys", "check", "adding-a-model"],
+    "Reference": ["cli", "python", "api", "json", "agents", "schema"],
+    "The project": ["where", "decisions", "speed", "style"],
 }
 """Every page but the first, in the order of the sidebar."""
 TRY_IT = (
