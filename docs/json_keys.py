@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from tfacct.reports.schema import KINDS, TYPED, meaning, schema
+from tfacct.reports.schema import KINDS, PAGES, TYPED, meaning, schema
 
 ANSWER = ("schema", "command", "answer", "convention", "models", "models_left_out", "rows")
 MODEL = ("model", "family", "set", "defaulted", "unknown", "left_out", "notes", "note_keys")
@@ -74,11 +74,21 @@ class _Page:
                 own[key] = text
                 if record := _record(about):
                     homes.setdefault(record, key)
-        typed = f" (`{TYPED[name]}`)" if name in TYPED else ""
         about = " ".join((KINDS[name].__doc__ or "").split()).split(". ")[0].strip(".")
         plain = ", ".join(f"`{key}`" for key in self.answers[name] if key not in own and key != "lines")
-        yield ". ".join(filter(None, (f"- **{name}**{typed}: {about}", plain)))
+        yield ". ".join(filter(None, (f"- {_named(name)}: {about}", plain)))
         yield from (f"  - `{key}`: {text}" for key, text in own.items())
+
+
+    def rows(self, name: str) -> str:
+        """The keys of an answer that is about no model."""
+        keys = schema(name)["properties"]["rows"]["items"]["properties"]
+        return f"- {_named(name)}: {', '.join(self._inner(key, about, {}) for key, about in keys.items())}"
+
+
+def _named(name: str) -> str:
+    """An answer's name, and its command line if it has another."""
+    return f"**{name}** (`{TYPED[name]}`)" if name in TYPED else f"**{name}**"
 
 
 def _table(keys: tuple[str, ...]) -> list[str]:
@@ -93,5 +103,6 @@ def json_keys() -> str:
         "Every model": _table(MODEL),
         "Several answers": page.common(),
         "Each answer": chain.from_iterable(page.answer(name) for name in KINDS),
+        "Rows of answers about no model": map(page.rows, PAGES),
     }
     return "\n".join("\n".join([f"## {title}", "", *lines, ""]) for title, lines in parts.items())
