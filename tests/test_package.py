@@ -1,6 +1,7 @@
 """The package: what is imported, what is packed, where things may be."""
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -199,14 +200,17 @@ def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None
     site = next(path for path in sys.path if path.endswith("site-packages"))
     code = f"import sys; sys.path.append({site!r})\n"
     code += "import tfacct; print(tfacct.__file__); from tfacct.cli import main; main()"
-    ran = subprocess.run(
-        [python, "-I", "-c", code, "flops", "gpt2-xl", "--ctx", "16384", "--digits"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
+
+    def ran(*arguments: str) -> str:
+        command = [python, "-I", "-c", code, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+        where, _, printed = done.stdout.partition("\n")
+        assert where.startswith(str(tmp_path / "env"))
+        return printed
+
+    assert "133,416,668,364,800" in ran("flops", "gpt2-xl", "--ctx", "16384", "--digits")
+    assert ran("--version") == f"tfacct {tfacct.__version__}\n"
+    # No schema file is in the wheel: the command makes each from the types, with the meanings of the keys.
+    assert json.loads(ran("help", "schema", "memory"))["answer"] == json.loads(
+        (ROOT / "docs" / "schema" / "memory.json").read_text("utf-8")
     )
-    where, _, table = ran.stdout.partition("\n")
-    assert where.startswith(str(tmp_path / "env"))
-    assert "133,416,668,364,800" in table
