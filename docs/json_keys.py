@@ -79,7 +79,6 @@ class _Page:
         yield ". ".join(filter(None, (f"- {_named(name)}: {about}", plain)))
         yield from (f"  - `{key}`: {text}" for key, text in own.items())
 
-
     def rows(self, name: str) -> str:
         """The keys of an answer that is about no model."""
         keys = schema(name)["properties"]["rows"]["items"]["properties"]
