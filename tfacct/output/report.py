@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfacct.output.derivation import Derivation
 
 SCHEMA = 3
-"""Version of the JSON contract in docs/json.md; a key that changes its meaning raises it."""
+"""Version of the JSON in docs/json.md: it rises when a key is renamed, removed or changes its meaning."""
 
 Tick: TypeAlias = Callable[[str, int, int], None]
 """Progress: called with what is being done, how many are done, and of how many."""
