@@ -45,8 +45,8 @@ PARTS = {
 TRY_IT = (
     '<p><a href="explore.html">Try it</a>: every preset on one page, with sliders for context, batch and heads.</p>'
 )
-NAMED_FILE = re.compile(r"\[([\w-]+\.md)\]\(\1\)")
-"""A link under its file's name, which on the site is the page's title."""
+NAMED_FILE = re.compile(r"\[([\w-]+\.md)\]\((\1(?:#[\w-]+)?)\)")
+"""A link under its file's name, which on the site is the title of the page or of the section."""
 INTO_PAGE = re.compile(r"\]\(([\w-]+)\.md\)")
 """A link to a page, which is HTML on the site."""
 INTO_REPOSITORY = re.compile(r"\[([^\]\n]*)\]\(\.\./([^)\s]+)\)")
@@ -56,7 +56,7 @@ def assemble(folder: Path, source: str | None) -> None:
     """Fill a folder with what Sphinx reads: the pages as they are, but for links into the repository."""
     for page in DOCS.glob("*.md"):
         text = INTO_REPOSITORY.sub(rf"[\1]({source}/\2)" if source else r"\1", page.read_text(encoding="utf-8"))
-        text = NAMED_FILE.sub(r"[](\1)", text.replace("](schema)", "](schema.md)"))
+        text = NAMED_FILE.sub(r"[](\2)", text.replace("](schema)", "](schema.md)"))
         (folder / page.name).write_text(_front(text) if page.stem == "index" else text, encoding="utf-8")
     (folder / "models").mkdir()
     lineages = sorted((DOCS / "models").glob("*.md"))
@@ -76,7 +76,7 @@ def assemble(folder: Path, source: str | None) -> None:
 
 
 def _front(text: str) -> str:
-    """The first page, with a link to the page to try behind its first paragraph, and the contents of the sidebar."""
+    """The first page, with a link to the page to try after its first paragraph, and the contents of the sidebar."""
     title, first, rest = text.split("\n\n", 2)
     return "\n\n".join([title, first, TRY_IT, rest]) + _contents()
 
@@ -91,7 +91,7 @@ def _tree(caption: str, pages: list[str]) -> str:
 
 
 def _schemas() -> str:
-    """A page that lists the schemas, which stand on the site under the names that they have here."""
+    """A page that lists the schemas, which have the same names on the site."""
     rows = (
         f'<li><a href="schema/{file.name}">{file.name}</a></li>' for file in sorted((DOCS / "schema").glob("*.json"))
     )
