@@ -139,7 +139,7 @@ class Outside:
         return all(
             self._same(block, line, step, kept, seen)
             for work, seen in zip(self.works, self.seen, strict=True)
-            for step, kept in [(block.bound(work.axes()), block.bound(work.axes(), kept=True))]
+            for step, kept in [(block.bound(work.axes()), block.bound(work.axes(), cached=True))]
             for line in block.lines
         )
 

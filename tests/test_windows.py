@@ -15,7 +15,7 @@ from tfacct.architecture.parts import Attention, Experts, LatentAttention, Rotar
 from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.ledger.einsum import pairs, seen
-from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import subject
@@ -222,10 +222,14 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
 def test_symbols_for_both_lengths_are_the_numbers() -> None:
     """A formula has a letter for the keys seen and one for those kept; bound, it is the count."""
     subject, work = tiny("gemma2"), STEPS["chunk"]
-    both = {**work.axes(), SEEN: 13 + 4, KEPT: 5}  # 13 new tokens and the 4 that the first of them sees; the window
+    both = {
+        **work.axes(),
+        VISIBLE_KEYS: 13 + 4,
+        CACHED_KEYS: 5,
+    }  # 13 new tokens and the 4 that the first of them sees; the window
     assert subject.ledger.flops(both) == subject.ledger.flops(work.axes())
     assert subject.ledger.states(both) == subject.ledger.states(work.axes())
-    assert subject.ledger.states({**both, KEPT: 6}) != subject.ledger.states(work.axes())
+    assert subject.ledger.states({**both, CACHED_KEYS: 6}) != subject.ledger.states(work.axes())
 
 
 ALONE = [name for name in SHAPES if tiny(name).architecture.encoder is None]

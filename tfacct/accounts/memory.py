@@ -7,7 +7,7 @@ from typing import Any
 
 from tfacct.base.record import record
 from tfacct.ledger.einsum import Axes, size
-from tfacct.ledger.groups import KEPT, Ledger
+from tfacct.ledger.groups import CACHED_KEYS, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise
 from tfacct.ledger.storage import Storage, Width
 
@@ -31,7 +31,7 @@ class Footprint:
 
 
 def footprint(ledger: Ledger, at: Axes, weights: Storage, cache: Width) -> Footprint:
-    """Bytes that a model holds at the end of the step `at`, with weights and cache stored as given."""
+    """Bytes of weights and KV cache at the end of the step `at`, stored as given."""
     return Footprint(
         weights=sum(ledger.weight_bytes(weights).values()),
         cache=cache_bytes(ledger, at, cache),
@@ -40,27 +40,26 @@ def footprint(ledger: Ledger, at: Axes, weights: Storage, cache: Width) -> Footp
 
 
 def cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
-    """Bytes of everything kept between steps, at the end of the step `at`."""
+    """Bytes of KV cache and recurrent states at the end of the step `at`."""
     return sum(ledger.state_bytes(at, cache).values())
 
 
 def unwindowed_cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
-    """The same where layers with a window keep every token too, as in an engine without a cache for each window. Where
-    tokens are compressed, a window is a part of that and stays."""
-    return cache_bytes(ledger, at if ledger.period > 1 else {**at, KEPT: at["S"]}, cache)
+    """The same in an engine that caches every token in layers with a sliding window too.
+
+    Where tokens are compressed, the window is a part of the compression and stays.
+    """
+    return cache_bytes(ledger, at if ledger.period > 1 else {**at, CACHED_KEYS: at["S"]}, cache)
 
 
 def token_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
-    """Bytes that the first token of one sequence adds to what is kept."""
+    """Bytes that the first token of a sequence adds to the cache."""
     empty, one = (cache_bytes(ledger, {**at, "B": 1, "S": keys}, cache) for keys in (0, 1))
     return one - empty
 
 
 def next_token_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
-    """Bytes that one more token of one sequence adds to what is kept at the end of the step `at`.
-
-    A full window adds nothing.
-    """
+    """Bytes that one more token of a sequence adds to the cache after the step `at`: 0 if all windows are full."""
     now, then = (cache_bytes(ledger, {**at, "B": 1, "S": keys}, cache) for keys in (at["S"], at["S"] + 1))
     return then - now
 

@@ -11,7 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
-from tfacct.ledger.groups import KEPT, SEEN, Ledger
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS, Ledger
 from tfacct.ledger.lines import CHUNK, HALF, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
@@ -94,7 +94,7 @@ def sizes_by_letter(ledger: Ledger, architecture: Transformer, at: Axes) -> dict
     for group in ledger.groups:
         sizes |= group.named()
         if WINDOW in group.axes and at:
-            sizes |= {SEEN: group.bound(at)["S"], KEPT: group.bound(at, kept=True)["S"]}
+            sizes |= {VISIBLE_KEYS: group.bound(at)["S"], CACHED_KEYS: group.bound(at, cached=True)["S"]}
         if CHUNK in group.axes and at:
             sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
         if at:

@@ -14,7 +14,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS, Axes, renamed, size
-from tfacct.ledger.groups import KEPT, SEEN, Group, Ledger
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS, Group, Ledger
 from tfacct.ledger.lines import (
     ACTIVE,
     CHUNK,
@@ -82,7 +82,7 @@ class SpelledModel:
     def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
         """FLOPs of every product: forward, and in a training step three times, for its gradients take as many each."""
         for group, at in self.groups:
-            names = {**group.names, "S": _name(at.get(SEEN), "S")}
+            names = {**group.names, "S": _name(at.get(VISIBLE_KEYS), "S")}
             for product in Ledger((group,)).products(at, masked=masked):
                 line, count = product.line, product.forward
                 more = [renamed(gradient.spec, names) for gradient in line.backward()] if train else []
@@ -107,7 +107,7 @@ class SpelledModel:
         for group, at in self.groups:
             specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
             for path, count in Ledger((group,)).state_bytes(at, width).items():
-                spec = renamed(specs[path], {**group.names, "S": _name(at.get(KEPT), "S")})
+                spec = renamed(specs[path], {**group.names, "S": _name(at.get(CACHED_KEYS), "S")})
                 yield Entry(path, spec, spelled.factors_of(count), int(count), group.kind)
 
     def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
@@ -160,10 +160,10 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
         own, bound = dict(group.names), dict(step)
         if WINDOW in group.axes:
             mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
-            own |= {letter: f"{letter}{mark}" for letter in (WINDOW, SEEN, KEPT)} if mark else {}
-            for letter, kept in ((SEEN, False), (KEPT, True)) if at else ():
+            own |= {letter: f"{letter}{mark}" for letter in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
+            for letter, kept in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
                 meaning = renamed(meanings[letter], own) if mark else meanings[letter]
-                bound[letter] = named(f"{letter}{mark}", group.bound(at, kept=kept)["S"], meaning)
+                bound[letter] = named(f"{letter}{mark}", group.bound(at, cached=kept)["S"], meaning)
         if CHUNK in group.axes and at:
             own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
             for letter in (CHUNKS, ONE_BY_ONE):

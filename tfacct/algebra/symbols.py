@@ -19,7 +19,7 @@ from tfacct.base.record import record
 from tfacct.ledger import paths, workload
 from tfacct.ledger.einsum import Axes, Size, renamed
 from tfacct.ledger.evaluated import Product
-from tfacct.ledger.groups import KEPT, SEEN, Ledger
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS, Ledger
 from tfacct.ledger.lines import CHUNK, FRONT, HALF, LONGEST, MERGE, RATES, WINDOW, WINDOWS, Matmul
 from tfacct.ledger.workload import (
     CHUNKS,
@@ -65,8 +65,8 @@ LEGEND = {
     BLOCKS: "blocks",
     "C": "tokens in the cache",
     "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
-    SEEN: "keys a windowed block sees, T + min(S − T, W − 1)",
-    KEPT: "keys a windowed block keeps, min(S, W)",
+    VISIBLE_KEYS: "keys a windowed block sees, T + min(S − T, W − 1)",
+    CACHED_KEYS: "keys a windowed block keeps, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
@@ -281,7 +281,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     marks = [name.removeprefix(HALF) for name, letter in explained.items() if letter.own == HALF]
     of_windows = [PADDED, *(f"{letter}{mark}" for mark in marks for letter in (HALVES, OVERLAPPING))]
     workload_letters += of_windows if LONGEST in explained else ()
-    seen = [SEEN, KEPT] if windowed and not cached else []
+    seen = [VISIBLE_KEYS, CACHED_KEYS] if windowed and not cached else []
     seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
     named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
@@ -315,7 +315,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
     at |= {"I": symbols["I"], "J": symbols["J"]} if reads else {}
     if windowed:
-        at |= {SEEN: in_window or symbols[SEEN], KEPT: in_window or symbols[KEPT]}
+        at |= {VISIBLE_KEYS: in_window or symbols[VISIBLE_KEYS], CACHED_KEYS: in_window or symbols[CACHED_KEYS]}
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
@@ -380,7 +380,7 @@ def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
     """Letters as they are written: the known ones first, each with its marked ones behind it, then the others as they
     come, S last."""
     found = list(dict.fromkeys(found))
-    last = ("J", KEYS, SEEN, KEPT)
+    last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)
 
     def rank(letter: str) -> tuple[int, int]:
         own = base.get(letter, letter)

@@ -48,8 +48,8 @@ from tfacct.ledger.lines import (
 from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PADDED, PATCHES, POSITIONS
 
-SEEN, KEPT = "Sw", "Sk"
-"""Letters, in formulas, of the keys that a windowed block sees in a step and of those that it keeps."""
+VISIBLE_KEYS, CACHED_KEYS = "Sw", "Sk"
+"""Symbols of the keys that a layer with a sliding window sees in a step, and of those in its KV cache after it."""
 
 
 @record
@@ -85,14 +85,15 @@ class Group:
         """Sizes of its axes, by the letters of the model."""
         return {self.names.get(axis, axis): size for axis, size in self.axes.items()}
 
-    def bound(self, at: Axes, *, kept: bool = False) -> Axes:
+    def bound(self, at: Axes, *, cached: bool = False) -> Axes:
         """Sizes of all axes in a step, those of the workload (`at`) included.
 
-        In a window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with `kept` to those
-        that stay for the next step, min(S, W). `at` may bind both itself, as SEEN and KEPT: symbols for them keep
-        formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and ONE_BY_ONE are bound alike, and
-        PATCHES where learned tokens stand in front of them. Patches that are merged are bound by how many are left, and
-        compressed tokens by the keys made of them. What is read in windows that overlap is padded to whole ones.
+        With a sliding window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with
+        `cached` to those in the KV cache after the step, min(S, W). `at` may bind both, as VISIBLE_KEYS and
+        CACHED_KEYS: symbols for them keep formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and
+        ONE_BY_ONE are bound alike, and PATCHES where learned tokens come before them. Patches that are merged are bound
+        by how many are left, and compressed tokens by the keys made of them. What is read in windows that overlap is
+        padded to whole ones.
         Raises UsageError for a number of patches of which some would be left over.
         """
         axes = {**self.axes, **at}
@@ -112,10 +113,10 @@ class Group:
         if WINDOW in self.axes:
             window = self.axes[WINDOW]
             axes[POSITIONS] = at["S"]
-            if kept:
-                axes["S"] = at[KEPT] if KEPT in at else smaller(at["S"], window)
+            if cached:
+                axes["S"] = at[CACHED_KEYS] if CACHED_KEYS in at else smaller(at["S"], window)
             else:
-                axes["S"] = at[SEEN] if SEEN in at else seen(at["T"], at["S"], window)
+                axes["S"] = at[VISIBLE_KEYS] if VISIBLE_KEYS in at else seen(at["T"], at["S"], window)
         return axes
 
     def _overlapping(self, at: Axes) -> dict[str, Size]:
@@ -368,24 +369,24 @@ class Ledger:
         return _summed((paths.starred(tensor.path), tensor.count * weights.bytes(tensor.stored)) for tensor in tensors)
 
     def states(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
-        """Number of elements kept between steps, by path of the state."""
+        """Number of elements in the KV cache and recurrent states after the step `at`, by path."""
         each = self._each(State, at, unfolded)
         return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
 
     def state_bytes(self, at: Axes, cache: Width) -> dict[str, Size]:
-        """Bytes kept between steps, by path of the state; every tensor is rounded up to whole bytes."""
+        """Bytes of the KV cache and recurrent states, by path; every tensor is rounded up to whole bytes."""
         each = self._each(State, at)
         return _summed((path, count * kept_bytes(line, axes, cache)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
-        """Number of result elements of all work that is no product, by path of the line."""
+        """Number of result elements of all pointwise work, by path of the line."""
         each = self._each(Pointwise, at, unfolded)
         return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
 
     def _each(self, kind: type[LineT], at: Axes, unfolded: bool = False) -> Iterator[tuple[str, LineT, Axes, Size]]:
         """Every line of one kind: its path, the line, the sizes of its axes, and how many blocks have it."""
         for group in self.groups:
-            axes = group.bound(at, kept=kind is State)
+            axes = group.bound(at, cached=kind is State)
             for line in group.lines:
                 if isinstance(line, kind):
                     for path, count in group.places(line.path, unfolded):

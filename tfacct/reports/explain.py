@@ -14,7 +14,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
-from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import (
     FLOPS_PER_MULTIPLY_ADD,
     WINDOW,
@@ -210,7 +210,7 @@ NEW = ("T", "I")
 MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
 WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
 ANY = COMPRESSED["any"]["light"]
-KEYS, HELD = ("S", SEEN, "J", *MADE), ("S", KEPT, "J", *MADE, *WAITING, ANY)
+KEYS, HELD = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
 """Letters of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
 
 
@@ -325,9 +325,9 @@ def _where(model: LoadedModel, spec: str) -> str:
     stacks = model.architecture.stacks
     if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
         return ""
-    seen = next((name for name in AXIS.findall(spec) if name.startswith(SEEN)), "")
-    if seen not in ("", SEEN):
-        return f" in blocks with a window of {WINDOW}{seen.removeprefix(SEEN)}"
+    seen = next((name for name in AXIS.findall(spec) if name.startswith(VISIBLE_KEYS)), "")
+    if seen not in ("", VISIBLE_KEYS):
+        return f" in blocks with a window of {WINDOW}{seen.removeprefix(VISIBLE_KEYS)}"
     return f" in the {'windowed' if seen else 'other'} blocks"
 
 
@@ -360,7 +360,7 @@ def _per(model: LoadedModel, key: str) -> str:
         return "per token of context" if model.keeps else "per token of its sequence"
     if key in MADE:
         return f"per {MADE[key]}"
-    mark = key.removeprefix(SEEN)
+    mark = key.removeprefix(VISIBLE_KEYS)
     return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
 
 
@@ -439,12 +439,12 @@ def _bracketed(terms: Sequence[str]) -> str:
 
 def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
     said = []
-    windowed = {name: each for name, (each, _) in kept.items() if name.startswith(KEPT)}
+    windowed = {name: each for name, (each, _) in kept.items() if name.startswith(CACHED_KEYS)}
     each = kept.get("S", (0, 0))[0]
     if each:
         said.append(f"Each token of context adds {each:,} bytes for each sequence")
     for name, own in windowed.items():
-        mark = name.removeprefix(KEPT)
+        mark = name.removeprefix(CACHED_KEYS)
         until = f"until the window{f' W{mark}' if mark else ''} is full"
         said.append(
             f"and {own:,} more {until}"

@@ -17,7 +17,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import AXIS
-from tfacct.ledger.groups import KEPT, SEEN
+from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import LONGEST, WINDOW, Matmul
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import (
@@ -430,7 +430,7 @@ def _legend(
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
     letters = set(AXIS.findall(f"{shown} {total.code}"))
     letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
-    named = ((WINDOW, {SEEN, KEPT}), (LONGEST, {PADDED}))  # which their meanings name
+    named = ((WINDOW, {VISIBLE_KEYS, CACHED_KEYS}), (LONGEST, {PADDED}))  # which their meanings name
     letters |= {letter for letter, by in named if letters & by}
     return {
         letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}

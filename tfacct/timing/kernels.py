@@ -124,7 +124,7 @@ class _Lowered:
         local = divided(group.axes, split)
         own = {**at, "B": rounded_up(at["B"], split.dp)}
         whole = Group((), local, group.count, group.numbers)
-        self.axes, self.kept = whole.bound(own), whole.bound(own, kept=True)
+        self.axes, self.kept = whole.bound(own), whole.bound(own, cached=True)
         self.bank = Group((), divided(group.axes, split, bank=True)).bound(at)
 
     def kernels(self) -> list[Kernel]:
