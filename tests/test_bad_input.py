@@ -461,7 +461,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
     assert (
         f"its class {name} belongs to {says}: model_type={says!r}" == hint
         if says
-        else "are known: docs/models.md" in hint
+        else "are known: `tfacct models` lists them" in hint
     )
 
 
@@ -486,7 +486,7 @@ def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: di
         subject("mine", fields)
     hint = caught.value.hint or ""
     assert hint.startswith(says) if says else "nearest" not in hint
-    assert "are known: docs/models.md" in hint
+    assert "are known: `tfacct models` lists them" in hint
 
 
 def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ class Model(Rated):
         return answered(found.report, found.chart)
 
     def supports(self, **options: Unpack[TrainOptions]) -> bool:
-        """True if `train` answers with these options; its error says why not. docs/support.md lists what it does not.
+        """True if `train` supports these options; if it does not, its error gives the reason.
 
         >>> from tfacct import load
         >>> llama = load("llama-3.1-8b")

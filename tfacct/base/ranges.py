@@ -15,7 +15,7 @@ from tfacct.base.record import record
 
 MOST = 20_000
 """More values than anybody reads, and some seconds' work: arrays take more."""
-FOR_MORE = "`Model.evaluate` in Python takes arrays of any length: docs/python.md"
+FOR_MORE = "`Model.evaluate` in Python takes arrays of any length"
 RANGE = re.compile(r"([^.,:]+)\.\.([^.,:]+)(?::([^.,:]+))?")
 
 

@@ -141,7 +141,7 @@ def _near(fields: Mapping[str, Any]) -> str | None:
 
 def known_families() -> str:
     """Hint for an unknown family."""
-    return f"{len(names())} are known: docs/models.md and `tfacct models` list them"
+    return f"{len(names())} are known: `tfacct models` lists them"
 
 
 def _check_encoder(shape: Transformer) -> None:

@@ -87,7 +87,8 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     for table, keys in NEEDED.items():
         for key in keys:
             if key not in file.get(table, {}):
-                raise ConfigError(f"{path}: [{table}] has no {key}", "docs/adding-a-model.md shows a whole preset")
+                needed = (f"[{name}] with {' and '.join(given)}" for name, given in NEEDED.items())
+                raise ConfigError(f"{path}: [{table}] has no {key}", f"a preset needs {', '.join(needed)}")
     source, expect = file["source"], file["expect"]
     if source["kind"] not in KINDS or (source["kind"] == "copied" and "via" not in source):
         raise ConfigError(f"{path}: kind must be transcribed, or copied with a via, not {cut(repr(source['kind']))}")
@@ -160,7 +161,7 @@ def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) ->
         there = listed([f"[{name}]" for name in tables]) or "nothing"
         raise ConfigError(
             f"{path}: [model] is missing: the file holds {there}",
-            "docs/your-model.md shows a whole model, docs/adding-a-model.md a preset",
+            "a custom model needs [model] and its parts, such as [attention] and [decoder]; a preset needs [config]",
         )
     source, expect = file.get("source", {}), file.get("expect", {})
     for name, table, keys in (("source", source, {"about"}), ("expect", expect, {"parameters", "from", "working"})):

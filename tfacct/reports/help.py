@@ -40,7 +40,7 @@ def conventions() -> Report:
         columns=(Column("topic", "topic"), Column("meaning", "what is counted")),
         sections=(rows,),
         models=(),
-        notes=("docs/conventions.md says it at length.",),
+        notes=("`-v` after a command prints what its answer counts.",),
     )
 
 

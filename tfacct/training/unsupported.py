@@ -472,7 +472,7 @@ def _advice(model: LoadedModel, recipe: Recipe) -> str:
         _nearest(model, recipe.for_model(model)),
         exact_advice(slow=slow) if runs_class else None,
     )
-    return "; ".join(filter(None, ways)) or "docs/models.md lists the recipes that are answered"
+    return "; ".join(filter(None, ways)) or "no similar recipe is supported either"
 
 
 def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
