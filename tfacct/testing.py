@@ -1,4 +1,4 @@
-"""A module's counts as a test: `assert_counts(module, config)`, and a pytest fixture of that name.
+"""Counts of a module as a test: `assert_counts(module, config)`, and a pytest fixture of that name.
 
 pytest finds it by itself where tfacct is installed. Nothing is imported before a test asks: no torch, no config.
 """

@@ -1,1 +1,1 @@
-"""What follows from a ledger: passes, memory, metrics."""
+"""Sums over a ledger: FLOPs of training and decode steps, memory, metrics."""

@@ -1,4 +1,4 @@
-"""Bytes of serving a model, derived from its ledger, and the largest size that still fits."""
+"""Memory to serve a model: weights, KV cache, and the largest context or batch that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: numbers about a model at a workload, by name, as sweeps, equations and arrays ask for them.
+"""Metrics: numbers about a model at a workload, by name, for sweeps, equations and arrays.
 
 Each is read off the ledger, so its sizes may be ints (exact), arrays or symbols. The names are the keys of the JSON,
 and `flops.NAME` and `share.NAME` of any product, part or component: `share.attn.scores`, `share.attn`.

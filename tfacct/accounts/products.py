@@ -1,4 +1,4 @@
-"""Products and tensors of a ledger as tables show them: those of several kinds of layers together, and by part."""
+"""Matmuls and tensors of a ledger as rows of a table: kinds of layers together, or by part."""
 
 from __future__ import annotations
 

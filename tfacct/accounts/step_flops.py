@@ -1,4 +1,4 @@
-"""FLOPs of several passes together, derived from a ledger: those of a training step and of all decode steps."""
+"""FLOPs of several passes: forward, backward and recomputation of a training step, and all decode steps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A ledger in letters: symbols, factored formulas, equations, solving, arrays."""
+"""A ledger with symbols for sizes: formulas, factoring, equations, solving, arrays."""

@@ -1,4 +1,4 @@
-"""The solution of an equation in letters, `D + D·K/N`, where it is short enough to explain anything."""
+"""The solution of an equation in symbols, `D + D·K/N`, if it is short enough to print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas of one rank: sums whose parts are divided by numbers of ranks."""
+"""Formulas of one rank: sums whose terms are divided by the sizes of a parallel layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equations between metrics, as a user words them: `kv_cache_bytes=weights_bytes`, `share.attn=50%`."""
+"""Equations between metrics, as a user types them: `kv_cache_bytes=weights_bytes`, `share.attn=50%`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Polynomials written for reading, with common factors in front of brackets: as text, code and LaTeX from one tree.
+"""Polynomials with common factors taken out, for reading: as text, code and LaTeX from one tree.
 
 It is written by components, as a ledger has them, not factored blindly: each component takes out what its own terms
 share, and what carries the letter of a stack of blocks stands in one bracket.

@@ -1,4 +1,4 @@
-"""Lines of a ledger in symbols: FLOPs, parameters or cached elements of each, their total, and sizes by letter."""
+"""Lines of a ledger in symbols: FLOPs, parameters or cached elements of each, their total, and sizes by symbol."""
 
 from __future__ import annotations
 

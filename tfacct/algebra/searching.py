@@ -1,4 +1,4 @@
-"""Equations solved for a field of the config: by search, because no letter stands for it."""
+"""Equations solved for a field of the config, by search, because fields have no symbol."""
 
 from __future__ import annotations
 

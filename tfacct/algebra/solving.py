@@ -1,4 +1,4 @@
-"""Equations solved: the largest whole context, batch or number of key heads until one side overtakes.
+"""Equations solved: the largest whole context, batch or number of key/value heads before one side overtakes.
 
 The ledger gets a symbol for the unknown; the answer is then held against whole numbers, on both sides of the boundary,
 so that no rounding can move it.

@@ -1,4 +1,4 @@
-"""Whole numbers that remember how they came about: the ledger run with them writes its own derivation.
+"""Integers that remember their factors: a ledger evaluated with them writes its own derivation (`--explain`).
 
 A count in letters comes from the same code as the count itself (`2·B·T·D·N·H`), and so does the same in numbers
 (`2 · 1 · 1,024 · 768 · 12 · 64`). Unlike symbols they need no sympy and follow a `min`, a mask and a rounding.

@@ -1,4 +1,4 @@
-"""A ledger with spelled numbers: every count with the factors that it came from, and the steps of a derivation."""
+"""A ledger evaluated with spelled integers: every count with its factors, and the steps of a derivation."""
 
 from __future__ import annotations
 

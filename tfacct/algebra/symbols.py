@@ -1,4 +1,4 @@
-"""A model with its sizes left open: every part's sizes replaced by whatever stands for their letters.
+"""A model with symbols for its sizes: every part's sizes replaced by the symbols of its axes.
 
 The same ledger then counts in symbols, and its totals are the formulas. sympy is imported where a symbol is made.
 """

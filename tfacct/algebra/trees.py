@@ -1,4 +1,4 @@
-"""Factored formulas as trees of plain data, which a page evaluates."""
+"""Factored formulas as trees of plain data, which the interactive page evaluates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ledger written down for other programs: every derived size as the sum of products of letters that it is.
+"""A ledger as data for other programs: every derived size as a sum of products of symbols.
 
 The same code that counts ints, arrays and symbols is given texts here, so nothing is written down twice.
 """

@@ -1,4 +1,4 @@
-"""The Python face: `load("gpt2-xl").flops(ctx=16384).total`. Its rooms are those of the command line."""
+"""The Python interface: `load("gpt2-xl").flops(ctx=16384).total`. Its methods are the commands' functions."""
 
 from tfacct.api.model import Model, load
 

@@ -1,4 +1,4 @@
-"""A loaded model, as every group of questions takes it."""
+"""The base of `Model`: a loaded model for every group of questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody's own module, checked against a config."""
+"""A user's own module, checked against a config."""
 
 from __future__ import annotations
 

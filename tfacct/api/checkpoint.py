@@ -1,4 +1,4 @@
-"""The files of a checkpoint, asked about without a model."""
+"""The files of a checkpoint, without a model."""
 
 from __future__ import annotations
 

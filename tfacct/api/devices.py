@@ -1,4 +1,4 @@
-"""The devices, asked about without a model; and a sweep that makes one of this machine."""
+"""The devices, without a model; and a sweep that describes this machine as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that `load` makes: a method for every question, each a command's function."""
+"""The model that `load` returns: a method for every question, each a command's function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a model, as Python's callers get it."""
+"""The interactive page of a model in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model FLOPs utilization, fast enough to be asked in every step of a training loop."""
+"""Model FLOPs utilization (MFU), fast enough for every step of a training loop."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a transformer is: parts with their axes and lines, blocks of sublayers, and the whole."""
+"""A transformer: parts with their axes and lines, layers of sublayers, and the whole model."""

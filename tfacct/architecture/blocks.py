@@ -1,4 +1,4 @@
-"""Blocks: a list of sublayers and an order. Equal blocks are a stack.
+"""Layers: a list of sublayers and an order. Equal layers are a stack.
 
 Orders: `post` as in Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762); `pre` as in GPT-2; `parallel` as in
 PaLM (2204.02311), section 2, and transformers' GPTNeoXLayer.

@@ -1,4 +1,4 @@
-"""Groups of lines, from the parts of a stack's blocks or of an end."""
+"""Groups of ledger lines, from the parts of a stack's layers, or of the embeddings and the head."""
 
 from __future__ import annotations
 

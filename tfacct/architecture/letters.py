@@ -1,4 +1,4 @@
-"""The letters of a whole model: a part's letter, told from the same letter elsewhere where the sizes differ.
+"""The axes of a whole model: an axis of a part gets a name of its own where sizes differ.
 
 A part knows its own letters. In a model two parts may have two sizes by one letter: an encoder's heads and a decoder's,
 the networks of two kinds of blocks. Then a mark behind the letter says whose it is: `Nenc`, `Fwin`, `F1`.

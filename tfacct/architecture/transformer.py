@@ -1,4 +1,4 @@
-"""A transformer: tables in front, stacks of blocks, a norm and a head behind. Puts the parts' lines into one ledger."""
+"""A transformer: embeddings, stacks of layers, a final norm and a head. Puts the lines of the parts into one ledger."""
 
 from __future__ import annotations
 

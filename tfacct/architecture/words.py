@@ -1,4 +1,4 @@
-"""Parts in words, for messages that name one."""
+"""Names of parts in messages."""
 
 from __future__ import annotations
 

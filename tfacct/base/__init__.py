@@ -1,1 +1,1 @@
-"""The base of everything else: errors, units, ranges. No transformers, no reports."""
+"""Used by all other packages: errors, units, ranges. No transformers, no reports."""

@@ -1,4 +1,4 @@
-"""Combinations of features that are not supported: rows, and how a row becomes a message."""
+"""Unsupported combinations of features: rows, and the error message of a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complaints of pydantic about a value, in this program's own words."""
+"""Errors of pydantic about a value, in this program's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes that a user can make, each told with what was wrong, its value, and what would work."""
+"""Errors of a user: what was wrong, its value, and what would work."""
 
 from __future__ import annotations
 

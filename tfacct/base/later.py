@@ -1,4 +1,4 @@
-"""What is worked out when it is read."""
+"""Lazily computed attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records: frozen dataclasses that cost a tenth to define."""
+"""Records: frozen dataclasses that take a tenth of the time to define."""
 
 from __future__ import annotations
 

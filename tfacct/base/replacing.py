@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: beside their place first, then put there."""
+"""Files that are written as a whole or not at all: first under another name, then renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as a message spells them: `--ctx` on the command line, `ctx` in Python.
+"""Names of options in messages: `--ctx` on the command line, `ctx` in Python.
 
 Rooms name an option as Python does; the command line says once, at its entry, that a shell is spoken to.
 """

@@ -1,4 +1,4 @@
-"""The command line: parse, ask one report, show it. No arithmetic."""
+"""The command line: parse options, get one report, print it. No arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and values that a shell offers after Tab, read from the same places as the commands read them.
+"""Shell completion: names and values, from the same places as the commands read them.
 
 Nothing is asked of the hub and nothing read from standard input.
 """

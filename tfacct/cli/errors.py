@@ -1,4 +1,4 @@
-"""What a refused command line prints: a message on stderr; with `--json`, one JSON object on stderr."""
+"""Errors of the command line: a message on stderr; with `--json`, one JSON object on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program: every command is built from the signature of the function that answers it, when it is asked for."""
+"""The program: each command is built, when it is used, from the signature of its function."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What a number of training FLOPs buys."""
+"""The model size, tokens and days for a compute budget."""
 
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 

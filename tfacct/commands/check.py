@@ -1,4 +1,4 @@
-"""Somebody's own module, or the files of a checkpoint, against a config."""
+"""A user's own module, or the files of a checkpoint, against a config."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal

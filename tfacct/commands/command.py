@@ -1,4 +1,4 @@
-"""What a command is: the function that answers it, and what the command line must know besides its signature."""
+"""A command: its function, and what the command line needs besides its signature."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter

@@ -1,4 +1,4 @@
-"""Devices by name, and a sweep that makes one of this machine."""
+"""Devices by name, and a sweep that describes this machine as one."""
 
 from typing import Annotated, Any
 

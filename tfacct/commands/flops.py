@@ -1,4 +1,4 @@
-"""FLOPs of a pass, a training step or a whole request; bytes that matrix products move."""
+"""FLOPs of a pass, a training step or a whole request; bytes that matmuls move."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack

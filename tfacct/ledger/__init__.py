@@ -1,1 +1,1 @@
-"""The heart: products as lines of named axes, and every count that follows from them. No transformers here."""
+"""Matmuls as lines of named axes, and every count that follows from them. No transformers here."""

@@ -1,4 +1,4 @@
-"""Cost of a step: FLOPs, bytes read and bytes written. One value with `+`, so that every sum of costs adds the same."""
+"""Cost of a step: FLOPs, bytes read and bytes written, with addition."""
 
 from __future__ import annotations
 

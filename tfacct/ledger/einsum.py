@@ -1,4 +1,4 @@
-"""The notation: products as einsums over named axes, and the little arithmetic that counts need.
+"""The notation: matmuls as einsums over named axes, and the arithmetic that counts need.
 
 The notation is Einstein summation written with named axes, as in einops (A. Rogozhnikov, "Einops: Clear and Reliable
 Tensor Manipulations with Einstein-like Notation", ICLR 2022), read here for its sizes instead of being run.

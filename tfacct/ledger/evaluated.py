@@ -1,4 +1,4 @@
-"""Lines evaluated for a group of blocks: products with their FLOPs and traffic, tensors, the bytes of what is kept."""
+"""Lines evaluated for a group of layers: matmuls with FLOPs and memory traffic, tensors, bytes of the KV cache."""
 
 from __future__ import annotations
 

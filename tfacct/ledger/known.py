@@ -1,4 +1,4 @@
-"""Lines, and what follows from them alone: worked out once for all blocks, sizes and ranks that have them."""
+"""A cache of what follows from lines alone, for all layers, sizes and ranks that have the same lines."""
 
 from __future__ import annotations
 

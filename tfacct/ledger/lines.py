@@ -1,4 +1,4 @@
-"""The lines: products, tables, states and pointwise work as data, and what follows from each.
+"""The lines: matmuls, embeddings, states (KV cache) and pointwise work as data, and what follows from each.
 
 A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters, its m × k × n
 and the bits it moves are all read off those letters, so none is ever written twice. This room knows no transformers.

@@ -1,4 +1,4 @@
-"""A checkpoint and the config that lies beside it, by the name that a user gives."""
+"""A checkpoint and the config next to it, by the name that a user gives."""
 
 from __future__ import annotations
 

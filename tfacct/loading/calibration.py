@@ -1,4 +1,4 @@
-"""A calibration: what a sweep of a machine (`devices --calibrate`) found, and the table of a device's file it is in.
+"""A calibration: the result of a sweep of a machine (`devices --calibrate`), as a table of a device's file.
 
 The sweep times products, attention, copies and other work at a few sizes.
 """

@@ -1,4 +1,4 @@
-"""A model as its config describes it. How its weights are stored is derived from this (`published`, `quantized`)."""
+"""A model as its config describes it. The format of its weights follows from this (`published`, `quantized`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices: one TOML file each, what a maker says of a card and where it was read. They are data, never Python."""
+"""The devices: a TOML file each, with the maker's figures and where they were read. They are data, never Python."""
 
 from __future__ import annotations
 

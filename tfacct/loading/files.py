@@ -1,4 +1,4 @@
-"""Readers of files that somebody else wrote: bounded, and refusing whatever no config holds."""
+"""Readers of files from outside: bounded, with an error for anything that no config contains."""
 
 from __future__ import annotations
 

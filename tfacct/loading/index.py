@@ -1,5 +1,5 @@
-"""An index of the presets, so that a command about all of them need not parse and read each: their files as JSON, and
-what `models` says of them. An entry holds for the very bytes that it was made of, and for no others.
+"""An index of the presets as JSON, with the rows of `models`, so that a list of all presets parses no TOML. An entry is
+valid only for the bytes that it was made from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models that a comparison leaves out, and why."""
+"""Models that a comparison does not include, and why."""
 
 from __future__ import annotations
 

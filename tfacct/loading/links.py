@@ -1,4 +1,4 @@
-"""Links between devices that share a model: which one so many of them use, and how fast it is.
+"""Links between devices that share a model: which link a number of devices uses, and its bandwidth.
 
 Devices reach each other over NVLink or its like within its domain, over PCIe within a node, and over a network between
 nodes.

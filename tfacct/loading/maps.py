@@ -1,4 +1,4 @@
-"""Maps from the tensors of somebody's own code to paths of a ledger: small TOML files."""
+"""Maps from the tensors of a user's own code to paths of a ledger: small TOML files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The format that a model's weights are published in, where its config says it, or a file next to the config.
+"""The format that a model's weights are published in, from its config or a file next to it.
 
 Model Optimizer writes what it did into a file of its own, and older exports into no other; Ascend's files are described
 by theirs alone. The headers of the weights say the dtype of every tensor. A file that says a format whose bytes are not

@@ -1,4 +1,4 @@
-"""What is asked of models: the workload of each, the format of its weights, and the models that can be counted so."""
+"""The models of a question: the workload and weight format of each, and the models that can be counted so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fields of a config as they are typed: `--set FIELD=VALUE`, `--set FIELD=VALUES`."""
+"""Fields of a config as a user types them: `--set FIELD=VALUE`, `--set FIELD=VALUES`."""
 
 from __future__ import annotations
 

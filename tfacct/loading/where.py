@@ -1,4 +1,4 @@
-"""Where a model runs: what `--on` names, and the memory that a model may take there. One rule for every command.
+"""The devices of `--on`, and the usable memory of each (`--use`, `--reserve`). One rule for every command.
 
 On each device, usable = use × memory − reserve. To serve, use is 0.9, what vLLM takes, and the reserve 2 GB; to train,
 1 and 2 GB: the CUDA context, NCCL and cuBLAS. Of a size in bytes all is usable unless `use` or `reserve` says

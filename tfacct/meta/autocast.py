@@ -1,4 +1,4 @@
-"""torch.autocast on meta as CUDA runs it: which calls are cast, and how long casts of weights are alive.
+"""torch.autocast on the meta device as CUDA runs it: which calls are cast, and how long casts of weights are alive.
 
 torch's own autocast leaves meta tensors alone. This casts the same arguments of the same functions, in the same order
 and through the same cache. The functions are those of CUDA's lists in ATen's `autocast_mode.h` that language models

@@ -1,4 +1,4 @@
-"""CUDA's kernels on the meta device: by default torch takes its plainest kernels there."""
+"""CUDA's kernels on the meta device, where torch would take its plainest kernels by default."""
 
 from __future__ import annotations
 

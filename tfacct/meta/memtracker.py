@@ -1,4 +1,4 @@
-"""torch's own tracker of memory on the same step: it knows nothing of this program's tracker.
+"""torch's own memory tracker on the same step, independent of this program's tracker.
 
 Rests on a private module of torch: importing this raises ImportError where it is not there.
 """

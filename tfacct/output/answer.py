@@ -1,4 +1,4 @@
-"""A Report of one kind of question: the keys of its JSON are attributes with types, and `plot` draws it."""
+"""A report of one kind of question: its JSON keys are typed attributes, and `plot` draws it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words beside a picture instead of a legend: at the end of a line, over a mark, moved apart where they would meet."""
+"""Labels next to the lines and marks of a picture, in place of a legend, moved apart where they would overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture as data: what is drawn, in which units, and what the caption says. The view draws it."""
+"""A picture as data: what is drawn, in which units, and its caption. The view draws it."""
 
 from __future__ import annotations
 

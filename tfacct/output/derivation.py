@@ -1,4 +1,4 @@
-"""A derivation as text: on a terminal, in a Markdown document, in LaTeX. Its steps are written by `reports.explain`."""
+"""A derivation as text: for a terminal, Markdown, or LaTeX. `reports.explain` writes its steps."""
 
 from __future__ import annotations
 

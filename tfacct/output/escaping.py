@@ -1,4 +1,4 @@
-"""Words that somebody else chose, such as names of files and fields, where another program would act on them."""
+"""Text from outside, such as names of files and fields, escaped for other programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that an option names: refused before the work if they cannot be written, and never half there."""
+"""Output files: checked before the work if they cannot be written, and never half written."""
 
 from __future__ import annotations
 

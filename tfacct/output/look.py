@@ -1,4 +1,4 @@
-"""Colours of a picture that colour-blind readers tell apart, light or dark; greys and hatches for print."""
+"""Colours of pictures, light or dark, for colour-blind readers too; greys and hatches for print."""
 
 from __future__ import annotations
 

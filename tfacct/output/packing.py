@@ -1,4 +1,4 @@
-"""The data of a page as it embeds them: texts and lines once each, facts of models in columns."""
+"""The data of a page in compact form: texts and lines once each, facts of models in columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts as pictures, by matplotlib: files that are never half-written, or axes; no letter under 9 points."""
+"""Charts as pictures, by matplotlib: files that are never half written, or axes; no text below 9 points."""
 
 from __future__ import annotations
 

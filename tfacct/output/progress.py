@@ -1,4 +1,4 @@
-"""A progress bar or a spinner on stderr, gone when the work is done; nothing where nobody watches."""
+"""A progress bar or a spinner on stderr, removed when the work is done; nothing if stderr is no terminal."""
 
 from __future__ import annotations
 

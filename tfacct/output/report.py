@@ -1,4 +1,4 @@
-"""A report is data: rows, columns, notes, and the exact facts. Tables and pages are views of it, in modules above."""
+"""A report as data: rows, columns, notes, and the exact facts. Tables and pages are views of it, in modules above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Axes that keep a straight line straight, with ticks that people count in: powers of two for bytes and tokens."""
+"""Linear axes with ticks that readers expect: powers of two for bytes and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signs that a stream cannot encode, as ones that it can: `->` for →, `-` for ─, `#` for █, `x` for ×."""
+"""Substitutes for signs that a stream cannot encode: `->` for →, `-` for ─, `#` for █, `x` for ×."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a report in the order of one of its columns."""
+"""The rows of a report, sorted by one of its columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report as Python's callers get it: printed, in a notebook, as a page, a pandas DataFrame or a picture."""
+"""A report in Python: printed, in a notebook, as a page, a pandas DataFrame or a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How wide an output may be: COLUMNS, but never so few that nothing can be printed."""
+"""The width of an output: COLUMNS, with a minimum."""
 
 from __future__ import annotations
 

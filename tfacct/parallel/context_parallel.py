@@ -1,5 +1,5 @@
-"""What attention sends if ranks shard the tokens of a sequence: keys and values reach the queries of all ranks, or each
-rank gets some heads of all tokens.
+"""Collectives of attention in context parallelism: keys and values reach the queries of all ranks, or each rank gets
+some heads of all tokens.
 
 Ring: Liu et al. (arXiv 2310.01889), as torch's experimental context_parallel runs it: each pass sends the keys and
 values of a rank around all others, and their gradients, summed in fp32, one hop further, back to that rank. Gather:

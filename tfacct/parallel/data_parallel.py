@@ -1,5 +1,4 @@
-"""What replicas of a model send, each with its own batch: rule 3 over gradients, and rule 2 if replicas shard optimizer
-state.
+"""Collectives of data parallelism: rule 3 over gradients, and rule 2 if replicas shard optimizer state (ZeRO).
 
 Li et al., "PyTorch Distributed" (arXiv 2006.15704), section 3.2.3: gradients are reduced in buckets, in the order in
 which they are ready. Rajbhandari et al., "ZeRO" (1910.02054), section 7.2.1: sharded optimizer state needs a scatter

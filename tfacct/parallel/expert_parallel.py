@@ -1,4 +1,4 @@
-"""What experts send: `tp` shards their width, or ranks of `ep` have whole experts each.
+"""Collectives of experts: `tp` shards their width, or each rank of `ep` has some experts as a whole.
 
 Shazeer et al. (arXiv 1701.06538), section 3.1; Lepikhin et al., "GShard" (2006.16668), section 3.2. Which sums stay
 on a rank, and when tokens are sliced: transformers' MoeExpertsParallel, AllToAllEP and AllReduceEP.

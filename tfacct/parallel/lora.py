@@ -1,6 +1,5 @@
-"""What ranks send for low-rank adapters on matmuls that `tp` shards, as peft shards them: of a column-parallel matmul
-the second matrix, of a row-parallel one the first; every rank has the other one whole (`add_lora_tp_hooks_dtensor` in
-peft).
+"""Collectives of LoRA adapters on matmuls that `tp` shards, as peft shards them: of a column-parallel matmul the second
+matrix, of a row-parallel one the first; every rank has the other one whole (`add_lora_tp_hooks_dtensor` in peft).
 
 Ranks of `fsdp` shard the rows of both, as fully_shard does: they are gathered with the frozen weights of their layer,
 and their gradients alone are scattered."""

@@ -1,4 +1,4 @@
-"""FLOPs of models, product by product: at one workload, of one rank of a layout, or of a whole request."""
+"""FLOPs of models, matmul by matmul: at one workload, of one rank of a layout, or of a whole request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stages of a pipeline: which layers each rank of `pp` has, its part of a ledger, and what it sends.
+"""Pipeline parallelism: the layers of each stage, its part of a ledger, what it sends, and the bubble.
 
 A stage sends the residual stream to the next one and its gradient back; the first and the last one sum the gradients of
 a tied embedding.

@@ -1,4 +1,4 @@
-"""Formulas of one rank: each line divided by the numbers of ranks that divide one of its axes.
+"""Formulas of one rank: each line divided by the sizes of the layout's axes that shard it.
 
 Tensor parallelism divides heads, widths and the vocabulary, expert parallelism the experts, pipeline stages the layers,
 and context parallelism the tokens of a sequence.

@@ -1,4 +1,4 @@
-"""How many elements of each tensor the rank of a layout stores that has most."""
+"""How many elements of each tensor the rank with most of them stores."""
 
 from __future__ import annotations
 

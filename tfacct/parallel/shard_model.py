@@ -1,4 +1,4 @@
-"""Models as one rank of a mesh has them: shards of heads, widths and vocabulary, its experts, its stage."""
+"""A model as one rank has it: its shards of heads, widths and vocabulary, its experts, its pipeline stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was compared of transformers classes on ranks: one row for each family in `verified.toml`."""
+"""What was compared with transformers classes on ranks: one row for each family in `verified.toml`."""
 
 from __future__ import annotations
 

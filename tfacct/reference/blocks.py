@@ -1,4 +1,4 @@
-"""The reference model's blocks: what is added to the stream, in the order in which it runs."""
+"""The reference model's layers: what is added to the residual stream, in the order in which it runs."""
 
 from __future__ import annotations
 

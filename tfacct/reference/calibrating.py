@@ -1,4 +1,4 @@
-"""Times what the reference model is made of: products, attention, copies, pointwise work, at a few sizes of each.
+"""Times the operations of the reference model: matmuls, attention, copies, pointwise work, at a few sizes of each.
 
 Every case is timed in several rounds, all cases one after the other in each, and the fastest counts: a machine that
 others use is slow now and then, and never fast by chance. Weights of a product lie in a pool that no cache holds, as

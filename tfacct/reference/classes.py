@@ -1,4 +1,4 @@
-"""What the reference model has behind its blocks where it scores classes: a pooler, and their scores."""
+"""The reference model's pooler and classification head."""
 
 from __future__ import annotations
 

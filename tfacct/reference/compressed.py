@@ -1,4 +1,4 @@
-"""Modules of keys that are made of several tokens, and of projections by groups of heads, which several models have."""
+"""Modules of keys made from several tokens, and of projections by groups of heads, which several models have."""
 
 from __future__ import annotations
 

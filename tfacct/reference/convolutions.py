@@ -1,4 +1,4 @@
-"""The reference model's convolutions of audio, each unfolded into one product."""
+"""The reference model's convolutions of audio, each unfolded into one matmul."""
 
 from __future__ import annotations
 

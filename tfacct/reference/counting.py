@@ -1,4 +1,4 @@
-"""What counts the reference model: fvcore, by module, and the shapes that its modules really see."""
+"""Counters of the reference model: fvcore, by module, and the shapes that its modules see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reference model's attention to a source.
+"""The reference model's cross attention.
 
 Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).
 """

@@ -1,4 +1,4 @@
-"""The reference model's scores of distances: learned ones, for all layers or in each, and gathered ones."""
+"""The reference model's relative position biases: learned, for all layers or in each, and gathered."""
 
 from __future__ import annotations
 

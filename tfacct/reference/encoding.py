@@ -1,4 +1,4 @@
-"""torch's plan for classes with an encoder, alone or in front of a decoder, whose modules have names of their own."""
+"""torch's tensor-parallel plan for classes with an encoder, whose modules have names of their own."""
 
 from __future__ import annotations
 

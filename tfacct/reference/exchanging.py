@@ -1,4 +1,4 @@
-"""Experts that ranks divide whole, as transformers divides a class: tokens go to their experts in an all-to-all.
+"""Expert parallelism as transformers shards a class: tokens go to their experts in an all-to-all.
 
 Tensors that hold nothing tell no numbers of tokens, so the ranks tell one another that all are dealt out evenly.
 """

@@ -1,4 +1,4 @@
-"""The reference model's experts: a router, banks of weights, and a network that all tokens share.
+"""The reference model's experts: a router, the weights of all experts, and a shared expert.
 
 Which expert a token is sent to is fixed and balanced, one after the other, so that every shape is known beforehand. The
 router runs and its scores are used as weights, but it does not choose. That is an invention of this program, in place

@@ -1,4 +1,4 @@
-"""What the reference model is given beside its new tokens: a source, and what it kept before."""
+"""Inputs of the reference model besides its new tokens: a source, and the cache."""
 
 from __future__ import annotations
 

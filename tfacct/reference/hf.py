@@ -1,4 +1,4 @@
-"""The transformers model of the same config, on meta, as a witness: nobody here wrote it.
+"""The transformers model of the same config on the meta device, for cross-checks.
 
 A small one may run on the CPU instead, with numbers: what it counts is the same, and takes as long.
 """

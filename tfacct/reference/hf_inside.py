@@ -1,4 +1,4 @@
-"""The language model inside a transformers class of several models, where it has no class with a head of its own.
+"""The language model inside a multimodal transformers class, if it has no class with a head of its own.
 
 The whole's class is built around it and run on tokens alone, so nothing else of it runs; its modules and tensors are
 named as a language model's are.

@@ -1,4 +1,4 @@
-"""What classes of transformers run that no count depends on, and that takes long or cannot run on meta: left out."""
+"""Operations of transformers classes that change no count and are slow or impossible on the meta device: skipped."""
 
 from __future__ import annotations
 

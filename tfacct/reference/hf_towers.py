@@ -1,4 +1,4 @@
-"""What classes of encoders of images and of sound are given, and the FLOPs that each of their modules computes then."""
+"""Inputs of transformers' image and audio encoders, and the FLOPs of each of their modules."""
 
 from __future__ import annotations
 

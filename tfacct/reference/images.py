@@ -1,4 +1,4 @@
-"""The reference model's ends of an image encoder: patches in front, and poolers of whole images.
+"""First and last parts of the reference model's image encoder: patches, and poolers of whole images.
 
 Shapes: patches are (batch, patches, channels · pixels), x is (batch, tokens, hidden).
 """

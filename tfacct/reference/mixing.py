@@ -1,4 +1,4 @@
-"""What stands in place of attention in the reference model: what all such modules share, and the short convolution.
+"""Modules in place of attention in the reference model: what they share, and the short convolution.
 
 Shapes: x is (batch, tokens, channels).
 """

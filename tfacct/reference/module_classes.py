@@ -1,4 +1,4 @@
-"""Which module runs a part."""
+"""Which module runs which part."""
 
 from __future__ import annotations
 

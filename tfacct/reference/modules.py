@@ -1,4 +1,4 @@
-"""The reference model's modules: one named module per product, linear layers and `@` only.
+"""The reference model's modules: one named module per matmul, with linear layers and `@` only.
 
 Counters see a product by the module that runs it, so a module's name is the path of a line in the ledger.
 Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).

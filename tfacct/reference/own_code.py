@@ -1,4 +1,4 @@
-"""Somebody's own module: what a factory builds on meta, the tensors that it holds, the inputs that it takes."""
+"""A user's own module: what a factory builds on the meta device, its tensors, and its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody's own module counted by fvcore too: another counter that nobody here wrote, where it counts all products."""
+"""A user's own module counted by fvcore too, where fvcore counts all matmuls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that a user's own module saves for its backward pass, on meta with CUDA's kernels."""
+"""Bytes that a user's own module saves for backward, on the meta device with CUDA's kernels."""
 
 from __future__ import annotations
 

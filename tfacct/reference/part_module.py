@@ -1,4 +1,4 @@
-"""The base of the modules that run a part of a block: how a block builds and calls them."""
+"""The base of the modules that run a part of a layer: how a layer builds and calls them."""
 
 from __future__ import annotations
 

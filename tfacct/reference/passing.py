@@ -1,4 +1,4 @@
-"""What ranks hand on to one another, as torch runs it, a witness: stages of a pipeline, parts of a sequence in a ring.
+"""What ranks send and receive as torch runs it: pipeline stages, and a sequence in a ring.
 
 The process group sends nothing and the tensors hold nothing. Stages run torch's own schedules; keys and values go round
 in torch's experimental context_parallel.

@@ -1,4 +1,4 @@
-"""Tables that are added to the tokens' vectors: positions, learned or sines, and segments."""
+"""Embeddings that are added to the tokens' vectors: positions, learned or sinusoidal, and segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank of a mesh holds and sends, as torch divides a transformers model: a witness.
+"""What one rank stores and sends as torch shards a transformers model, for cross-checks.
 
 The process group sends nothing and the tensors hold nothing, so one process stands for all ranks at full size. Nothing
 here knows a rule of what is divided: the plans are torch's tutorials' and transformers' own.

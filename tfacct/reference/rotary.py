@@ -1,4 +1,4 @@
-"""Angles of rotary positions, as the config spells them.
+"""Rotary embedding (RoPE): its frequencies, as the config describes them.
 
 Su et al., "RoFormer" (arXiv 2104.09864), section 3.2. Longer contexts: transformers' modeling_rope_utils, `linear` as
 in _compute_linear_scaling_rope_parameters and `llama3` as in _compute_llama3_parameters. Other types change no count,

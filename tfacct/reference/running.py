@@ -1,4 +1,4 @@
-"""Runs the reference model on a real device, with random weights, and writes down what it took."""
+"""Runs the reference model on a real device, with random weights, and measures time and memory."""
 
 from __future__ import annotations
 

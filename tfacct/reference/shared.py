@@ -1,4 +1,4 @@
-"""The reference model's parts of a block that several layers share: adapters beside its weights, and the product back.
+"""The reference model's parts of a layer with shared weights: adapters, and the projection of its result.
 
 "The Zamba2 Suite" (arXiv 2411.15242), section 2.
 """

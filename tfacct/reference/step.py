@@ -1,4 +1,4 @@
-"""What the blocks of one forward pass of the reference model share: masks, angles, scores of distances."""
+"""What the layers of one forward pass of the reference model share: masks, RoPE, relative position biases."""
 
 from __future__ import annotations
 

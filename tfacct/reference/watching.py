@@ -1,4 +1,4 @@
-"""Somebody's own module, run once on meta and watched: FLOPs by module, what it returns, products nobody counts."""
+"""A user's own module, run once on the meta device: FLOPs by module, its result, matmuls that no counter counts."""
 
 from __future__ import annotations
 

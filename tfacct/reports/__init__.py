@@ -1,1 +1,1 @@
-"""One room per question. Each takes subjects and a request and gives a Report; none holds a formula."""
+"""A module per command. Each takes models and a request and returns a Report; none has a formula of its own."""

@@ -1,4 +1,4 @@
-"""What a number of training FLOPs buys: parameters and tokens, or tokens of a model; and days on devices."""
+"""What a compute budget buys: parameters and tokens, or tokens of a model; and days on devices."""
 
 from __future__ import annotations
 

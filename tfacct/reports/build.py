@@ -1,4 +1,6 @@
-"""How a report is composed: keys that several share, titles, defaults and hints, shares; and the terms of a count."""
+"""How a report is built: keys that several reports share, titles, defaults and hints, shares; and the conventions of a
+count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of reports, read off the same metrics and facts as the tables. Imported only where a picture is asked."""
+"""Pictures of reports, from the same metrics and facts as the tables. Imported only if a picture is asked for."""
 
 from __future__ import annotations
 

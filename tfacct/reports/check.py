@@ -1,4 +1,4 @@
-"""Somebody's own module, or the files of a checkpoint, against a config: tensors, and the first differences."""
+"""A user's own module, or the files of a checkpoint, against a config: tensors, and the first differences."""
 
 from __future__ import annotations
 

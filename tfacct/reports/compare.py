@@ -1,4 +1,4 @@
-"""Several models, or one at several contexts or dtypes, side by side: the numbers that a choice is made by.
+"""Several models, or one model at several contexts or dtypes, side by side.
 
 Each is the number that `params`, `memory` and `flops` give. `by_line` is the detailed view of two sides: old → new.
 """

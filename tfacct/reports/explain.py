@@ -1,4 +1,4 @@
-"""A count as a reader could do it again by hand: the letters, each line's product in letters and numbers, the sums."""
+"""A count that a reader can repeat by hand: the symbols, each matmul in symbols and numbers, the sums."""
 
 from __future__ import annotations
 

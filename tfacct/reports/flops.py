@@ -1,4 +1,4 @@
-"""FLOPs product by product: of a forward pass, a training step or a whole request; and the bytes that a pass moves."""
+"""FLOPs matmul by matmul: of a forward pass, a training step or a whole request; and the bytes that a pass moves."""
 
 from __future__ import annotations
 

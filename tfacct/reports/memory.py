@@ -1,4 +1,4 @@
-"""Bytes to serve a model: weights and KV cache, at one batch or several, by context; and devices that hold them."""
+"""Bytes to serve a model: weights and KV cache, at one batch or several, by context; and devices that they fit on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of models: their attention, experts, encoders, states and storage; and what was counted of them."""
+"""Notes about models: their attention, experts, encoders, states and storage; and what was counted of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parallel layouts of some devices: which hold a model, in the order of time, of memory, or of bytes sent."""
+"""Parallel layouts of a number of devices that fit a model, sorted by time, memory, or bytes sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports say of one rank of a parallel layout, next to the whole model."""
+"""Facts and tables of one rank of a parallel layout, next to the whole model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON Schemas of what the commands print with `--json`, read off the types of their reports.
+"""JSON Schemas of the output of the commands with `--json`, from the types of their reports.
 
 They are written under docs/schema by `python docs/build.py`.
 """

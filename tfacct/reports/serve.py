@@ -1,4 +1,4 @@
-"""Concurrent requests on devices: throughput, latency and cost, as estimates. A scheduler decides within ranges."""
+"""Concurrent requests on devices: throughput, latency and cost. Estimates, with ranges where the scheduler decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`solve`: the largest context, batch or config field before one metric passes another, or the fewest ranks."""
+"""`solve`: the largest context, batch or config field before one metric passes another, or the smallest parallel
+layout.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sweep`: metrics of every combination of contexts, batches, config fields and ranks."""
+"""`sweep`: metrics of every combination of contexts, batches, config fields and parallel layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of a step on devices: of serving kernel by kernel, of training by what it goes to, and on a swept machine.
+"""Time of a step on devices: serving kernel by kernel, training by what takes the time, and a calibrated machine.
 
 `time` estimates a step of serving, `time_train` a training step under FSDP or under tensor and pipeline parallelism.
 On a machine that was swept both estimate the reference model.

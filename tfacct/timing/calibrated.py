@@ -1,4 +1,4 @@
-"""Seconds of the reference model on a machine that was swept: an estimate from what its kernels took there.
+"""Seconds of the reference model on a calibrated machine: an estimate from the measured times of its kernels.
 
 A line of the ledger takes what such work took at its size, read off between two sizes by logarithms. Nothing is fused:
 the reference model runs line by line, joins its cache anew in each decode step, and lays keys out for each head that

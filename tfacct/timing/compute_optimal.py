@@ -1,4 +1,4 @@
-"""Compute-optimal training: the parameters and tokens that make the most of a number of FLOPs.
+"""Compute-optimal training (Chinchilla): the best parameters and tokens for a compute budget.
 
 All fits are of Hoffmann et al., "Training Compute-Optimal Large Language Models" (arXiv 2203.15556), with C = 6·N·D
 FLOPs for N parameters and D tokens. Their approaches 1 and 2 find N and D to grow alike, at about 20 tokens for each

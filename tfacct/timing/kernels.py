@@ -1,4 +1,4 @@
-"""A ledger's lines as the kernels that a serving engine launches, on one of the devices that share the model.
+"""The kernels that a serving engine launches for a ledger's lines, on one of the devices that share the model.
 
 Letters alone decide, as they do for a mesh (`sharding`):
 1. Products with weights that read the same letters in one module are one kernel: queries, keys and values; gate and up.

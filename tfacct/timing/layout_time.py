@@ -1,5 +1,4 @@
-"""How long the steps of parallel layouts take, and the order of layouts: estimates, for layouts like those that were
-measured."""
+"""Time of the steps of parallel layouts, and their order: estimates, for layouts like those that were measured."""
 
 from __future__ import annotations
 

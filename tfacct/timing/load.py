@@ -1,4 +1,4 @@
-"""Concurrent requests on devices: how many fit, their times, rates and cost."""
+"""Concurrent requests on devices: how many fit, time to first token, time per output token, throughput and cost."""
 
 from __future__ import annotations
 

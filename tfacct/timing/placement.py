@@ -1,4 +1,4 @@
-"""A model on the devices that share it: where every estimate of serving begins."""
+"""A model on the devices that share it: the start of every serving estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A closed loop of users: what holds whatever the scheduler, and brackets for what it decides. Estimates all.
+"""A closed loop of concurrent requests: TTFT, TPOT and throughput, with ranges for what the scheduler decides.
+Estimates.
 
 Where `users` requests are in flight at all times, each lives as long as all their prompts and its own tokens take:
 

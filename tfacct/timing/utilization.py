@@ -1,4 +1,4 @@
-"""FLOPs per token, and the part of a device's peak that they are: model FLOPs utilization (MFU)."""
+"""FLOPs per token, and their share of a device's peak: model FLOPs utilization (MFU)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the formula of a training step's peak memory is off: its largest error against the transformers class.
+"""The error of the formula of a training step's peak memory: the largest measured against the transformers class.
 
 `bounds.toml` has the errors by family and group of recipes, as `tests/sweeps/training_bounds.py` measured them. A
 recipe belongs to one or several groups, and its error bound is the largest of theirs. The formula answers a recipe only

@@ -1,4 +1,4 @@
-"""Laws of a training step's memory: the bytes of each phase that can be the peak, as polynomials in batch and context.
+"""The bytes of each phase of a training step that can be the peak, as polynomials in batch and context.
 
 They are fitted to the phases of a few steps, and checked with another one.
 """

@@ -1,4 +1,6 @@
-"""Search for parallel layouts: which of them fit on some devices, and what one rank of each needs and sends."""
+"""Search for parallel layouts of a training step: which fit on some devices, and what one rank of each stores and
+sends.
+"""
 
 from __future__ import annotations
 

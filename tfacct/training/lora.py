@@ -1,4 +1,5 @@
-"""LoRA as peft runs it: which linear layers get adapters, their weights, and how a step changes that trains them alone.
+"""LoRA and QLoRA as peft runs them: which linear layers get adapters, their weights, and the step that trains them
+alone.
 
 Of the saved tensors, those that only frozen weights need go. What needs a gradient follows from the data flow: what is
 made of an adapter's result. The input of the first layer needs none, so nothing before its first adapter is saved.

@@ -1,4 +1,4 @@
-"""Phases of a training step: what is alive in each, and the phase that decides how much memory the step needs.
+"""Phases of a training step: what is alive in each, with gradient accumulation, and the phase with the peak memory.
 
 Parameters, optimizer state, gradients so far, saved activations and temporaries are added up at the end of the forward
 pass, at loss and head, in the backward pass of the layers, at the embedding, and in the optimizer step. Layers run

@@ -1,4 +1,6 @@
-"""The recipe of a training step: precision, optimizer, recomputation, attention, loss, LoRA and parallel layout."""
+"""The recipe of a training step: precision, optimizer, recomputation, gradient accumulation, attention, loss, LoRA and
+layout.
+"""
 
 from __future__ import annotations
 

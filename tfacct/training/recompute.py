@@ -1,4 +1,4 @@
-"""Recomputation of parts of a layer, and of the loss in chunks.
+"""Activation checkpointing: recomputation of layers or of parts of a layer, and the loss in chunks.
 
 A recomputed part saves what it reads. Tensors that it makes and needs are not saved: they come back while it runs
 backwards. A part that discards its result is recomputed as soon as an operation after it needs that. Full recomputation

@@ -1,4 +1,4 @@
-"""Bytes that a training step saves for backward, in symbols."""
+"""Activations saved for backward in a training step, in symbols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors saved for backward, by one rule for each kind of ledger line.
+"""Activations saved for backward, by one rule for each kind of ledger line.
 
 The ledger lists a layer's operations in order, each with the axes of what it reads and makes. So a matmul saves what it
 reads, a norm an fp32 copy of its input and what its weight scales, an activation its input, attention what its kernel

@@ -1,4 +1,4 @@
-"""Models whose training step is answered."""
+"""Models whose training step is supported."""
 
 from __future__ import annotations
 

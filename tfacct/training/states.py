@@ -1,4 +1,4 @@
-"""Model states of a recipe: bytes of gradients, master weights and optimizer state for the parameters that it trains.
+"""Model states of a recipe: bytes of gradients, master weights and optimizer state for the trained parameters.
 
 Frameworks differ by a factor of two here. torch stores weights, gradients and state in one dtype: 8 bytes a parameter
 in bf16 with AdamW, 16 in fp32 or under autocast. DeepSpeed and Megatron train 16-bit weights with fp32 master weights:

@@ -1,4 +1,4 @@
-"""How transformers classes run their parts, where a class differs from what most do."""
+"""How transformers classes run their parts (casts, fusions, copies), where a class differs from most."""
 
 from __future__ import annotations
 

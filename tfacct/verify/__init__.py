@@ -1,1 +1,1 @@
-"""Witnesses that a ledger is compared with: counters, the transformers class, published totals."""
+"""Cross-checks of a ledger: counters, the transformers class, published totals, proofs, checkpoints."""

@@ -1,4 +1,4 @@
-"""Tensors of somebody's own module paired with the ledger's: by a map, by known names, by shape, by position."""
+"""Tensors of a user's own module paired with the ledger's: by a map, by known names, by shape, by position."""
 
 from __future__ import annotations
 

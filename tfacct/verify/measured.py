@@ -1,4 +1,4 @@
-"""A model that runs on a device: its seconds and bytes, next to what the formulas count."""
+"""A model that runs on a device: its seconds and bytes, next to the counts."""
 
 from __future__ import annotations
 

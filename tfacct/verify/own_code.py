@@ -1,4 +1,4 @@
-"""A module that somebody wrote against the ledger: where tensors, FLOPs and the cache differ, in words."""
+"""A user's own module against the ledger: where tensors, FLOPs and the cache differ."""
 
 from __future__ import annotations
 

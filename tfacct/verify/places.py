@@ -1,4 +1,4 @@
-"""Places for the tensors of files: by the names that they may have, where each belongs in a model's ledger."""
+"""The path in a model's ledger for each tensor of a file, by the names that it may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proof: the count of the reference model with its sizes left open is the formula, as a polynomial."""
+"""Proof with symbolic shapes: the count of the reference model is the formula, as a polynomial."""
 
 from __future__ import annotations
 

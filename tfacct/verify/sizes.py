@@ -1,4 +1,4 @@
-"""What a proof leaves open, and what it has to look at by itself: asked of the parts, which declare it."""
+"""Which sizes a proof leaves open, and which cases it runs separately; the parts declare both."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Proof of the formula of saved activations: the transformers class counts on a grid of so many small sizes that no
-other polynomial of the same degrees goes through them."""
+"""Proof of the formula of saved activations: counts of the transformers class on a grid of small sizes that determines
+a polynomial of these degrees.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of tensors in published files, as data: what they are called in the classes, and which belong to no class.
+"""Names of tensors in published files, as data: their names in the classes, and tensors that belong to no class.
 
 Numbers in a name are written `*`: of blocks, of experts, of layers inside a block.
 """

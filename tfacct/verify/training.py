@@ -1,4 +1,4 @@
-"""The formula of a training step against its class, and against torch's own tracker of memory."""
+"""The formula of a training step against its class, and against torch's own memory tracker."""
 
 from __future__ import annotations
 

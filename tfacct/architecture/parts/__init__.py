@@ -1,4 +1,4 @@
-"""The parts a transformer is put together from: their sizes, their axes, their lines."""
+"""The parts of a transformer: their sizes, axes and lines."""
 
 from tfacct.architecture.parts.attention import (
     Attention,

@@ -1,4 +1,5 @@
-"""Self-attention: multi-head, grouped-query and multi-query are one part, with G query heads per key head.
+"""Self-attention: multi-head, grouped-query and multi-query attention are one part, with G query heads per key/value
+head.
 
 Scaled dot-product attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2. Multi-query:
 Shazeer (1911.02150). Grouped-query: Ainslie et al. (2305.13245). Rotary positions: Su et al., "RoFormer" (2104.09864).

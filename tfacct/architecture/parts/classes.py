@@ -1,4 +1,4 @@
-"""Ends of a model that predicts no tokens: a pooler, and scores of classes.
+"""Heads of a model that predicts no tokens: a pooler, and classification.
 
 As in transformers' BertPooler and CLIPVisionModelWithProjection, and in its classes ForSequenceClassification; with a
 product of every position in front, as in its ElectraDiscriminatorPredictions and ModernBertForTokenClassification.

@@ -1,4 +1,5 @@
-"""Gated short convolution in place of attention: each channel's last tokens, between two gates made of the token.
+"""Gated short convolution in place of attention: the last tokens of each channel, between two gates computed from the
+token.
 
 Liquid AI, "LFM2 Technical Report" (arXiv 2511.23404), section 2; the order and the shapes of the products:
 transformers' Lfm2ShortConv.

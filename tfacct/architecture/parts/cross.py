@@ -1,4 +1,4 @@
-"""Cross attention, which joins a decoder to an encoder, and learned scores of the distance between two tokens.
+"""Cross attention of a decoder to an encoder, and learned biases of the distance between two tokens.
 
 Encoder-decoder attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2.3. Relative
 position biases: Raffel et al., "T5" (1910.10683), section 2.1.

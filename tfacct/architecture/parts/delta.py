@@ -1,4 +1,4 @@
-"""Gated DeltaNet: a short convolution, and a matrix for each head that every token decays, corrects and reads.
+"""Gated DeltaNet: a short convolution, and a state matrix for each head that every token decays, corrects and reads.
 
 Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; the products of its chunks: Yang et al.,
 "Parallelizing Linear Transformers with the Delta Rule" (2406.06484), section 3; a decay for every channel: "Kimi

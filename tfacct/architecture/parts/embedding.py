@@ -1,4 +1,4 @@
-"""Ends of a model: token, position and segment tables or a stem in front, the head behind.
+"""First and last parts of a model: token, position and segment embeddings or a stem, and the head.
 
 Tied tables: Press and Wolf (arXiv 1608.05859). Sines and cosines for positions: Vaswani et al. (1706.03762), section
 3.5. Segments, and a head with a transform: transformers' BertEmbeddings and BertLMPredictionHead. Tables narrower than

@@ -1,4 +1,4 @@
-"""Experts: many feed-forward networks, of which a router picks a few for each token, and one that all tokens share.
+"""Mixture of experts (MoE): many MLPs, of which a router picks a few for each token, and a shared expert.
 
 Sparsely gated experts: Shazeer et al. (arXiv 1701.06538); in every block: Jiang et al., "Mixtral of Experts"
 (2401.04088). Shared experts: Dai et al., "DeepSeekMoE" (2401.06066). The shared network's gate: transformers'

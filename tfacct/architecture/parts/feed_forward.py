@@ -1,4 +1,4 @@
-"""Feed-forward network: two matrices around an activation, or three if it is gated (SwiGLU, GeGLU).
+"""Feed-forward network (MLP): two matrices around an activation, or three if it is gated (SwiGLU, GeGLU).
 
 Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.3; gated: Shazeer, "GLU Variants Improve
 Transformer" (2002.05202).

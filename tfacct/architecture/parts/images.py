@@ -1,4 +1,4 @@
-"""Ends of an image encoder: patches in front of its blocks, and a pooler that attends to all of their results.
+"""First and last parts of an image encoder: patches, and a pooler that attends to all results.
 
 Patches and a class token: Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1. The
 pooler: Zhai et al., "Scaling Vision Transformers" (2106.04560), section 3.2, as in transformers'

@@ -1,5 +1,5 @@
-"""Multi-head latent attention (MLA): keys and values of all heads are products of one short vector per token, the
-latent, which is kept.
+"""Multi-head latent attention (MLA): keys and values of all heads are projections of one latent per token, which is
+cached.
 
 "DeepSeek-V2" (arXiv 2405.04434), section 2.1: low-rank joint compression of keys and values, decoupled rotary keys, and
 the absorption of the up-projections. The expanded form: transformers' DeepseekV3Attention.

@@ -1,4 +1,5 @@
-"""Lightning attention: no softmax; a matrix for each head that every token decays by the head's own constant.
+"""Lightning attention (linear attention without softmax): a state matrix for each head, decayed by the head's own
+constant.
 
 Qin et al., "Lightning Attention-2" (arXiv 2401.04658), section 3; "MiniMax-01" (2501.08313), section 2.2; the order and
 the shapes of the products: transformers' MiniMaxLightningAttention. Norms and rotations of queries and keys: Ling 2.5's

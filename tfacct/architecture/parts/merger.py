@@ -1,4 +1,4 @@
-"""Behind an image encoder: neighbouring patches joined into one row for the language model.
+"""The merger after an image encoder: neighbouring patches become one token of the language model.
 
 Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several blocks, as in
 "DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger.

@@ -1,4 +1,5 @@
-"""The projection of a multi-token prediction head (MTP): the stream and the next token's row, side by side.
+"""The projection of a multi-token prediction head (MTP): the residual stream and the next token's embedding,
+concatenated.
 
 "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
 """

@@ -1,4 +1,4 @@
-"""The base of every part: fields that hold sizes, the letters of those sizes in a spec, and lines."""
+"""The base of every part: fields with sizes, the axes of those sizes, and lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The projector of a multimodal model: it turns the rows that an encoder gives into rows of the language model."""
+"""The projector of a multimodal model: it maps results of an encoder to tokens of the language model."""
 
 from __future__ import annotations
 

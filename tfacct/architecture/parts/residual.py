@@ -1,4 +1,4 @@
-"""The addition that ends a sublayer, and the factor of what one reads."""
+"""The residual addition at the end of a sublayer, and the scale of a sublayer's input."""
 
 from __future__ import annotations
 

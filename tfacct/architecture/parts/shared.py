@@ -1,4 +1,4 @@
-"""A transformer block that several layers share: what it reads, and the product that brings its result back.
+"""A transformer layer whose weights several layers share: its input, and the projection of its result.
 
 "The Zamba2 Suite" (arXiv 2411.15242), section 2; the order and the shapes of the products: transformers'
 Zamba2HybridLayer.

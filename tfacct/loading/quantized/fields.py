@@ -1,4 +1,4 @@
-"""The fields of a `quantization_config`, each asked for by name; one that nobody asked for is refused."""
+"""The fields of a `quantization_config`. Each is read by name; a field that no method reads is an error."""
 
 from __future__ import annotations
 

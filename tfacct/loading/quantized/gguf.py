@@ -1,5 +1,5 @@
 """llama.cpp's types of weights: `Q8_0` is one type for every matrix, `Q4_K_M` a rule that gives each tensor a type by
-its name and its block.
+its name and its layer.
 
 Source: `llama_tensor_get_type_impl`, `tensor_allows_quantization` and `tensor_type_fallback` of llama.cpp
 (`src/llama-quant.cpp`), without an importance matrix; block sizes of `ggml-common.h`. Tensors alone: a file's header,

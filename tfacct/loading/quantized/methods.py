@@ -1,4 +1,4 @@
-"""The methods of a `quantization_config`, one function each: its fields in, checked; the storage of the model out.
+"""The methods of a `quantization_config`, one function each: its checked fields in, the storage of the model out.
 
 Fields that change no byte are named as such; any other is refused. Sources: the config classes of transformers
 (`utils/quantization_config.py`) and, for the bytes, the libraries that `ledger.formats` names.

@@ -1,5 +1,6 @@
-"""MLX: groups of inputs with a scale and a bias, or floats in small blocks; tables and the head too, and single modules
-otherwise."""
+"""MLX: groups of inputs with a scale and a bias, or floats in small blocks; embedding and head too, with exceptions for
+single modules.
+"""
 
 from __future__ import annotations
 

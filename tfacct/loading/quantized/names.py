@@ -1,4 +1,4 @@
-"""Which matrices a config leaves as they are: its lists name modules of the published files, the ledger has its own."""
+"""Which matrices a config does not quantize: its lists name modules of the published files, the ledger has paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: modules of JavaScript, a style and data put together into one HTML file. Nothing is built or minified."""
+"""The interactive page: modules of JavaScript, a style and data in one HTML file. There is no build step."""
 
 from __future__ import annotations
 
