@@ -10,24 +10,27 @@ from tfacct.output.report import Column, Report, Row
 CONVENTIONS = {
     "FLOPs": "2 per multiply-add, matrix products only: an m × k by k × n product is 2·m·k·n.",
     "attention": "Every query meets every key, T × S pairs, as an unfused kernel runs it. --masked counts only the"
-    " pairs that the causal mask keeps. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
+    " pairs that the causal mask leaves. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
     "logits": "One row for every position. --logits last: for the last position only, as servers do in prefill.",
-    "training": "--train adds the backward pass, twice the forward one. No optimizer, no recomputation.",
-    "left out": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise lists"
-    " them in elements, because the operations per element depend on the kernel.",
+    "training": "--train adds the backward pass, twice the forward one; --recompute full adds recomputation. The"
+    " optimizer is not included.",
+    "not included": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise"
+    " lists them in elements, because the operations per element depend on the kernel.",
     "rule of thumb": "2·params·tokens, or 6· with --train; with experts, active parameters.",
     "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each layer's experts only those"
-    " that a token goes through.",
+    " that a token uses.",
     "KV cache": "Keys and values of all S tokens in every layer; in a window min(S, W) of them; with latent attention"
-    " the latent; where a layer has a state of fixed size instead, that state.",
+    " (MLA) the latent; if a layer has a state of fixed size instead, that state.",
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
     " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
-    "dtypes": f"{', '.join(units.DTYPES)}. Default: bf16. Below 16 bits a dtype takes the matrices of the layers,"
-    " scales included where the format has them; everything else and the cache stay in bf16.",
-    "memory": "Weights and KV cache. No activations, engine buffers or fragmentation.",
+    "dtypes": f"{', '.join(units.DTYPES)}. Default: as published if quantized, else bf16. Below 16 bits a dtype applies"
+    " to the matrices of the layers, scales included if the format has them; everything else and the cache stay in"
+    " bf16.",
+    "memory": "Weights and KV cache. No activations, engine buffers or fragmentation. Of a device named by --on, 0.9 of"
+    " its memory less 2 GB is usable to serve, all of it less 2 GB to train (--use, --reserve).",
     "bytes moved": "--traffic: each operand read once, each result written once, as unfused kernels do.",
     "context": "--ctx S is the context at the end of the step, new tokens included; 16k is 16,384.",
-    "defaults": "A field that the config leaves out takes the default of its transformers class, and is named.",
+    "defaults": "A field that the config does not have gets the default of its transformers class, and is named.",
 }
 
 
