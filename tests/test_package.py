@@ -189,7 +189,17 @@ def test_a_report_shows_itself_in_a_notebook() -> None:
 def test_the_installed_wheel_runs_the_main_job_elsewhere(tmp_path: Path) -> None:
     """Built, installed into a clean environment next to its dependencies' folder, run from another folder. PYTHONPATH
     changes nothing."""
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)]
+    build = [
+        sys.executable,
+        "-I",
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path / "dist"),
+        str(ROOT),
+    ]
     subprocess.run(build, check=True, capture_output=True, timeout=300)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     venv.create(tmp_path / "env", with_pip=True)
