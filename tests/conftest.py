@@ -20,6 +20,7 @@ from hypothesis import settings
 from tests.families import SHAPES, cases
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
+from tests.lazy import Lazy
 from tfacct.architecture.parts import Part
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
@@ -85,10 +86,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 marks[number] = pytest.mark.parametrize(mark.args[0], params, *mark.args[2:], **mark.kwargs).mark
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Tests and their modules live to the end: the collector of garbage need not look at them again. Kernels for shapes
     are changed once for all tests that use torch."""
-    if "torch" in sys.modules:
+    if session.config.option.collectonly:
+        return
+    named = (value for module in {item.module for item in session.items} for value in vars(module).values())
+    if any(isinstance(value, Lazy) for value in named):
         from tfacct.meta.kernels import compiled
 
         _kernels.enter_context(compiled())

@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-GPT2: dict[str, Any] = {
-    "model_type": "gpt2",
-    "n_embd": 48,
-    "n_head": 4,
-    "n_layer": 3,
-    "vocab_size": 101,
-    "n_positions": 64,
-    "n_inner": 190,
-}
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "hidden_size": 48,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 10,
-    "intermediate_size": 112,
-    "num_hidden_layers": 3,
-    "vocab_size": 101,
-    "tie_word_embeddings": False,
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": 64,
-}
 
 
 class Attention(nn.Module):
@@ -320,3 +298,23 @@ def _(x: Tensor) -> Tensor:
 
 
 number = 3
+
+
+class Twice(Attention):
+    """It computes the scores a second time."""
+
+    def forward(self, x: Any) -> Any:
+        q = x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
+        return super().forward(x) + 0 * (q @ q.transpose(-1, -2)).sum()
+
+
+class Opaque(Grouped):
+    """Grouped attention whose products are called `a`, `b`, `c` and `d`."""
+
+    wq, wk, wv, wo = (property(attrgetter(name)) for name in "abcd")
+
+    def __init__(self, kv: int) -> None:
+        torch.nn.Module.__init__(self)
+        for name, outputs in zip("abcd", (48, 8 * kv, 8 * kv, 48), strict=True):
+            setattr(self, name, torch.nn.Linear(48, outputs, bias=False))
+        self.size = 8

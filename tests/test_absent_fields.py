@@ -7,30 +7,27 @@ program refuses a config, or the class does, there is nothing to compare.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-import transformers
-
 from tests.conftest import by_kind
 from tests.families import TINY, cases
+from tests.lazy import lazy, needs
 from tests.test_wrappers import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.families.known_fields import NO_NULLS
 from tfacct.loading.model import subject
-from tfacct.reference import hf
+
+hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
+pytestmark = needs("torch", "transformers")
 
 FAMILIES = [name for name in families.names() if families.config_class(name).hf_modules]
 LAYERS = frozenset(
     "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 )
-OF_EVERY_CLASS = transformers.PreTrainedConfig().to_dict().keys()
-"""Fields of how results are given: no class has weights for them."""
 SHALLOW = 12
 """Layers of a model that the class builds in a moment."""
 MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
@@ -42,6 +39,12 @@ MEANS_THE_SAME: Mapping[tuple[str, str], str] = {
     ("zamba2", "max_position_embeddings"): "use_long_context overrides it, in `context` too",
 }
 """Fields whose value here is not the attribute of the class's config, and why the count is."""
+
+
+@cache
+def fields_of_every_class() -> frozenset[str]:
+    """Fields of how results are given: no class has weights for them."""
+    return frozenset(transformers.PreTrainedConfig().to_dict())
 
 
 def attribute(config: Any, name: str) -> Any:
@@ -164,9 +167,8 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
     if any((raw.get(name) or sizes[name] or 0) > SHALLOW for name in LAYERS & sizes.keys()):
         pytest.skip("the class's layers are too many to build it often")
     switches = {name: value for name, value in made.to_dict().items() if isinstance(value, bool)}
-    unread = {
-        name: value for name, value in switches.items() if name not in own.attribute_map and name not in OF_EVERY_CLASS
-    }
+    known = own.attribute_map.keys() | fields_of_every_class()
+    unread = {name: value for name, value in switches.items() if name not in known}
     said = {name: raw[name] for name in own.model_fields if name in raw}
     if not own.hf_model_type:
         unread |= {alias: attribute(made, name) for alias, name in type(made).attribute_map.items()}

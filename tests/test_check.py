@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
+from tests.lazy import lazy, needs
+from tests.own_model_configs import GPT2, LLAMA
+from tests.test_schema import refused
+from tfacct.base.errors import TfacctError
 
-torch = pytest.importorskip("torch", reason="check runs torch modules")
-
-from tests import own_models as own  # noqa: E402  which need torch
-from tests.own_models import GPT2, LLAMA  # noqa: E402
-from tests.test_schema import refused  # noqa: E402
-from tfacct.base.errors import TfacctError  # noqa: E402
+torch, own = lazy("torch"), lazy("tests.own_models")
+pytestmark = needs("torch")
 
 HERE = Path(__file__).parent / "own_models.py"
 # two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
@@ -46,7 +45,7 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
     assert report.first_difference is None and "3 × (m" not in report.answer
 
 
-@pytest.mark.parametrize("made", [lambda: own.Llama, own.Llama])
+@pytest.mark.parametrize("made", [lambda: own.Llama, lambda: own.Llama()])
 def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
     """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
     report = tfacct.check(made(), LLAMA, tokens=9)
@@ -112,7 +111,7 @@ def a_bias_too_many() -> Any:
 @pytest.mark.parametrize(
     ("module", "config", "first", "blocks"),
     [
-        (own.untied, GPT2, "lm_head: a weight of its own in the code, tied to the table in the config", 1),
+        (lambda: own.untied(), GPT2, "lm_head: a weight of its own in the code, tied to the table in the config", 1),
         (lambda: own.Llama(size=12), LLAMA, "blocks.0.attn.q_proj: 72 wide in the code, 60 in the config", 3),
         (lambda: own.Llama(kv=6), LLAMA, "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config", 3),
         (a_bias_too_many, LLAMA, "blocks.0.attn.o_proj.bias: 48 parameters in the code, not in the config", 3),
@@ -127,7 +126,7 @@ def a_bias_too_many() -> Any:
             "blocks.0.attn_norm.bias: 48 parameters in the config, not in the code",
             3,
         ),
-        (own.GPT, {**GPT2, "tie_word_embeddings": False},
+        (lambda: own.GPT(), {**GPT2, "tie_word_embeddings": False},
          "lm_head: tied to body.tok.weight in the code, a weight of its own in the config", 1),
     ],
     ids="untied head kv bias one vocab width more fewer biases tied".split(),
@@ -140,14 +139,6 @@ def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: 
     by_unit = [one for one in report.differences if one["unit"] == "parameters"]
     apart = sum(one["in_code"] - one["in_config"] for one in by_unit)
     assert apart == report.code_params - report.total_params  # no difference is left unsaid, and none said twice
-
-
-class Twice(own.Attention):
-    """It computes the scores a second time."""
-
-    def forward(self, x: Any) -> Any:
-        q = x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
-        return super().forward(x) + 0 * (q @ q.transpose(-1, -2)).sum()
 
 
 def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:
@@ -172,22 +163,10 @@ def test_names_that_mislead_give_way_to_shapes_that_all_agree() -> None:
     assert not wider.agrees and wider.code_params - wider.total_params == 3 * 3 * 48 * 8
 
 
-class Opaque(own.Grouped):
-    """Grouped attention whose products are called `a`, `b`, `c` and `d`."""
-
-    wq, wk, wv, wo = (property(attrgetter(name)) for name in "abcd")
-
-    def __init__(self, kv: int) -> None:
-        torch.nn.Module.__init__(self)
-        for name, outputs in zip("abcd", (48, 8 * kv, 8 * kv, 48), strict=True):
-            setattr(self, name, torch.nn.Linear(48, outputs, bias=False))
-        self.size = 8
-
-
 def opaque(kv: int) -> Any:
     module = own.Llama(size=8)
     for layer in module.layers:
-        layer.attention = Opaque(kv)
+        layer.attention = own.Opaque(kv)
     return module
 
 
@@ -221,7 +200,7 @@ def test_the_codes_names_are_shown_at_any_width(run: Callable[..., Ran], tmp_pat
 def test_work_without_weights_that_is_done_twice_is_found_in_its_block() -> None:
     def module() -> Any:
         built = own.GPT()
-        built.body["layers"][2].attn.__class__ = Twice
+        built.body["layers"][2].attn.__class__ = own.Twice
         return built
 
     report = tfacct.check(module, GPT2, tokens=9)
@@ -437,7 +416,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
     assert [one["path"] for one in wrong.differences] == ["saved for backward"]
     assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
     with pytest.raises(TfacctError, match="takes no instance"):
-        tfacct.check(own.GPT(), own.GPT2, tokens=9, train=True)
+        tfacct.check(own.GPT(), GPT2, tokens=9, train=True)
 
 
 def test_a_loss_is_made_for_modules_that_bring_none() -> None:

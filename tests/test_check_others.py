@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import tfacct
+from tests.lazy import lazy, needs
 
-torch = pytest.importorskip("torch", reason="check runs torch modules")
+torch = lazy("torch")
+pytestmark = needs("torch")
 
 X_TRANSFORMERS = """
 [model]

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, Ran
+from tests.lazy import needs
 from tfacct import Model, load
 from tfacct.commands.train import TrainOptions
 from tfacct.ledger.workload import Workload
 from tfacct.training.exact import exact
 from tfacct.training.recipe import Recipe
 
-pytest.importorskip("transformers")
+pytestmark = needs("transformers")
 slow, EAGER = pytest.mark.slow, "eager"
 
 # Saved and peak bytes of transformers 5.23 classes on torch 2.13 with fused AdamW.

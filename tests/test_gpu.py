@@ -2,16 +2,18 @@
 
 import pytest
 
+from tests.lazy import lazy, needs
 from tfacct import load
 from tfacct.loading import presets
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("fvcore")
+torch, model = lazy("torch"), lazy("tfacct.reference.model")
+pytestmark = needs("torch", "fvcore")
 
-if not torch.cuda.is_available():
-    pytest.skip("no CUDA device", allow_module_level=True)
 
-from tfacct.reference import model  # noqa: E402
+@pytest.fixture(autouse=True)
+def _cuda() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
 
 
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "gpt2-xl"])

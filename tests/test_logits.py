@@ -9,6 +9,7 @@ import pytest
 
 from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, cases
+from tests.lazy import lazy, needs
 from tfacct import families
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, LightningAttention
@@ -17,12 +18,9 @@ from tfacct.families.rare.recurrent_gemma import RGLRU
 from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from transformers.initialization import no_init_weights  # noqa: E402
-
-from tfacct.reference import hf, hf_inside, model  # noqa: E402
+torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
+hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
+pytestmark = needs("torch", "transformers")
 
 MADE = {name: subject(name, config) for name, config in LOGITS.items()}
 CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.keeps and made.source is None}
@@ -39,7 +37,7 @@ def theirs(config: dict):
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.task_head.auto
     whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
-    with no_init_weights():  # every number is drawn below
+    with transformers.initialization.no_init_weights():  # every number is drawn below
         built = hf.maker(auto)(made if whole is None else whole, **plain)
     built.tie_weights()
     built = (built if whole is None else hf_inside.of_whole(built)).double().eval()
@@ -168,7 +166,7 @@ def by_key_head(part: DeltaNet) -> dict:
 class Float64:
     """torch, but float32 is float64: takes the class's own casts out."""
 
-    float = float32 = torch.float64
+    float = float32 = property(lambda _: torch.float64)
 
     def __getattr__(self, name: str):
         return getattr(torch, name)

@@ -10,15 +10,14 @@ import pytest
 
 from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, TINY
+from tests.lazy import lazy, needs
+from tests.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
+from tests.test_logits import CONFIGS as DECODERS
 from tfacct.architecture.parts import Patches, Stem
 from tfacct.loading.model import LoadedModel, subject
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-from tests.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs  # noqa: E402
-from tests.test_logits import CONFIGS as DECODERS  # noqa: E402
-from tfacct.reference.rotary import in_tiles  # noqa: E402
+torch, rotary = lazy("torch"), lazy("tfacct.reference.rotary")
+pytestmark = needs("torch", "transformers")
 
 CONFIGS = {name: config for name, config in LOGITS.items() if name not in DECODERS}
 SOURCE = 23
@@ -65,7 +64,7 @@ class Pair:
     def logits(self) -> torch.Tensor:
         if self.about.family == "gemma4_vision":  # whose class is given patches and their places, column and row
             count = self.tokens.shape[1]
-            side, places = round(count**0.5), in_tiles(torch.arange(count), self.about.config.tiles)
+            side, places = round(count**0.5), rotary.in_tiles(torch.arange(count), self.about.config.tiles)
             columns_and_rows = torch.stack((places % side, places // side), dim=-1).expand(BATCH, -1, -1)
             given = self.tokens / 2 + 0.5  # it makes −1 to 1 of what is 0 to 1
             rows = self.stranger(pixel_values=given, pixel_position_ids=columns_and_rows).last_hidden_state
@@ -107,10 +106,10 @@ class Pair:
         *outer, inner = self.about.config.tiles
         count = self.tokens.shape[1]
         side = round(count**0.5)
-        places, theirs = (in_tiles(torch.arange(count), tiles) for tiles in ((*outer, inner), (inner,)))
+        places, theirs = (rotary.in_tiles(torch.arange(count), tiles) for tiles in ((*outer, inner), (inner,)))
         given = self.tokens[:, places.argsort()[theirs]].flatten(0, 1)
         said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
-        order = in_tiles(torch.arange(count // inner**2), tuple(tile // inner for tile in outer))
+        order = rotary.in_tiles(torch.arange(count // inner**2), tuple(tile // inner for tile in outer))
         for rows in (said["pooler_output"], *(said.get("deepstack_features") or ())):
             yield rows.unflatten(0, (BATCH, -1))[:, order]
 

@@ -10,21 +10,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import pytest
 
 from tests.conftest import tiny
 from tests.families.llama import Llama
+from tests.lazy import lazy, needs
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request
 from tfacct.reports.mfu import measure
 from tfacct.verify.measured import Plan
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("fvcore")
-
-from tfacct.reference import running  # noqa: E402
+torch, running = lazy("torch"), lazy("tfacct.reference.running")
+pytestmark = needs("torch", "fvcore")
 
 PLANS = {
     "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),
@@ -36,13 +36,15 @@ PLANS = {
 }
 
 
-PEAK = functools.cache(running.matmul_peak)
+@functools.cache
+def peak_once() -> Callable[..., float]:
+    """`running.matmul_peak` for all tests: it takes most of a measurement of tiny models."""
+    return functools.cache(running.matmul_peak)
 
 
 @pytest.fixture(autouse=True)
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device's own peak takes most of a measurement of tiny models: once for all of them."""
-    monkeypatch.setattr(running, "matmul_peak", PEAK)
+    monkeypatch.setattr(running, "matmul_peak", peak_once())
 
 
 @pytest.mark.parametrize("plan", PLANS)

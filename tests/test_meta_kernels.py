@@ -5,17 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.lazy import lazy, needs
 from tests.training_configs import drawn
 from tfacct.loading.model import subject
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-import torch
-
-from tfacct.meta import kernels, step
-from tfacct.meta.kernels import compiled, of_symbols
-from tfacct.meta.model import build_model, inputs
+torch, kernels, step = lazy("torch"), lazy("tfacct.meta.kernels"), lazy("tfacct.meta.step")
+meta_model = lazy("tfacct.meta.model")
+pytestmark = needs("torch", "transformers")
 
 
 @pytest.mark.parametrize(("family", "seed"), [("llama", 3), ("gemma2", 1), ("mixtral", 5), ("bart", 2), ("bloom", 4)])
@@ -25,14 +21,14 @@ def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> No
 
     def asked() -> tuple[Any, ...]:
         auto = model.config.task_head.auto
-        built = build_model(model.of_class, recipe.attention, "bf16", recompute=recipe.recompute, auto=auto)
-        batch = inputs(built, work.batch, work.tokens, work.source)
+        built = meta_model.build_model(model.of_class, recipe.attention, "bf16", recompute=recipe.recompute, auto=auto)
+        batch = meta_model.inputs(built, work.batch, work.tokens, work.source)
         return step.saved(built, batch), step.watch(built, batch).peak
 
-    with of_symbols():
+    with kernels.of_symbols():
         assert not in_use()
         slow = asked()
-    with compiled():
+    with kernels.compiled():
         assert in_use()
         assert asked() == slow
 
@@ -65,17 +61,17 @@ def test_results_lie_alike_with_both() -> None:
         joined = [torch.cat((a, a), 1) for a in operands] + [a.float() @ a.float().t() for a in operands]
         return [(made.shape, made.stride(), made.dtype) for made in (*pairs, *lone, *joined)]
 
-    with of_symbols():
+    with kernels.of_symbols():
         slow = asked()
-    with compiled():
+    with kernels.compiled():
         assert asked() == slow
 
 
 def test_what_was_there_is_there_again() -> None:
     before = in_use()
-    with compiled():
-        with of_symbols():
-            with compiled():
+    with kernels.compiled():
+        with kernels.of_symbols():
+            with kernels.compiled():
                 assert not in_use()
             assert not in_use()
         assert in_use()
@@ -86,5 +82,5 @@ def test_another_torch_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(kernels, "_python_kernels", None)
     monkeypatch.setattr(kernels, "LIBRARY", "_gone")
     before = in_use()
-    with compiled():
+    with kernels.compiled():
         assert in_use() == before

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, Ran, tiny
+from tests.lazy import needs
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
 from tfacct.loading.model import LoadedModel, subject
@@ -15,7 +16,7 @@ from tfacct.training.bounds import answered_groups
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
 
-pytest.importorskip("transformers")
+pytestmark = needs("transformers")
 
 OPTIMIZERS = optimizers()
 

@@ -19,16 +19,17 @@ from tests.test_package import ROOT, imported_by
 SMALL = {"n_embd": 48, "n_head": 4, "n_layer": 3, "vocab_size": 101, "n_positions": 64, "n_inner": 190}
 USERS_TEST = """
 from tests import own_models as own
+from tests.own_model_configs import GPT2, LLAMA
 from tfacct.testing import assert_counts as asserted
 
 def test_right(assert_counts):
-    assert assert_counts(own.GPT, own.GPT2, tokens=9).code_params > 0
+    assert assert_counts(own.GPT, GPT2, tokens=9).code_params > 0
 
 def test_wrong(assert_counts):
-    assert_counts(lambda: own.Llama(kv=6), own.LLAMA, tokens=9)
+    assert_counts(lambda: own.Llama(kv=6), LLAMA, tokens=9)
 
 def test_too_wide():
-    asserted(lambda: own.GPT(f=192), own.GPT2, tokens=9)
+    asserted(lambda: own.GPT(f=192), GPT2, tokens=9)
 """
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from tests.conftest import SHAPES, TINY, tiny
+from tests.lazy import needs
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import letters
 from tfacct.architecture.parts import CrossAttention, FeedForward
@@ -20,7 +21,7 @@ from tfacct.reports.verify import _proven, prove
 from tfacct.verify import proof as proofs
 from tfacct.verify.sizes import FIXED, Sizes
 
-pytest.importorskip("torch")
+pytestmark = needs("torch")
 sympy = pytest.importorskip("sympy")
 
 COUNTS = ["forward", "backward", "parameters", "cached"]

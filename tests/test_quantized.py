@@ -1,22 +1,24 @@
 """Quantized checkpoints: what a `quantization_config` says, to the byte, against the libraries that write them."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 from tests.conftest import TINY, Ran, tiny
+from tests.lazy import lazy
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
 from tfacct.ledger.formats import GGML
 from tfacct.loading import presets
 from tfacct.loading.quantized.gguf import more_bits
-from tfacct.reference import hf
+
+torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
 
 # Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
 LLAMA = {
@@ -49,7 +51,7 @@ def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:
     return int(load({**config, "quantization_config": said}).memory().models[0]["weights_bytes"])
 
 
-def built(config: dict[str, Any]) -> nn.Module:
+def built(config: dict[str, Any]) -> torch.nn.Module:
     """The transformers class of a config, in bf16."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -58,9 +60,9 @@ def built(config: dict[str, Any]) -> nn.Module:
     return model.to(torch.bfloat16)
 
 
-def linears(model: nn.Module, *, head: bool = False) -> Iterator[tuple[str, nn.Linear]]:
+def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str, torch.nn.Linear]]:
     for name, module in model.named_modules():
-        if isinstance(module, nn.Linear) and (head or name != "lm_head"):
+        if isinstance(module, torch.nn.Linear) and (head or name != "lm_head"):
             yield name, module
 
 
@@ -161,7 +163,7 @@ def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
 def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
     functional = pytest.importorskip("bitsandbytes.functional")
 
-    def stored(module: nn.Linear) -> int:
+    def stored(module: torch.nn.Linear) -> int:
         weight, state = functional.quantize_4bit(module.weight.data, quant_type=kind, compress_statistics=double)
         inner = [state.state2.absmax, state.state2.code, state.offset] if double else []
         return held([weight, state.absmax, state.code, *inner])
@@ -173,7 +175,7 @@ def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
 def test_bitsandbytes_in_8_bits() -> None:
     functional = pytest.importorskip("bitsandbytes.functional")
 
-    def stored(module: nn.Linear) -> int:
+    def stored(module: torch.nn.Linear) -> int:
         weight, scale, _ = functional.int8_vectorwise_quant(module.weight.data.to(torch.float16))
         return held([weight, scale])
 
@@ -186,7 +188,7 @@ def test_bitsandbytes_in_8_bits() -> None:
 def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
     from transformers.integrations.finegrained_fp8 import FP8Linear
 
-    def stored(module: nn.Linear) -> int:
+    def stored(module: torch.nn.Linear) -> int:
         other = FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
         return held(tensor for name, tensor in other.named_parameters() if name != "bias")
 

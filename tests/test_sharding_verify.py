@@ -11,11 +11,11 @@ import pytest
 
 import tfacct
 from tests.conftest import TINY, Ran
+from tests.lazy import needs
 from tests.test_sharding_ends import LLAMA
 from tfacct.parallel.rules import collectives
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+pytestmark = needs("torch", "transformers")
 EVEN = {"vocab_size": 164, "intermediate_size": 72, "moe_intermediate_size": 38}
 DIVIDED: dict[str, Any] = {"llama": LLAMA, "afmoe": {**TINY["afmoe"], **EVEN}}
 

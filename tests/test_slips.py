@@ -3,6 +3,8 @@
 The numbers are the reference model's: the shapes its modules saw, the parameters and caches that torch counted.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import TINY, VARIANTS, asked, ran, tiny
+from tests.lazy import lazy, needs
 from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches
 from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
@@ -18,9 +21,8 @@ from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State, Unused
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel
 
-pytest.importorskip("torch")
-
-from tfacct.reference import counting, model
+counting, model = lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
+pytestmark = needs("torch")
 
 WORKLOADS = (
     Workload(context=23, tokens=13, batch=9),

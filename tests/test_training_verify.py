@@ -6,11 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import TINY, Ran
+from tests.lazy import needs
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.training import step
 
-pytest.importorskip("transformers")
+pytestmark = needs("transformers")
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from tests.conftest import TINY, asked, by_kind, kind_of_preset
 from tests.families import cases, configs
 from tests.families._drawing import SMALL
+from tests.lazy import lazy, needs
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, subject
-from tfacct.reference import hf
 from tfacct.verify.checks import cache_by_block, class_flops, renamed
+
+hf = lazy("tfacct.reference.hf")
+pytestmark = needs("torch", "transformers")
 
 WITH_CLASS = [
     name

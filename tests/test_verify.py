@@ -1,5 +1,7 @@
 """The reference model against the ledger: fvcore, shapes seen by the modules, parameters, caches."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +20,7 @@ from tests.conftest import (
     ran,
     tiny,
 )
+from tests.lazy import lazy, needs
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Request, Workload
@@ -26,10 +29,8 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.report import Report
 from tfacct.reports.verify import verify
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("fvcore")
-
-from tfacct.reference import counting, model  # noqa: E402
+torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
+pytestmark = needs("torch", "fvcore")
 
 WORKLOADS = {
     "prefill": Workload(context=23, tokens=23, batch=9),

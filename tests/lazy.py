@@ -1,0 +1,38 @@
+"""Torch and what needs it, imported when a test first uses it: to collect tests takes none of them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+
+class Lazy:
+    """Stands for a module that is imported when a name in it is first read, set or deleted."""
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["_name"] = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_mock_name":  # pytest asks this of everything in a file
+            raise AttributeError(name)
+        return getattr(import_module(self._name), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(import_module(self._name), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(import_module(self._name), name)
+
+
+def lazy(name: str) -> Any:
+    """`torch = lazy("torch")`: the module, for the head of a test file."""
+    return Lazy(name)
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    """`pytestmark = needs("torch", "fvcore")`: skips a file's tests where one of these is not installed."""
+    missing = [name for name in modules if find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
