@@ -15,9 +15,17 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-from tests.families import SHAPES, cases
+from tests.collection import (
+    presets_asked,
+    pytest_addoption,
+    pytest_configure,
+    pytest_generate_tests,
+    pytest_ignore_collect,
+    pytest_pycollect_makeitem,
+    pytest_terminal_summary,
+)
+from tests.families import ASKED, SHAPES, cases, family_of
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tests.lazy import Lazy
@@ -38,11 +46,15 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-# The same examples in every run: a change is judged by what it changed. `--hypothesis-profile default` draws new ones,
-# as the weekly sweeps do.
-settings.register_profile("same", derandomize=True, database=None)
-settings.load_profile("same")
-
+HOOKS = (
+    pytest_addoption,
+    pytest_configure,
+    pytest_generate_tests,
+    pytest_ignore_collect,
+    pytest_pycollect_makeitem,
+    pytest_terminal_summary,
+)
+"""Of tests/collection.py: pytest finds them by their names here."""
 
 _kernels = contextlib.ExitStack()
 _read_preset = presets.load
@@ -59,31 +71,6 @@ def _load_once(name: str, *rest: Any, **sets: Any) -> LoadedModel:
 
 
 presets.load = _load_once
-
-
-def _asks_slow(config: pytest.Config) -> bool:
-    return "slow" in config.option.markexpr.replace("not slow", "")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: Any, name: str, obj: object) -> list[Any] | None:
-    """Slow tests are collected only if `-m` asks for them: that is half of all."""
-    marks = getattr(obj, "pytestmark", ()) if name.startswith("test") else ()
-    slow = any(getattr(mark, "name", "") == "slow" for mark in marks)
-    return [] if slow and not _asks_slow(collector.config) else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The same of slow parameters."""
-    if _asks_slow(metafunc.config):
-        return
-    marks = metafunc.definition.own_markers
-    for number, mark in enumerate(marks):
-        if mark.name == "parametrize" and isinstance(mark.args[1], list):
-            params = [one for one in mark.args[1] if not any(m.name == "slow" for m in getattr(one, "marks", ()))]
-            if params:  # of none, pytest would make a skipped test
-                marks[number] = pytest.mark.parametrize(mark.args[0], params, *mark.args[2:], **mark.kwargs).mark
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -147,6 +134,8 @@ def _sort(part: Part) -> tuple[object, ...]:
 def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind) -> list[Any]:
     """The shapes, or presets, for a test in which only the kind matters: as few as have every trait between them, and
     the others behind `-m slow`. Shapes that take any number of tokens go before others with as many."""
+    if ASKED:
+        return [pytest.param(name, id=name) for name in names if family_of(name) in ASKED or name in presets_asked()]
     names, asked = [*names], set[str]()
     order = sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names
     left = frozenset[object]().union(*map(of, order))

@@ -10,21 +10,17 @@ import pytest
 
 
 class Lazy:
-    """Stands for a module that is imported when a name in it is first read, set or deleted."""
+    """Stands for a module that is imported when a name in it is first read. `monkeypatch` takes the name as text."""
+
+    __slots__ = ("_module",)
 
     def __init__(self, name: str) -> None:
-        self.__dict__["_name"] = name
+        self._module = name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_mock_name":  # pytest asks this of everything in a file
             raise AttributeError(name)
-        return getattr(import_module(self._name), name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(import_module(self._name), name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(import_module(self._name), name)
+        return getattr(import_module(self._module), name)
 
 
 def lazy(name: str) -> Any:

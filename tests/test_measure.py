@@ -44,7 +44,7 @@ def peak_once() -> Callable[..., float]:
 
 @pytest.fixture(autouse=True)
 def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "matmul_peak", peak_once())
+    monkeypatch.setattr("tfacct.reference.running.matmul_peak", peak_once())
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -115,7 +115,7 @@ def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     from tfacct.verify import measured as room
 
     subject = tiny("llama")
-    monkeypatch.setattr(running, "free_bytes", lambda _: 2_000_000)
+    monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 2_000_000)
     with pytest.raises(TfacctError) as refused:
         measure(subject, Request(ctx=5000, batch=3), Plan())
     found = int(refused.value.hint.split("ctx=")[1].split(" ")[0].replace(",", ""))
@@ -131,7 +131,7 @@ def test_running_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, run) -> 
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("allocate 9 GiB")
 
-    monkeypatch.setattr(running, "prepare", full)
+    monkeypatch.setattr("tfacct.reference.running.prepare", full)
     ran = run("mfu", "--run", "gpt2", "--ctx", "16")
     assert ran.code == 2 and ran.out == "" and "out of memory on cpu, with" in ran.err
 
@@ -145,7 +145,7 @@ def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch
             built.final_norm.weight.fill_(float("nan"))
         return built
 
-    monkeypatch.setattr(running, "prepare", broken)
+    monkeypatch.setattr("tfacct.reference.running.prepare", broken)
     ran = run("mfu", "--run", "gpt2", "--set", "n_layer=1", "--ctx", "16")
     assert ran.code == 2 and "results are not finite" in ran.err
 
@@ -186,6 +186,6 @@ def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> No
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "prepare", stop)
+    monkeypatch.setattr("tfacct.reference.running.prepare", stop)
     ran = run("mfu", "--run", "gpt2", "--ctx", "16")
     assert ran.code == 130 and ran.out == "" and "before there was anything to report" in ran.err

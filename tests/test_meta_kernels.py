@@ -79,8 +79,8 @@ def test_what_was_there_is_there_again() -> None:
 
 
 def test_another_torch_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_python_kernels", None)
-    monkeypatch.setattr(kernels, "LIBRARY", "_gone")
+    monkeypatch.setattr("tfacct.meta.kernels._python_kernels", None)
+    monkeypatch.setattr("tfacct.meta.kernels.LIBRARY", "_gone")
     before = in_use()
     with kernels.compiled():
         assert in_use() == before

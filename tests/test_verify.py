@@ -284,7 +284,7 @@ def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) ->
         counts["blocks.1.attn.values"] += 1
         return counts
 
-    monkeypatch.setattr(counting, "multiply_adds", wrong)
+    monkeypatch.setattr("tfacct.reference.counting.multiply_adds", wrong)
     report = verify([tiny("llama")], Request(), all_layers=True)
     assert not report.agrees
     row = next(row for row in report.rows if row["what"] == "blocks.1.attn.values")
@@ -317,7 +317,7 @@ LIES = {
 def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPatch, run) -> None:
     """Each in turn is replaced by one that lies: exactly its checks go red, by name, and the command exits 1."""
     lie, red = LIES[counter]
-    monkeypatch.setattr(counting, counter, lie(getattr(counting, counter)))
+    monkeypatch.setattr(f"tfacct.reference.counting.{counter}", lie(getattr(counting, counter)))
     report = verify([tiny("gpt2")], Request())
     assert {w["check"].split(" of ")[0] for w in report.models[0]["cross_checks"] if not w["equal"]} == red
     ran = run("verify", "gpt2", "--ctx", "64")
@@ -327,7 +327,9 @@ def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPat
 
 def test_a_backward_pass_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = counting.passes
-    monkeypatch.setattr(counting, "passes", lambda *a: replace(honest(*a), backward=honest(*a).backward + 4))
+    monkeypatch.setattr(
+        "tfacct.reference.counting.passes", lambda *a: replace(honest(*a), backward=honest(*a).backward + 4)
+    )
     assert "torch, backward (2 ×)" in differing(verify([tiny("qwen2")], Request()))
 
 
@@ -338,7 +340,7 @@ def test_a_cache_that_holds_more_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         ran = honest(reference, given)
         return replace(ran, caches=[*ran.caches, torch.empty(1, device="meta")])
 
-    monkeypatch.setattr(counting, "passes", wasteful)
+    monkeypatch.setattr("tfacct.reference.counting.passes", wasteful)
     assert list(differing(verify([tiny("qwen2")], Request()))) == ["KV cache bytes, fp32"]
 
 

@@ -20,6 +20,9 @@ It may have:
 
 from __future__ import annotations
 
+import re
+from collections import UserDict
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +50,25 @@ def names() -> list[str]:
     return sorted(_by_family())
 
 
+ASKED: set[str] = set()
+"""Families that `--family` names; none of them if all are asked for."""
+
+
+def family_of(name: str) -> str:
+    """The family of a config's name."""
+    return re.split("[ ,]", name, maxsplit=1)[0]
+
+
+class Configs(UserDict[str, Fields]):
+    """Configs by name. Any can be looked up; with `--family`, those of that family are listed."""
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.data if not ASKED or family_of(name) in ASKED)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 def cases(family: str) -> Any:
     """The class with what tests know of one family."""
     return _by_family()[family]
@@ -57,19 +79,23 @@ def named(family: str, what: str, between: str) -> str:
     return f"{family}{between}{what}" if what else family
 
 
-TINY: dict[str, Fields] = {family: cases(family).TINY for family in names()}
-VARIANTS: dict[str, Fields] = {
-    named(family, what, ", "): config
-    for family in names()
-    for what, config in getattr(cases(family), "VARIANTS", {}).items()
-}
-SHAPES = {**TINY, **VARIANTS}
-LOGITS: dict[str, Fields] = {
-    named(family, what, " "): config
-    for family in names()
-    if hasattr(cases(family), "drawn")
-    for what, config in getattr(cases(family), "LOGITS", {"": TINY[family]}).items()
-}
+TINY = Configs({family: cases(family).TINY for family in names()})
+VARIANTS = Configs(
+    {
+        named(family, what, ", "): config
+        for family in names()
+        for what, config in getattr(cases(family), "VARIANTS", {}).items()
+    }
+)
+SHAPES = Configs({**TINY, **VARIANTS})
+LOGITS = Configs(
+    {
+        named(family, what, " "): config
+        for family in names()
+        if hasattr(cases(family), "drawn")
+        for what, config in getattr(cases(family), "LOGITS", {"": TINY[family]}).items()
+    }
+)
 
 
 @st.composite
