@@ -19,6 +19,7 @@ from tfacct.ledger import paths
 from tfacct.loading.model import LoadedModel, subject
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
+initialization = lazy("transformers.initialization")
 hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 pytestmark = needs("torch", "transformers")
 
@@ -37,7 +38,7 @@ def theirs(config: dict):
     plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
     auto = families.read(config).config.task_head.auto
     whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
-    with transformers.initialization.no_init_weights():  # every number is drawn below
+    with initialization.no_init_weights():  # every number is drawn below
         built = hf.maker(auto)(made if whole is None else whole, **plain)
     built.tie_weights()
     built = (built if whole is None else hf_inside.of_whole(built)).double().eval()
