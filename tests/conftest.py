@@ -224,7 +224,7 @@ def ran(line: Matmul, axes: Axes) -> Any:
     return Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)
 
 
-@pytest.fixture(params=sorted(SHAPES))
+@pytest.fixture
 def tiny_subject(request: pytest.FixtureRequest) -> LoadedModel:
     return tiny(request.param)
 

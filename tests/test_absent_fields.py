@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import by_kind
-from tests.families import TINY, cases
+from tests.families import TINY, cases, is_asked
 from tests.lazy import lazy, needs
 from tests.test_wrappers import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
@@ -24,7 +24,7 @@ from tfacct.loading.model import subject
 hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
 pytestmark = needs("torch", "transformers")
 
-FAMILIES = [name for name in families.names() if families.config_class(name).hf_modules]
+FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
 LAYERS = frozenset(
     "n_layer n_layers num_hidden_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 )

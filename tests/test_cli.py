@@ -252,7 +252,7 @@ def test_fit_for_one_and_for_all(run) -> None:
     assert all(row["largest_context"].isdigit() for row in rows if row["model"].startswith("gpt2"))
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
 def test_show_fits_80_columns(run, name: str) -> None:
     table, _, _ = run("models", name).out.partition("\nsource:")
     assert max(map(len, table.splitlines())) <= 80

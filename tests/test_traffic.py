@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, by_kind, context, rounded, tiny
+from tests.collection import presets_asked
+from tests.conftest import TINY, by_kind, context, kind_of_preset, rounded, tiny
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.base.errors import TfacctError
@@ -77,11 +78,11 @@ def test_a_decode_step_reads_the_kv_cache(kv_heads: int, dtype: str) -> None:
     assert read["blocks.*.attn.values"] == kept["blocks.*.attn.v_cache"] > 0
 
 
-# Of the lecture's model no product reads the keys: tests/test_own.py. Mixers have none.
-WITH_KEYS = [n for n in presets.names() if n != "lecture-transformer" and load(n).loaded.architecture.attentions]
+# No product of the lecture's model reads the keys (tests/test_own.py), and mixers have none.
+WITH_KEYS = [n for n in presets_asked() if n != "lecture-transformer" and load(n).loaded.architecture.attentions]
 
 
-@pytest.mark.parametrize("name", WITH_KEYS)
+@pytest.mark.parametrize("name", by_kind(WITH_KEYS, kind_of_preset))
 def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
     """What a decode step reads beside weights, queries and probabilities is what `memory` keeps, windows too.
 

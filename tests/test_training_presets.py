@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.collection import presets_asked
 from tests.conftest import by_kind, kind_of_preset
 from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
@@ -18,7 +19,7 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 
-TRAINED = [name for name in presets.names() if refusal(presets.load(name), Recipe()) is None]
+TRAINED = [name for name in presets_asked() if refusal(presets.load(name), Recipe()) is None]
 """Presets whose training step is counted."""
 RECIPES: tuple[dict[str, Any], ...] = (
     *({"dtype": "fp32"}, {"recompute": "full"}, {"recompute": "attention"}, {"lora": 8}, {"loss": "chunked"}),
@@ -57,7 +58,7 @@ def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
     assert optimizer("adamw").state_bytes(stored(ours), 2) == moments + 4 * len(of_class)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
 def test_adamw_stores_two_numbers_for_each_trained_parameter(name: str) -> None:
     """The elements are those of `params`, which knows of no fused tensors."""
     model = load(name)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.collection import presets_asked
 from tests.conftest import TINY, asked, by_kind, kind_of_preset
-from tests.families import cases, configs
+from tests.families import cases, configs, is_asked
 from tests.families._drawing import SMALL
 from tests.lazy import lazy, needs
 from tfacct import families
@@ -24,7 +25,7 @@ pytestmark = needs("torch", "transformers")
 
 WITH_CLASS = [
     name
-    for name in presets.names()
+    for name in presets_asked()
     if (config := presets.load(name).config).hf_modules and config.hf_unsupported() is None
 ]
 """Two lectures' models have no class; the classes of mT5 and umT5 tie a head that the published files have."""
@@ -189,7 +190,7 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     assert {path: n for path, n in held.items() if n} == {path: n for path, n in theirs.items() if n}
 
 
-FAMILIES = [name for name in families.names() if families.config_class(name).hf_modules]
+FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

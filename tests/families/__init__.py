@@ -59,11 +59,16 @@ def family_of(name: str) -> str:
     return re.split("[ ,]", name, maxsplit=1)[0]
 
 
+def is_asked(name: str) -> bool:
+    """True of a family that tests are run of, and of its configs."""
+    return not ASKED or family_of(name) in ASKED
+
+
 class Configs(UserDict[str, Fields]):
     """Configs by name. Any can be looked up; with `--family`, those of that family are listed."""
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self.data if not ASKED or family_of(name) in ASKED)
+        return (name for name in self.data if is_asked(name))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
