@@ -82,6 +82,16 @@ def test_the_readme_stays_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
+REFERENCE = ("cli.md", "config-fields.md", "json.md", "models.md", "support.md", "your-model-keys.md")
+"""Pages to look something up in, which are generated."""
+
+
+def test_pages_to_read_stay_short() -> None:
+    pages = {page.name: len(page.read_text().splitlines()) for page in (ROOT / "docs").glob("*.md")}
+    assert {*REFERENCE} <= pages.keys()
+    assert {name: lines for name, lines in pages.items() if lines > 300 and name not in REFERENCE} == {}
+
+
 def test_the_changelog_stays_short_and_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
