@@ -49,7 +49,7 @@ class Cohere(CohereBase):
 
 
 class Cohere2(CohereBase):
-    """Command R7B and Command A: Command R's block; three layers of four have a window and a rotary embedding, the
+    """Command R7B and Command A: Command R's layer; three layers of four have a window and a rotary embedding, the
     fourth has neither."""
 
     sliding_window: Window | None = 4096
@@ -68,7 +68,7 @@ class Cohere2(CohereBase):
 
 
 class Cohere2Moe(Cohere2):
-    """Cohere's models with experts: Command A's block and windows; dense MLPs in the first layers, then experts."""
+    """Cohere's models with experts: Command A's layer and windows; dense MLPs in the first layers, then experts."""
 
     sizes = dict(head_dim=128)
     rms_norm_eps: PositiveFloat | None = None  # type: ignore[assignment]
@@ -132,7 +132,7 @@ class Cohere2Moe(Cohere2):
 
 
 class CohereCompass(CohereBase):
-    """Cohere's North: Command R's block, whose rotary embedding pairs the halves of a head. Each kind of layer has its
+    """Cohere's North: Command R's layer, whose rotary embedding pairs the halves of a head. Each kind of layer has its
     own rotary embedding, or none."""
 
     logit_scale: PositiveFloat | None = None  # type: ignore[assignment]

@@ -100,7 +100,7 @@ class DeepseekV2(DeepseekBase):
 
 
 class MtpLayers(DecoderBase):
-    """Layers that predict further tokens (MTP), which the class leaves out. `mtp` is a field of this program: if true,
+    """Layers that predict further tokens (MTP), which the class leaves out. `mtp` is a field of tfacct: if true,
     they are counted too."""
 
     num_nextn_predict_layers: Annotated[int, int_between(0, 100)] = 1
@@ -126,8 +126,8 @@ class MtpLayers(DecoderBase):
 
 
 class DeepseekV3(MtpLayers, DeepseekBase):
-    """DeepSeek-V3 and R1: V2's block at a larger size, and a router whose bias is a buffer, not a parameter. `mtp` is a
-    field of this program: if true, the layers that predict further tokens (MTP) are counted too."""
+    """DeepSeek-V3 and R1: V2's layer at a larger size, and a router whose bias is a buffer, not a parameter. `mtp` is a
+    field of this program: if true, the multi-token prediction layers (MTP) are counted too."""
 
     sizes = dict(mlp=18432, kv_heads=128, context=4096)
     defaults = dict(
@@ -141,8 +141,8 @@ class DeepseekV3(MtpLayers, DeepseekBase):
 
 
 class DeepseekV32(MtpLayers, DsaDecoder):
-    """DeepSeek-V3.2: V3's block, and in every layer an indexer that chooses the keys of each token. `mtp` is a field of
-    this program: if true, the layers that predict further tokens (MTP) are counted too, each with an indexer."""
+    """DeepSeek-V3.2: V3's layer, and in every layer an indexer that chooses the keys of each token. `mtp` is a field of
+    this program: if true, the multi-token prediction layers (MTP) are counted too, each with an indexer."""
 
     sizes = dict(vocab=129280, hidden=7168, mlp=18432, layers=61, heads=128, kv_heads=128, context=163840)
     defaults = dict(index_n_heads=64)
@@ -150,7 +150,7 @@ class DeepseekV32(MtpLayers, DsaDecoder):
 
 
 class KimiK2(DeepseekV3):
-    """Kimi K2: DeepSeek-V3's block, with more experts and fewer heads."""
+    """Kimi K2: DeepSeek-V3's layer, with more experts and fewer heads."""
 
     class_prefixes = ("DeepseekV3",)
     hf_model_type = "deepseek_v3"
@@ -166,7 +166,7 @@ class Youtu(MlaDecoder):
 
 
 class AXK1(DeepseekExperts, MlaDecoder):
-    """A.X K1: DeepSeek-V3's block, with a norm after the experts."""
+    """A.X K1: DeepSeek-V3's layer, with a norm after the experts."""
 
     sizes = dict(vocab=163840, hidden=7168, mlp=18432, layers=61, heads=64, kv_heads=64, context=32768)
     q_lora_rank: PositiveInt = 1536
@@ -196,7 +196,7 @@ def gated_norm_modules(norm: str, theirs: str) -> dict[str, str]:
 
 
 class AXK2(DsaDecoder):
-    """A.X K2: DeepSeek-V3.2's block with gated attention; small MLPs gate the norms, and queries come from a latent and
+    """A.X K2: DeepSeek-V3.2's layer with gated attention; small MLPs gate the norms, and queries come from a latent and
     its norm together."""
 
     sizes = dict(vocab=163840, hidden=2048, mlp=5120, layers=48, heads=32, kv_heads=32, context=131072)

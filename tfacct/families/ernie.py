@@ -30,7 +30,7 @@ class ErnieBase(Decoder):
 
 
 class Ernie4_5(ErnieBase):
-    """ERNIE 4.5, the dense models: Llama's block, with biases on all projections or on none, and a tied head."""
+    """ERNIE 4.5, the dense models: Llama's layer, with biases on all projections or on none, and a tied head."""
 
     sizes = dict(hidden=1024, mlp=3072, layers=18, heads=16, kv_heads=2, head_dim=128)
     class_prefixes = ("Ernie4_5", "Ernie4_5_")
@@ -80,7 +80,7 @@ class Ernie4_5_Moe(ErnieMoeBase):
 
 
 class Ernie4_5_VLMoe(ErnieMoeBase):
-    """ERNIE 4.5 VL's language model: ERNIE 4.5's blocks, with experts for text and others for images."""
+    """ERNIE 4.5 VL's language model: ERNIE 4.5's layers, with experts for text and others for images."""
 
     moe_intermediate_size: Pair | None = None
     mlp_layer_types: MlpLayerTypes | None = None

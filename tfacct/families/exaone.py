@@ -19,7 +19,7 @@ WindowPattern = Annotated[
 
 
 class Exaone(OwnCodeLlama):
-    """EXAONE 3, 3.5 and Deep: Llama's block, with other names of fields."""
+    """EXAONE 3, 3.5 and Deep: Llama's layer, with other names of fields."""
 
     sizes = dict(
         vocab=102400,

@@ -60,7 +60,7 @@ class GemmaBase(Decoder):
 
 
 class Gemma(GemmaBase):
-    """Gemma: Llama's block with its own head size, GELU as the activation, and a tied, scaled embedding."""
+    """Gemma: Llama's layer with its own head size, GELU as the activation, and a tied, scaled embedding."""
 
     sizes = dict(mlp=24576, kv_heads=16)
     use_bidirectional_attention: StrictBool | None = None
@@ -455,7 +455,7 @@ class Gemma3nLayer(NamedTuple):
 
 
 class Gemma3n(PerLayerGemma):
-    """Gemma 3n's language model: four residual streams (AltUp), a low-rank product parallel to attention (Laurel),
+    """Gemma 3n's language model: four residual streams (AltUp), a low-rank projection parallel to attention (Laurel),
     per-layer embeddings, and last layers that read keys and values of earlier ones."""
 
     sizes = dict(vocab=262_400, hidden=2048, layers=35, heads=8, kv_heads=2, context=32_768)

@@ -43,7 +43,7 @@ from tfacct.ledger.workload import COMPRESSED
 
 
 class Glm(PartialRotaryDecoder):
-    """GLM-4-9B: Llama's block with biases on q, k and v; half of each head has a rotary embedding."""
+    """GLM-4-9B: Llama's layer with biases on q, k and v; half of each head has a rotary embedding."""
 
     sizes = dict(vocab=151552, hidden=4096, mlp=13696, layers=40, heads=32, kv_heads=2, head_dim=128, context=131072)
     defaults = dict(partial_rotary_factor=0.5, rms_norm_eps=1.5625e-07)
@@ -53,7 +53,7 @@ class Glm(PartialRotaryDecoder):
 
 
 class Glm4(Glm):
-    """GLM-4-0414: GLM-4-9B's block, with norms before and after attention and MLP."""
+    """GLM-4-0414: GLM-4-9B's layer, with norms before and after attention and MLP."""
 
     layer_module_names = {"attn_post_norm": "post_self_attn_layernorm", "mlp_post_norm": "post_mlp_layernorm"}
     norms = "around"

@@ -45,7 +45,7 @@ class GptOss(GptOssBase):
 
 
 class OpenAIPrivacyFilter(GptOssBase):
-    """OpenAI's privacy filter: gpt-oss's blocks as an encoder that labels tokens; every layer sees a window in both
+    """OpenAI's privacy filter: gpt-oss's layers as an encoder that labels tokens; every layer sees a window in both
     directions."""
 
     sizes = dict(vocab=200064, hidden=640, mlp=640, layers=8, heads=14, kv_heads=2)

@@ -24,7 +24,7 @@ SHARED = dict(up="input_linear", down="output_linear", gate="input_linear")
 
 
 class Granite(Llama):
-    """Granite 3 and 4 (dense): Llama's block; constants scale embeddings, attention scores, residuals and logits."""
+    """Granite 3 and 4 (dense): Llama's layer; constants scale embeddings, attention scores, residuals and logits."""
 
     sizes = dict(vocab=32000, hidden=4096, layers=32, heads=32)
     embedding_multiplier: PositiveFloat = 1.0
@@ -49,7 +49,7 @@ class Granite(Llama):
 
 
 class HyperCLOVAX(Granite):
-    """HyperCLOVA X: Granite's block, with norms after attention and MLP too. logits_scaling multiplies logits."""
+    """HyperCLOVA X: Granite's layer, with norms after attention and MLP too. logits_scaling multiplies logits."""
 
     defaults = dict(attention_multiplier=None)
     use_post_norm: StrictBool = True

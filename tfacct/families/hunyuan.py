@@ -28,7 +28,7 @@ from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class HunYuanDenseV1(Decoder):
-    """Hunyuan's dense models: Llama's block, with norms of queries and keys after their rotary embedding."""
+    """Hunyuan's dense models: Llama's layer, with norms of queries and keys after their rotary embedding."""
 
     sizes = dict(vocab=290943, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     defaults = dict(rms_norm_eps=1e-5)

@@ -82,7 +82,7 @@ class Jais2(Llama):
 
 
 class Helium(Llama):
-    """Helium: Llama's block; neighbouring elements of a head rotate together."""
+    """Helium: Llama's layer; neighbouring elements of a head rotate together."""
 
     sizes = dict(vocab=48000, hidden=2560, mlp=7040, layers=24, heads=20, kv_heads=20, head_dim=128, context=4096)
     defaults = dict(rms_norm_eps=1e-8, rope_theta=100_000.0)
@@ -90,7 +90,7 @@ class Helium(Llama):
 
 
 class IQuestCoder(Llama):
-    """IQuest-Coder V1: Llama's block, run by Llama's class."""
+    """IQuest-Coder V1: Llama's layer, run by Llama's class."""
 
     sizes = dict(vocab=76800, hidden=5120, mlp=27648, layers=80, heads=40, kv_heads=8, head_dim=128, context=131072)
     defaults = dict(rms_norm_eps=1e-5)
@@ -100,7 +100,7 @@ class IQuestCoder(Llama):
 
 
 class InternLM3(Llama):
-    """InternLM3: Llama's block, run by Llama's class."""
+    """InternLM3: Llama's layer, run by Llama's class."""
 
     sizes = dict(vocab=128512, hidden=4096, mlp=10240, layers=48, heads=32, kv_heads=2, head_dim=128, context=32768)
     defaults = dict(rms_norm_eps=1e-5)
@@ -115,7 +115,7 @@ class InternLM3(Llama):
 
 
 class OwnCodeLlama(Llama):
-    """Llama's block in code of its own; Llama's class runs it too."""
+    """Llama's layer in code of its own; Llama's class runs it too."""
 
     hf_model_type = "llama"
     task_heads = DECODER
@@ -126,7 +126,7 @@ class OwnCodeLlama(Llama):
 
 
 class InternLM2(OwnCodeLlama):
-    """InternLM2 and 2.5: Llama's block; q, k and v are one matrix in its files."""
+    """InternLM2 and 2.5: Llama's layer; q, k and v are one matrix in its files."""
 
     sizes = dict(vocab=103168, hidden=4096, layers=32, heads=32)
     defaults = dict(attention_bias=True)
@@ -140,7 +140,7 @@ class InternLM2(OwnCodeLlama):
 
 
 class Baichuan(Decoder):
-    """Baichuan 1 and 2: Llama's block with q, k and v in one matrix; the 13B models have ALiBi instead of a rotary
+    """Baichuan 1 and 2: Llama's layer with q, k and v in one matrix; the 13B models have ALiBi instead of a rotary
     embedding."""
 
     sizes = dict(kv_heads=SAME_AS_QUERY_HEADS)
@@ -171,7 +171,7 @@ class Baichuan(Decoder):
 
 
 class DeciLM(Decoder):
-    """DeciLM: Llama's block, with a number of key/value heads for each layer."""
+    """DeciLM: Llama's layer, with a number of key/value heads for each layer."""
 
     num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
     num_key_value_heads_per_layer: list[PositiveInt]
@@ -197,7 +197,7 @@ class DeciLM(Decoder):
 
 
 class SeedOss(Decoder):
-    """Seed-OSS: Llama's block with biases on q, k and v."""
+    """Seed-OSS: Llama's layer with biases on q, k and v."""
 
     sizes = dict(vocab=155136, hidden=4096, mlp=27648, layers=64, heads=80, kv_heads=8, head_dim=128, context=524288)
     attention_bias: StrictBool = True
@@ -208,7 +208,7 @@ class SeedOss(Decoder):
 
 
 class Cwm(Decoder):
-    """CWM: Llama's block; three layers of four have a window."""
+    """CWM: Llama's layer; three layers of four have a window."""
 
     sizes = dict(vocab=128256, hidden=6144, mlp=21504, layers=64, heads=48, kv_heads=8, head_dim=128, context=131072)
     defaults = dict(
@@ -232,7 +232,7 @@ class Cwm(Decoder):
 
 
 class BitNet(Decoder):
-    """BitNet b1.58: Llama's block, with a norm before the last matrix of attention and of the MLP."""
+    """BitNet b1.58: Llama's layer, with a norm before the last matrix of attention and of the MLP."""
 
     sizes = dict(vocab=128256, hidden=2560, mlp=6912, layers=30, heads=20, kv_heads=5, context=2048)
     defaults = dict(hidden_act="relu2", rms_norm_eps=1e-5, rope_theta=500_000.0)
@@ -261,7 +261,7 @@ class XieluFeedForward(FeedForward):
 
 
 class Apertus(Decoder):
-    """Apertus: Llama's block with norms of queries and keys; an MLP of two matrices whose activation, xIELU, has two
+    """Apertus: Llama's layer with norms of queries and keys; an MLP of two matrices whose activation, xIELU, has two
     learned numbers."""
 
     sizes = dict(vocab=131072, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=65536)
@@ -296,7 +296,7 @@ class Apertus(Decoder):
 
 
 class NanoChat(Decoder):
-    """nanochat: Llama's block with an MLP of two matrices; no norm has a weight, and logits are soft-capped."""
+    """nanochat: Llama's layer with an MLP of two matrices; no norm has a weight, and logits are soft-capped."""
 
     sizes = dict(vocab=50304, hidden=768, mlp=8192, layers=12, heads=6, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     defaults = dict(hidden_act="relu2")
@@ -319,7 +319,7 @@ class NanoChat(Decoder):
 
 
 class Chameleon(Llama):
-    """Chameleon's language model: Llama's block with a LayerNorm of each query and key head; norms after the sublayers
+    """Chameleon's language model: Llama's layer with a LayerNorm of each query and key head; norms after the sublayers
     instead of before if swin_norm is set."""
 
     sizes = dict(vocab=65536, hidden=4096, layers=32, heads=32, kv_heads=32, context=4096)
@@ -370,7 +370,7 @@ IMAGE_LAYERS = [3, 8, 13, 18, 23, 28, 33, 38]
 
 
 class Mllama(Decoder):
-    """Llama 3.2 Vision's language model: Llama's block; some layers attend to the patches of an image instead of to
+    """Llama 3.2 Vision's language model: Llama's layer; some layers attend to the patches of an image instead of to
     tokens."""
 
     sizes = dict(vocab=128256, hidden=4096, mlp=14336, layers=40, heads=32, kv_heads=8, context=131072)
@@ -429,7 +429,7 @@ class Mllama(Decoder):
 
 
 class SmolLM3(Llama):
-    """SmolLM3: Llama's block; every fourth layer has no rotary embedding."""
+    """SmolLM3: Llama's layer; every fourth layer has no rotary embedding."""
 
     sizes = dict(vocab=128256, hidden=2048, mlp=11008, layers=36, heads=16, kv_heads=4, context=32768)
     defaults = dict(tie_word_embeddings=True, rope_theta=2_000_000.0)

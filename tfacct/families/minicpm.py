@@ -13,7 +13,7 @@ from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class MiniCPM(Decoder):
-    """MiniCPM 1 to 4 (dense): Llama's block; constants scale embeddings, residuals and logits. The head is tied by
+    """MiniCPM 1 to 4 (dense): Llama's layer; constants scale embeddings, residuals and logits. The head is tied by
     default."""
 
     sizes = dict(vocab=32000, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)

@@ -21,7 +21,7 @@ def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
 
 
 class Mistral(Decoder):
-    """Mistral: Llama's block, with a window in every layer in the first releases, none in later ones."""
+    """Mistral: Llama's layer, with a window in every layer in the first releases, none in later ones."""
 
     sizes = dict(mlp=14336, kv_heads=8, context=131072)
     sliding_window: Window | None = 4096
@@ -43,7 +43,7 @@ class Mixtral(Mistral):
 
 
 class Ministral(Mistral):
-    """Ministral 8B: Mistral's block, with the window in the layers that layer_types names."""
+    """Ministral 8B: Mistral's layer, with the window in the layers that layer_types names."""
 
     sizes = dict(vocab=32000, hidden=4096, layers=32, heads=32)
     head_dim: PositiveInt = Field()  # required
@@ -56,7 +56,7 @@ class Ministral(Mistral):
 
 
 class Ministral3(Mistral):
-    """Ministral 3: Mistral's block without a window; queries grow with their position."""
+    """Ministral 3: Mistral's layer without a window; queries grow with their position."""
 
     sizes = dict(vocab=131072, hidden=4096, layers=34, heads=32, head_dim=128, context=262144)
     defaults = dict(

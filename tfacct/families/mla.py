@@ -15,7 +15,7 @@ from tfacct.families.task_heads import DECODER
 
 
 class MlaDecoder(Decoder):
-    """The fields of multi-head latent attention (MLA). `latent_attention` is a field of this program, not of published
+    """The fields of multi-head latent attention (MLA). `latent_attention` is a field of tfacct, not of published
     configs: `expanded` as in transformers, `absorbed` as engines decode, `auto` whichever takes fewer FLOPs in a step,
     or `unpacked`, which caches keys and values of all heads."""
 

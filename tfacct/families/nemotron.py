@@ -65,7 +65,7 @@ class NasLayer(NamedTuple):
 
 
 class NemotronNas(Decoder):
-    """Nemotron Super and Ultra: Llama's block, with attention and MLP of a size of their own in each layer, or without
+    """Nemotron Super and Ultra: Llama's layer, with attention and MLP of a size of their own in each layer, or without
     one of them, as block_configs lists."""
 
     sizes = dict(context=2048)

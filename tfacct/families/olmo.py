@@ -18,7 +18,7 @@ from tfacct.families.task_heads import CLASSIFYING, DECODER
 
 
 class Olmo(Decoder):
-    """OLMo 1: Llama's block, with LayerNorms that have no parameters."""
+    """OLMo 1: Llama's layer, with LayerNorms that have no parameters."""
 
     sizes = dict(vocab=50304, hidden=4096, mlp=11008, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False
@@ -59,7 +59,7 @@ class Olmo2(Decoder):
 
 
 class Olmo3(Olmo2):
-    """OLMo 3: OLMo 2's block; three layers of four have a window, and a rotary embedding of their own."""
+    """OLMo 3: OLMo 2's layer; three layers of four have a window, and a rotary embedding of their own."""
 
     sliding_window: Window | None = 4096
     layer_types: LayerTypes | None = None
@@ -93,7 +93,7 @@ class FlexOlmo(Olmo2):
 
 
 class OlmoHybrid(DeltaDecoder, Olmo2):
-    """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's block in the fourth."""
+    """OLMo Hybrid: gated DeltaNet in three layers of four, with norms before; OLMo 2's layer in the fourth."""
 
     sizes = dict(vocab=100352, hidden=3840, layers=32, heads=30, context=65536)
     defaults = dict(rms_norm_eps=1e-6)

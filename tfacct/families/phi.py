@@ -66,7 +66,7 @@ class Phi(DecoderBase):
 
 
 class Phi3(Mistral):
-    """Phi-3 and Phi-4: Llama's block with q, k and v in one matrix, gate and up in another, a window in every layer."""
+    """Phi-3 and Phi-4: Llama's layer with q, k and v in one matrix, gate and up in another, a window in every layer."""
 
     sizes = dict(mlp=8192, kv_heads=SAME_AS_QUERY_HEADS, context=4096)
     defaults = dict(sliding_window=None, rms_norm_eps=1e-5)
@@ -92,7 +92,7 @@ class Phi3(Mistral):
 
 
 class Phimoe(Mistral):
-    """Phi-3.5-MoE: Mixtral's block, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
+    """Phi-3.5-MoE: Mixtral's layer, with LayerNorm, and with biases if attention_bias or lm_head_bias is set."""
 
     sizes = dict(vocab=32064, hidden=4096, mlp=6400, layers=32, heads=32)
     defaults = dict(sliding_window=None, rms_norm_eps=1e-5, rope_theta=1_000_000.0)

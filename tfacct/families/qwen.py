@@ -83,7 +83,7 @@ class Qwen(Decoder):
 
 
 class Qwen2(Qwen):
-    """Qwen2 and Qwen2.5: Llama's block with biases on q, k and v, which no config field mentions."""
+    """Qwen2 and Qwen2.5: Llama's layer with biases on q, k and v, which no config field mentions."""
 
     nested_defaults = SIZES
     task_heads = {**LABELLING, "ForRewardModel": REWARD, "ForProcessRewardModel": STEPS}
@@ -99,7 +99,7 @@ class Qwen2(Qwen):
 
 
 class Qwen3(Qwen):
-    """Qwen3: Llama's block with a norm over each query and each key head, and its own head size."""
+    """Qwen3: Llama's layer with a norm over each query and each key head, and its own head size."""
 
     sizes = dict(head_dim=128)
     attention_bias: StrictBool = False
@@ -274,7 +274,7 @@ class Qwen3_5Moe(GatedSharedExpert, Qwen3_5):
 
 
 class Qwen1(PartialRotaryDecoder):
-    """Qwen 1: Llama's block with biases on q, k and v, in one matrix; intermediate_size is twice the MLP's width."""
+    """Qwen 1: Llama's layer with biases on q, k and v, in one matrix; intermediate_size is twice the MLP's width."""
 
     sizes = dict(vocab=151936, hidden=4096, mlp=22016, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=8192)
     defaults = dict(head_dim=128, partial_rotary_factor=1.0)
@@ -327,7 +327,7 @@ class Qwen1(PartialRotaryDecoder):
 
 
 class MiMo(Qwen2):
-    """MiMo: Qwen2's block; layers that predict further tokens follow and are not counted."""
+    """MiMo: Qwen2's layer; multi-token prediction layers follow and are not counted."""
 
     class_prefixes = ("MiMo", "Qwen2")
     hf_model_type = "qwen2"

@@ -18,7 +18,7 @@ _WINDOWS = core_schema.list_schema(core_schema.nullable_schema(core_schema.int_s
 
 
 class StableLm(PartialRotaryDecoder):
-    """StableLM: Llama's block with LayerNorm, a rotary embedding of part of each head, and optional biases on q, k and
+    """StableLM: Llama's layer with LayerNorm, a rotary embedding of part of each head, and optional biases on q, k and
     v; attention and MLP may read the same norm's result."""
 
     sizes = dict(vocab=50304, hidden=2560, mlp=6912, layers=32, heads=32, kv_heads=32, context=4096)

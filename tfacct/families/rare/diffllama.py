@@ -51,7 +51,7 @@ class DifferentialAttention(Attention):
 
 
 class DiffLlama(Decoder):
-    """DiffLlama: Llama's block with differential attention, which subtracts the result of one head from another's."""
+    """DiffLlama: Llama's layer with differential attention, which subtracts the result of one head from another's."""
 
     sizes = dict(vocab=32000, hidden=2048, mlp=8192, layers=16, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     defaults = dict(rms_norm_eps=1e-5)

@@ -67,7 +67,7 @@ class LatentPooler(Part):
 
 
 class NVEmbed(Decoder):
-    """NV-Embed: Mistral's block as an encoder, and a pooler whose positions attend to learned latents."""
+    """NV-Embed: Mistral's layer as an encoder, and a pooler whose positions attend to learned latents."""
 
     sizes = dict(vocab=32000, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=131072)
     num_latents_value: PositiveInt = 512
