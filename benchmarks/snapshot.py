@@ -77,9 +77,9 @@ def ledger(name: str) -> str:
     """Every line of a model's ledger with the sizes of its letters, and all unfolded counts."""
     from tfacct import load
 
-    subject = load(name).loaded
+    model = load(name).loaded
     groups: list[Any] = []
-    for group in subject.ledger.groups:
+    for group in model.ledger.groups:
         lines = [f"{type(line).__name__} {_line(line)}" for line in group.lines]
         groups.append({"kind": group.kind, "count": group.count, "axes": dict(group.axes), "lines": lines})
     return json.dumps(groups, indent=1, default=str)

@@ -16,7 +16,7 @@ from megatron import TOKENS, VOCABULARY, Published, published
 
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import TRAINING, Trained, TrainingConstants, Work, work_of
 from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronWork
@@ -64,7 +64,7 @@ def read_training(path: Path) -> list[Training]:
             "max_seq_len": int(one["seq"]),
             "expansion_ratio": int(one["ffn"]) // int(one["hidden"]),
         }
-        ledger = subject(one["model"], config).ledger
+        ledger = load_model(one["model"], config).ledger
         seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
         trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "True", "fp8" in one["precision"])
         seconds = trained.tokens / float(one["tokens_per_s_gpu"])
@@ -118,7 +118,7 @@ def divided() -> list[str]:
     rows, left = [], []
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
-        model = subject(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
+        model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
         rows.append(Divided(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
     held, constants = held_out(rows, divided_logs, MEGATRON, LOOSE)

@@ -21,9 +21,9 @@ settings.register_profile("same", derandomize=True, database=None)
 settings.load_profile("same")
 settings.register_profile("new", database=None)
 
-BY_FAMILY = {"tiny_subject", "pair", "kind_pair"}
-"""Fixtures for each config: `tiny_subject` of all, unless a test lists others."""
-NAMES_FAMILIES = re.compile(r"\b(SHAPES|TINY|LOGITS|FAMILIES|by_kind|BY_FAMILY)\b(?!\[)|tiny_subject")
+BY_FAMILY = {"tiny_model", "pair", "kind_pair"}
+"""Fixtures for each config: `tiny_model` of all, unless a test lists others."""
+NAMES_FAMILIES = re.compile(r"\b(SHAPES|TINY|LOGITS|FAMILIES|by_kind|BY_FAMILY)\b(?!\[)|tiny_model")
 """What a test file reads that has tests of every family."""
 
 
@@ -91,9 +91,9 @@ def _values(mark: pytest.Mark) -> list[Any]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Leave out slow parameters, and those of other families: that is half of all, and to make tests takes time."""
     slow, marks = asks_slow(metafunc.config), metafunc.definition.own_markers
-    listed = any("tiny_subject" in mark.args[0] for mark in marks if mark.name == "parametrize")
-    if "tiny_subject" in metafunc.fixturenames and not listed:
-        metafunc.parametrize("tiny_subject", sorted(SHAPES), indirect=True)
+    listed = any("tiny_model" in mark.args[0] for mark in marks if mark.name == "parametrize")
+    if "tiny_model" in metafunc.fixturenames and not listed:
+        metafunc.parametrize("tiny_model", sorted(SHAPES), indirect=True)
     for number, mark in enumerate(marks):
         if mark.name != "parametrize" or not (values := _values(mark)):
             continue

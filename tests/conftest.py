@@ -34,7 +34,7 @@ from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import takes_context
 
 # No device, token or cache of whoever runs the tests is read, in this process or one begun by it.
@@ -93,12 +93,12 @@ def pytest_unconfigure() -> None:
 
 def tiny(name: str, **sets: object) -> LoadedModel:
     """The tiny model of a family, or a variant of it. It is read once: nothing writes to a model."""
-    return subject(f"tiny-{name}", SHAPES[name], sets) if sets else _read(name)
+    return load_model(f"tiny-{name}", SHAPES[name], sets) if sets else _read(name)
 
 
 @cache
 def _read(name: str) -> LoadedModel:
-    return subject(f"tiny-{name}", SHAPES[name], {})
+    return load_model(f"tiny-{name}", SHAPES[name], {})
 
 
 @cache
@@ -225,7 +225,7 @@ def ran(line: Matmul, axes: Axes) -> Any:
 
 
 @pytest.fixture
-def tiny_subject(request: pytest.FixtureRequest) -> LoadedModel:
+def tiny_model(request: pytest.FixtureRequest) -> LoadedModel:
     return tiny(request.param)
 
 

@@ -19,7 +19,7 @@ from tests.test_wrappers import COMPOSITES, NOT_BUILT, TIED, agree, built, of_he
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.families.known_fields import NO_NULLS
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 hf, transformers = lazy("tfacct.reference.hf"), lazy("transformers")
 pytestmark = needs("torch", "transformers")
@@ -132,7 +132,7 @@ def around(base: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[dict[
 def counted_as_in_the_class(raw: Mapping[str, Any]) -> str | None:
     """The difference in parameters, in words; None where there is none, or nothing to compare."""
     try:
-        ours = subject("mine", raw)
+        ours = load_model("mine", raw)
     except ConfigError:
         return None
     if ours.config.hf_unsupported() is not None:
@@ -188,7 +188,7 @@ def test_each_field_absent_null_or_odd_counts_as_in_the_class(family: str, base:
 def test_null_is_what_the_class_makes_of_it(family: str, field: str) -> None:
     """Sizes that null follows from may be absent themselves. Gemma's: no layer has sizes of its own."""
     for raw in ({**TINY[family], field: None}, {**shallow(family), field: None}):
-        assert subject("mine", raw).ledger.parameters()
+        assert load_model("mine", raw).ledger.parameters()
         assert counted_as_in_the_class(raw) is None
 
 
@@ -210,7 +210,7 @@ def test_a_field_that_contradicts_others_is_refused(family: str, said: dict[str,
     """LongCat's class builds the projection of 16, and then cannot split what it gives into 8 and 4. GLM-4-MoE-Lite's
     has head_dim as another name of qk_rope_head_dim. T5's takes null for false, and the sizes are those of a gate."""
     with pytest.raises(ConfigError, match=message):
-        subject("mine", {**TINY[family], **said})
+        load_model("mine", {**TINY[family], **said})
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_field_that_contradicts_others_is_refused(family: str, said: dict[str,
     ],
 )
 def test_a_field_that_repeats_others_changes_nothing(family: str, said: dict[str, Any]) -> None:
-    plain, ours = subject("mine", TINY[family]), subject("mine", {**TINY[family], **said})
+    plain, ours = load_model("mine", TINY[family]), load_model("mine", {**TINY[family], **said})
     assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
 
 
@@ -249,11 +249,11 @@ def test_null_in_a_text_config_is_what_the_class_makes_of_it(whole: str, field: 
 def test_null_in_a_text_config_is_refused_where_the_class_refuses_it(whole: str) -> None:
     for field in ("vocab_size", "num_hidden_layers", "intermediate_size"):
         with pytest.raises(ConfigError, match=f"{field} must be a whole number, not null"):
-            subject("mine", whole_of(whole, {}, {field: None}))
+            load_model("mine", whole_of(whole, {}, {field: None}))
     own = [whole_of(whole, {}, {TIED: None})] if whole in ("voxtral", "llava") else []
     for raw in (whole_of(whole, {TIED: None}, {}), *own):
         with pytest.raises(ConfigError, match=f"{TIED} must be true or false, not null"):
-            subject("mine", raw)
+            load_model("mine", raw)
 
 
 CANNOT = (
@@ -269,7 +269,7 @@ def test_null_in_a_text_config_that_the_class_cannot_be_built_with_is_refused(wh
     with pytest.raises((TypeError, ValueError)):
         built(raw)
     with pytest.raises(ConfigError, match=f"^mine: {field} (is null|must be text, not null)"):
-        subject("mine", raw)
+        load_model("mine", raw)
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,8 @@ def test_null_that_the_class_cannot_be_built_with_is_refused(family: str, field:
     """The class reads such a field as it is given; absent, another size stands for it."""
     raw = {**TINY[family], field: None}
     with pytest.raises(ConfigError, match=f"{field} is null, and the class of {family} cannot be built"):
-        subject("mine", raw)
-    plain = subject("mine", TINY[family])
+        load_model("mine", raw)
+    plain = load_model("mine", TINY[family])
     with pytest.raises(Exception, match=r"NoneType|Validation error|validator"):
         hf.build({**plain.of_class, field: None}, plain.config.task_head.auto)
 
@@ -291,7 +291,7 @@ def test_heads_inside_a_whole_that_do_not_divide_the_hidden_size_are_refused(who
     """GLM-4V's class takes 49 // 32, Qwen2-VL's refuses it; none of them can run."""
     text = {"vocab_size": 61, "hidden_size": 49, "num_hidden_layers": 2, "num_attention_heads": 32}
     with pytest.raises(ConfigError, match="num_attention_heads=32 must divide hidden_size=49"):
-        subject("mine", {"model_type": whole, "text_config": text})
+        load_model("mine", {"model_type": whole, "text_config": text})
 
 
 @pytest.mark.slow
@@ -299,12 +299,12 @@ def test_heads_inside_a_whole_that_do_not_divide_the_hidden_size_are_refused(who
 def test_each_field_inside_a_whole_absent_null_or_odd_counts_as_in_its_class(whole: str) -> None:
     raw = whole_of(whole, {}, {})
     raw |= of_head(raw)
-    own = subject("mine", raw).config
+    own = load_model("mine", raw).config
     fields = {name: getattr(own, name) for name in own.counted()}
     found = []
     for text in around(raw["text_config"], as_written(type(own), fields)):
         try:
-            ours = subject("mine", {**raw, "text_config": text})
+            ours = load_model("mine", {**raw, "text_config": text})
         except ConfigError:
             continue
         if ours.config.hf_unsupported() is not None:

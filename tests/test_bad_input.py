@@ -12,7 +12,7 @@ from tests.conftest import TINY
 from tfacct import families, load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -287,7 +287,7 @@ def test_qwen2_without_kv_heads_takes_the_classs_32() -> None:
 )
 def test_fields_that_change_counts_and_are_not_understood_are_refused_by_name(model_type, field, value) -> None:
     with pytest.raises(TfacctError, match=field):
-        subject("mine", {**TINY[model_type], field: value})
+        load_model("mine", {**TINY[model_type], field: value})
 
 
 OF_OTHERS = {
@@ -315,8 +315,8 @@ OF_OTHERS = {
 def test_a_field_that_changes_counts_elsewhere_is_no_mere_warning(model_type: str, name: str) -> None:
     value = next(fields[name] for fields in OF_OTHERS.values() if name in fields)
     with pytest.raises(TfacctError, match=f"^mine: {name} = .* changes the counts"):
-        subject("mine", {**TINY[model_type], name: value})
-    assert subject("mine", {**TINY[model_type], name: None}).unknown == ()
+        load_model("mine", {**TINY[model_type], name: value})
+    assert load_model("mine", {**TINY[model_type], name: None}).unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -334,11 +334,11 @@ def test_a_field_that_changes_counts_elsewhere_is_no_mere_warning(model_type: st
     ],
 )
 def test_a_size_said_twice_is_fine_if_it_is_the_same(model_type: str, name: str, field: str, equal: int) -> None:
-    plain = subject("mine", TINY[model_type])
-    twice = subject("mine", {**TINY[model_type], name: equal})
+    plain = load_model("mine", TINY[model_type])
+    twice = load_model("mine", {**TINY[model_type], name: equal})
     assert twice.unknown == () and twice.ledger.parameters() == plain.ledger.parameters()
     with pytest.raises(TfacctError, match=f"{name} = {equal + 1} contradicts {field} = {equal}"):
-        subject("mine", {**TINY[model_type], name: equal + 1})
+        load_model("mine", {**TINY[model_type], name: equal + 1})
 
 
 OTHER_MODELS = [
@@ -388,12 +388,12 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
         {"architectures": ["Other"], **fields},
     ):
         with pytest.raises(TfacctError, match=r"architectures = .* names no class") as caught:
-            subject("mine", {**TINY[model_type], **marks})
+            load_model("mine", {**TINY[model_type], **marks})
         assert caught.value.hint == "a draft model has weights in addition to its layers, and they are not counted"
     for field, value in fields.items():
         with pytest.raises(TfacctError, match=f"{field} = .*: a draft model has weights in addition to its layers"):
-            subject("mine", {**TINY[model_type], field: value})
-        assert subject("mine", {**TINY[model_type], field: None}).ledger
+            load_model("mine", {**TINY[model_type], field: value})
+        assert load_model("mine", {**TINY[model_type], field: None}).ledger
 
 
 @pytest.mark.parametrize("family", [name for name in families.names() if name != families.CUSTOM])
@@ -401,29 +401,29 @@ def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: s
     """Ming-omni's multi_gate adds routers of images and of audio to each layer's; the other name is nobody's."""
     for name, words in (("multi_gate", "changes the counts"), ("new_gate_bias", "by its name it may add weights")):
         with pytest.raises(TfacctError, match=f"{name} = true .*{words}") as caught:
-            subject("mine", {**TINY[family], name: True})
+            load_model("mine", {**TINY[family], name: True})
         assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
-        assert subject("mine", {**TINY[family], name: False}).ledger
+        assert load_model("mine", {**TINY[family], name: False}).ledger
 
 
 @pytest.mark.parametrize("name", ["lora_rank", "lora_r", "adapter_size", "num_adapters", "new_conv_width"])
 def test_a_size_that_may_add_weights_is_refused_and_not_warned_about(name: str) -> None:
     """Matrices of rank 8 next to each of the model's, as adapters have them; 0 of them are none."""
     with pytest.raises(TfacctError, match=f"{name} = 8 is not known, and by its name it may add weights") as caught:
-        subject("mine", {**TINY["llama"], name: 8})
+        load_model("mine", {**TINY["llama"], name: 8})
     assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
     for off in (0, None, False):
-        assert subject("mine", {**TINY["llama"], name: off}).ledger
+        assert load_model("mine", {**TINY["llama"], name: off}).ledger
 
 
 @pytest.mark.parametrize("name", ["lora_alpha", "expert_capacity", "kv_block_size", "memory", "mlp_chunk_size"])
 def test_a_number_of_how_weights_are_run_is_only_named(name: str) -> None:
-    assert subject("mine", {**TINY["llama"], name: 8}).unknown == (name,)
+    assert load_model("mine", {**TINY["llama"], name: 8}).unknown == (name,)
 
 
 @pytest.mark.parametrize("name", ["use_flash_norm", "fused_mlp", "norms_are_cheap_kernels", "frobnicate"])
 def test_a_switch_of_how_weights_are_run_is_only_named(name: str) -> None:
-    assert subject("mine", {**TINY["llama"], name: True}).unknown == (name,)
+    assert load_model("mine", {**TINY["llama"], name: True}).unknown == (name,)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +439,7 @@ def test_a_switch_of_how_weights_are_run_is_only_named(name: str) -> None:
     ],
 )
 def test_other_names_of_the_same_class(model_type: str, classes: object) -> None:
-    assert subject("mine", {**TINY[model_type], "architectures": classes}).unknown == ()
+    assert load_model("mine", {**TINY[model_type], "architectures": classes}).unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_other_names_of_the_same_class(model_type: str, classes: object) -> None
 def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling(model_type, name, says) -> None:
     """transfo-xl has two bands of the vocabulary, deepseek_v32 an indexer."""
     with pytest.raises(TfacctError) as caught:
-        subject("mine", {"model_type": model_type, "architectures": [name]})
+        load_model("mine", {"model_type": model_type, "architectures": [name]})
     hint = caught.value.hint or ""
     assert "did you mean" not in hint
     assert (
@@ -483,7 +483,7 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
 )
 def test_an_unknown_model_type_says_why_the_nearest_family_is_not_its(fields: dict, says: str | None) -> None:
     with pytest.raises(TfacctError, match="unknown model_type") as caught:
-        subject("mine", fields)
+        load_model("mine", fields)
     hint = caught.value.hint or ""
     assert hint.startswith(says) if says else "nearest" not in hint
     assert "are known: `tfacct models` lists them" in hint
@@ -529,23 +529,23 @@ def test_a_window_that_no_layer_has_is_none() -> None:
     """As the class reads it: layers from max_window_layers on slide, if a window is given."""
     fine = [{"max_window_layers": 2}, {"sliding_window": None}, {"use_sliding_window": False, "max_window_layers": 0}]
     for fields in fine:
-        assert subject("mine", {**TINY["qwen2"], "use_sliding_window": True, **fields})
-    slides = subject("mine", {**TINY["qwen2"], "use_sliding_window": True, "max_window_layers": 1})
+        assert load_model("mine", {**TINY["qwen2"], "use_sliding_window": True, **fields})
+    slides = load_model("mine", {**TINY["qwen2"], "use_sliding_window": True, "max_window_layers": 1})
     assert [block.window for block in slides.architecture.blocks()] == [None, 4096]
     with pytest.raises(TfacctError, match="layer 0 has sliding_attention, but use_sliding_window is off"):
-        subject("mine", {**TINY["qwen2"], "layer_types": ["sliding_attention"] * 2})
+        load_model("mine", {**TINY["qwen2"], "layer_types": ["sliding_attention"] * 2})
 
 
 def test_the_number_of_layers_may_be_set_beside_a_list_of_equal_layers() -> None:
     saved = {**TINY["qwen2"], "layer_types": ["full_attention"] * 2}
-    assert subject("mine", saved, {"num_hidden_layers": 5}).architecture.stacks[0].count == 5
+    assert load_model("mine", saved, {"num_hidden_layers": 5}).architecture.stacks[0].count == 5
     with pytest.raises(TfacctError, match="layer_types names 1 layers, and num_hidden_layers is 2"):
-        subject("mine", {**saved, "layer_types": ["full_attention"]})
+        load_model("mine", {**saved, "layer_types": ["full_attention"]})
 
 
 def test_the_same_fields_switched_off_are_fine() -> None:
     for field, value in [("sliding_window", None), ("num_experts", 0), ("layer_types", ["full_attention"] * 2)]:
-        assert subject("mine", {**TINY["qwen2"], field: value}).unknown == ()
+        assert load_model("mine", {**TINY["qwen2"], field: value}).unknown == ()
 
 
 def test_harmless_fields_are_silent_and_unknown_ones_are_named(run, tmp_path: Path) -> None:
@@ -717,16 +717,16 @@ def test_what_a_familys_fields_cannot_mean_together(run, tmp_path: Path, family:
 )
 def test_no_words_of_a_library_are_shown(family: str, field: str, value: object, says: str) -> None:
     with pytest.raises(TfacctError) as refused:
-        subject("mine", {**TINY[family], field: value})
+        load_model("mine", {**TINY[family], field: value})
     assert f"{field}{'' if says.startswith('.') else ' '}{says}" in str(refused.value)
 
 
 def test_experts_without_a_number_for_each_token() -> None:
     """DeepSeek-V2's class has no number of its own; the other families' have one."""
     with pytest.raises(TfacctError, match="required field 'num_experts_per_tok' is missing"):
-        subject("mine", without("deepseek_v2", "num_experts_per_tok"))
+        load_model("mine", without("deepseek_v2", "num_experts_per_tok"))
     defaulted = {
-        family: subject("mine", {**without(family, "num_experts_per_tok"), name: 9}).defaulted["num_experts_per_tok"]
+        family: load_model("mine", {**without(family, "num_experts_per_tok"), name: 9}).defaulted["num_experts_per_tok"]
         for family, name in [("mixtral", "num_local_experts"), ("qwen3_moe", "num_experts")]
     }
     assert defaulted == {"mixtral": 2, "qwen3_moe": 8}

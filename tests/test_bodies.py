@@ -9,7 +9,7 @@ from tests.conftest import TINY
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 BODY = 'architectures=["{}"]'
 SENTENCES = ("logits", "lm_head")
@@ -53,14 +53,14 @@ def test_robertas_heads_by_hand() -> None:
     }
     assert blocks == 124_055_040
     for name, head in heads.items():
-        ours = subject("mine", {**fields, "architectures": [name]})
+        ours = load_model("mine", {**fields, "architectures": [name]})
         assert (sum(ours.ledger.parameters().values()), ours.context) == (blocks + head, 512)
 
 
 def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     """albert-base: 11,221,680 parameters, one block's 7,087,872 among them; the FLOPs of twelve blocks."""
     sizes = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
-    ours = subject("mine", {"model_type": "albert", **sizes})
+    ours = load_model("mine", {"model_type": "albert", **sizes})
     layer = 4 * (768**2 + 768) + (2 * 768 * 3072 + 3072 + 768) + 2 * 2 * 768
     tables = (30000 + 512 + 2) * 128 + 2 * 128 + 128 * 768 + 768
     head = 768 * 128 + 128 + 2 * 128 + 30000
@@ -80,7 +80,8 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
 def test_electras_discriminator_scores_every_position_once() -> None:
     """Of the small one: 256² + 256 in front of the score, 256 + 1 for it, however many labels the config names."""
     body, scored = (
-        subject("mine", of_class("electra", name, num_labels=7)) for name in ("ElectraModel", "ElectraForPreTraining")
+        load_model("mine", of_class("electra", name, num_labels=7))
+        for name in ("ElectraModel", "ElectraForPreTraining")
     )
     more = sum(scored.ledger.parameters().values()) - sum(body.ledger.parameters().values())
     hidden = TINY["electra"]["hidden_size"]
@@ -92,13 +93,13 @@ def test_electras_discriminator_scores_every_position_once() -> None:
 def test_scores_of_an_answers_ends_are_two() -> None:
     fields = of_class("bert", "BertForQuestionAnswering", num_labels=3)
     with pytest.raises(TfacctError, match="num_labels = 3: this class gives 2 scores of each position"):
-        subject("mine", fields)
-    assert subject("mine", {**fields, "num_labels": 2}).defaulted.keys() & {"num_labels"} == set()
+        load_model("mine", fields)
+    assert load_model("mine", {**fields, "num_labels": 2}).defaulted.keys() & {"num_labels"} == set()
 
 
 def test_positions_behind_the_padding_leave_at_least_one() -> None:
     with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no position after pad_token_id = 4"):
-        subject("mine", {**TINY["roberta"], "max_position_embeddings": 5})
+        load_model("mine", {**TINY["roberta"], "max_position_embeddings": 5})
 
 
 def test_a_reward_head_by_hand() -> None:
@@ -136,7 +137,7 @@ def test_t5s_encoder_alone_by_hand() -> None:
     ],
 )
 def test_how_many_classes_there_are(fields: dict, classes: int, defaulted: int | None) -> None:
-    ours = subject("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
+    ours = load_model("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
     assert ours.ledger.parameters()["classifier.weight"] == classes * TINY["llama"]["hidden_size"]
     assert ours.defaulted.get("num_labels") == defaulted
 
@@ -155,19 +156,21 @@ def test_how_many_classes_there_are(fields: dict, classes: int, defaulted: int |
 )
 def test_classes_that_make_no_sense_are_refused(fields: dict, says: str) -> None:
     with pytest.raises(TfacctError, match=says):
-        subject("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
-    assert subject("mine", {**TINY["llama"], **fields}).ledger.parameters()  # with a head for tokens they mean nothing
+        load_model("mine", of_class("llama", "LlamaForSequenceClassification", **fields))
+    assert load_model(
+        "mine", {**TINY["llama"], **fields}
+    ).ledger.parameters()  # with a head for tokens they mean nothing
 
 
 def test_narrow_tokens_without_a_head_are_refused_by_name() -> None:
     """OPT-350m's body ends in a product back to the narrow tokens, which is counted with the head here."""
     with pytest.raises(TfacctError, match="word_embed_proj_dim = 22"):
-        subject("mine", of_class("opt", "OPTModel", word_embed_proj_dim=22))
+        load_model("mine", of_class("opt", "OPTModel", word_embed_proj_dim=22))
 
 
 def test_mtp_layers_need_a_head() -> None:
     with pytest.raises(TfacctError, match="MTP"):
-        subject("mine", of_class("deepseek_v3", "DeepseekV3Model", mtp=True))
+        load_model("mine", of_class("deepseek_v3", "DeepseekV3Model", mtp=True))
 
 
 COMMANDS = (
@@ -261,8 +264,8 @@ def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
         "max_position_embeddings": 4096,
         **sizes,
     }
-    body = subject("mine", {**raw, "architectures": ["Qwen2Model"]})
-    ours = subject("mine", {**raw, "architectures": [name], "num_labels": 5})  # which the class does not read
+    body = load_model("mine", {**raw, "architectures": ["Qwen2Model"]})
+    ours = load_model("mine", {**raw, "architectures": [name], "num_labels": 5})  # which the class does not read
     assert ours.parameters - body.parameters == 3584**2 + 3584 + scores * (3584 + 1)
     at = Workload(7, 7, 3).axes()
     more = sum(ours.ledger.flops(at).values()) - sum(body.ledger.flops(at).values())

@@ -13,7 +13,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger.einsum import compressed_pairs
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 
 def test_parameters_and_cache_are_those_that_were_published() -> None:
@@ -134,7 +134,7 @@ def test_kv_says_what_further_tokens_add_together(run) -> None:
 )
 def test_what_changes_counts_and_is_not_understood_is_refused(fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {**TINY["deepseek_v4"], **fields}).ledger.parameters()
+        load_model("mine", {**TINY["deepseek_v4"], **fields}).ledger.parameters()
 
 
 @pytest.mark.parametrize("contexts", ["4095,4096", "4095,4099"])

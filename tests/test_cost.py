@@ -30,12 +30,12 @@ def test_costs_add_up() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_ledgers_cost_is_that_of_its_products(name: str) -> None:
     """FLOPs as without bytes; bytes as the metrics and `flops --bytes` say them."""
-    subject = tiny(name)
-    work = asked(subject, Workload(context=11, tokens=11, batch=3))
-    point = Point(subject.ledger, work, storage("fp8"), width("fp32"))
-    cost = subject.ledger.cost(point.at, point.weights, point.cache)
-    assert cost.flops == sum(subject.ledger.flops(point.at).values())
-    moved = [product.moved(point.weights, point.cache) for product in subject.ledger.products(point.at)]
+    model = tiny(name)
+    work = asked(model, Workload(context=11, tokens=11, batch=3))
+    point = Point(model.ledger, work, storage("fp8"), width("fp32"))
+    cost = model.ledger.cost(point.at, point.weights, point.cache)
+    assert cost.flops == sum(model.ledger.flops(point.at).values())
+    moved = [product.moved(point.weights, point.cache) for product in model.ledger.products(point.at)]
     assert cost.read == sum(left + right for left, right, _ in moved) == METRICS["total_read_bytes"].of(point)
     assert cost.written == sum(out for _, _, out in moved) == METRICS["total_written_bytes"].of(point)
     assert cost.moved == METRICS["total_moved_bytes"].of(point)
@@ -56,19 +56,19 @@ def test_one_more_token_past_the_windows(run: Callable[..., Ran]) -> None:
 
 def test_the_window_fills_up() -> None:
     """mistral's kind: one more token is kept until the window is full, and none after."""
-    subject = load("gemma-3-27b-text").loaded
+    model = load("gemma-3-27b-text").loaded
     for context, blocks in ((1022, 62), (1023, 62), (1024, 10), (1025, 10)):
         at = Workload(context, context, 7).axes()
-        assert next_token_bytes(subject.ledger, at, BF16_EACH) == blocks * 8192
+        assert next_token_bytes(model.ledger, at, BF16_EACH) == blocks * 8192
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_next_token_is_a_difference(name: str) -> None:
-    subject = tiny(name)
-    work = asked(subject, Workload(context=11, tokens=11))
-    then = cache_bytes(subject.ledger, {**work.axes(), "S": 12}, BF16_EACH)
-    metric = METRICS["kv_bytes_next_token"].of(Point(subject.ledger, work))
-    assert metric == then - cache_bytes(subject.ledger, work.axes(), BF16_EACH)
+    model = tiny(name)
+    work = asked(model, Workload(context=11, tokens=11))
+    then = cache_bytes(model.ledger, {**work.axes(), "S": 12}, BF16_EACH)
+    metric = METRICS["kv_bytes_next_token"].of(Point(model.ledger, work))
+    assert metric == then - cache_bytes(model.ledger, work.axes(), BF16_EACH)
 
 
 def test_a_sweep_tells_the_first_token_from_the_next(run: Callable[..., Ran]) -> None:

@@ -6,7 +6,7 @@ from tests.conftest import TINY, tiny
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.verify.checks import class_flops, renamed
 
 FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
@@ -94,7 +94,7 @@ def test_chunks_give_what_token_by_token_gives(family: str) -> None:
 )
 def test_what_is_not_understood_is_refused(family: str, fields: dict, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
     assert says in str(caught.value)
 
 

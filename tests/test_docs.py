@@ -159,9 +159,9 @@ def test_the_walk_through_works(tmp_path: Path) -> None:
     files = dict(builder().FILE.findall(page))
     assert len(files["presets/codestral-22b.toml"].splitlines()) == 5
     (tmp_path / "codestral-22b.toml").write_text(files["presets/codestral-22b.toml"])
-    subject = presets.load_file(tmp_path / "codestral-22b.toml")
+    model = presets.load_file(tmp_path / "codestral-22b.toml")
     # 2 * 32768 * 6144 + 56 * (2 * 6144 * 6144 + 2 * 6144 * 1024 + 3 * 6144 * 16384 + 2 * 6144) + 6144
-    assert sum(subject.ledger.parameters().values()) == subject.expected == 22_247_282_688
+    assert sum(model.ledger.parameters().values()) == model.expected == 22_247_282_688
     assert page.count("checks agree exactly, path by path.") == 2
 
 

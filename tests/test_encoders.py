@@ -10,7 +10,7 @@ from tfacct import load
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 T5 = "t5-base"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -203,7 +203,7 @@ def test_embeddinggemma_2_by_hand() -> None:
     full = 512 * 512 * (4 + 1 + 1 + 4) + 2 * 512
     rows = 512 * 24 * 512 + 512
     blocks = 24 * each + 20 * windowed + 4 * full
-    ours = subject("mine", {"model_type": "embedding_gemma2_text"})
+    ours = load_model("mine", {"model_type": "embedding_gemma2_text"})
     assert ours.parameters == 262_144 * 512 + blocks + rows + 512 + 512 * 768 == 271_002_624
     assert {stack.block.window for stack in ours.architecture.stacks} == {2 * 512 + 1, None}
     assert not ours.keeps
@@ -217,13 +217,13 @@ def test_embeddinggemma_2_is_read_in_its_whole() -> None:
     text = TINY["embedding_gemma2_text"]
     whole = {"model_type": "embedding_gemma2", "architectures": ["EmbeddingGemma2Model"], "text_config": text}
     whole |= {"vision_config": {"model_type": "gemma4_vision"}, "audio_config": {"model_type": "gemma4_audio"}}
-    ours = subject("mine", whole)
+    ours = load_model("mine", whole)
     assert (ours.family, ours.unknown) == ("embedding_gemma2_text", ())
     assert ours.left_out == ("vision_config", "audio_config")
-    assert ours.parameters == subject("mine", text).parameters
-    assert subject("mine", whole, part="vision").family == "gemma4_vision"
+    assert ours.parameters == load_model("mine", text).parameters
+    assert load_model("mine", whole, part="vision").family == "gemma4_vision"
     with pytest.raises(ConfigError, match="the audio model in 'embedding_gemma2' is not counted"):
-        subject("mine", whole, part="audio")
+        load_model("mine", whole, part="audio")
 
 
 @pytest.mark.parametrize(
@@ -241,4 +241,4 @@ def test_embeddinggemma_2_is_read_in_its_whole() -> None:
 )
 def test_an_embeddinggemma_2_that_its_class_would_not_run_is_refused(fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", {**TINY["embedding_gemma2_text"], **fields})
+        load_model("mine", {**TINY["embedding_gemma2_text"], **fields})

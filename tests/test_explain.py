@@ -79,8 +79,8 @@ def checked(report: Report, unit: str) -> None:
         assert "".join(narrow.split()) == "".join(text.split())
 
 
-def kinds(subject: LoadedModel) -> list[str]:
-    return [of for of in UNITS if of != "kv" or subject.keeps]
+def kinds(model: LoadedModel) -> list[str]:
+    return [of for of in UNITS if of != "kv" or model.keeps]
 
 
 QWEN = (
@@ -124,32 +124,32 @@ pays for: no sentence yet."""
 
 @pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
 def test_every_preset_is_derived_again_by_hand(name: str) -> None:
-    subject = presets.load(name)
-    for of in kinds(subject):
-        report = explain(subject, Request(), of, dtype="bf16" if of == "memory" else None)
+    model = presets.load(name)
+    for of in kinds(model):
+        report = explain(model, Request(), of, dtype="bf16" if of == "memory" else None)
         checked(report, UNITS[of])
         said = report.derivation is not None and report.derivation.takeaway
-        assert said or (of == "flops" and subject.family in UNSAID)
+        assert said or (of == "flops" and model.family in UNSAID)
 
 
 @pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_every_step_of_every_shape(name: str) -> None:
     """Sizes are all distinct here, so a letter in another's place is another number."""
-    subject = tiny(name)
-    ctx = context(subject, 13)
+    model = tiny(name)
+    ctx = context(model, 13)
     whole = [Request(ctx=ctx, batch=3), Request(ctx=ctx, batch=2, logits="last")]
-    parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if subject.keeps else []
+    parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if model.keeps else []
     for request in (*whole, *parts):
         for masked in (False, True):
-            checked(explain(subject, request, masked=masked), "FLOPs")
-    checked(explain(subject, Request(ctx=ctx, batch=3), train=True), "FLOPs")
-    checked(explain(subject, Request(), "params"), "parameters")
+            checked(explain(model, request, masked=masked), "FLOPs")
+    checked(explain(model, Request(ctx=ctx, batch=3), train=True), "FLOPs")
+    checked(explain(model, Request(), "params"), "parameters")
     for length in (3, 4, 13, 97):
-        for dtype in (None, "fp8", "int4") if subject.keeps else ():
-            checked(explain(subject, Request(ctx=length, batch=3), "kv", dtype=dtype), "bytes")
+        for dtype in (None, "fp8", "int4") if model.keeps else ():
+            checked(explain(model, Request(ctx=length, batch=3), "kv", dtype=dtype), "bytes")
     every = ("fp32", "fp8", "int4", "mxfp4", "nvfp4", "gptq", "awq", "nf4")
     for dtype in every if name in ("llama", "mixtral") else ("int4", "mxfp4"):
-        checked(explain(subject, Request(ctx=ctx, batch=3), "memory", dtype=dtype, kv_dtype="int4"), "bytes")
+        checked(explain(model, Request(ctx=ctx, batch=3), "memory", dtype=dtype, kv_dtype="int4"), "bytes")
 
 
 def test_a_line_as_it_stands_in_the_issue() -> None:
@@ -228,25 +228,25 @@ def test_a_weight_that_two_products_read_is_said_to_multiply_twice() -> None:
 
 def test_two_windows_have_letters_of_their_own() -> None:
     """No family has two; a transformer built by hand may."""
-    subject = tiny("gemma3_text")
+    model = tiny("gemma3_text")
 
     def windowed(part: object) -> object:
         return replace(part, window=9) if isinstance(part, Attention) and part.window is None else part
 
-    shape = subject.architecture.mapped(windowed)
-    subject = replace(subject, architecture=shape, ledger=shape.ledger())
+    shape = model.architecture.mapped(windowed)
+    model = replace(model, architecture=shape, ledger=shape.ledger())
     windows = {part.window for part in shape.attentions if isinstance(part, Attention)}
     assert len(windows) == 2
     for request in (Request(ctx=29), Request(ctx=29, decode=True), Request(ctx=7, batch=2)):
         for masked in (False, True):
-            report = explain(subject, request, masked=masked)
+            report = explain(model, request, masked=masked)
             checked(report, "FLOPs")
             assert report.derivation is not None
             legend = {letter.name: letter for letter in report.derivation.letters}
             assert {legend["W1"].value, legend["W2"].value} == windows
             assert legend["Sw2"].meaning == "keys a windowed block sees, T + min(S − T, W2 − 1)"
             assert ("window of W2 costs" if masked else "sees (Sw2)") in report.answer
-        checked(explain(subject, Request(ctx=request.ctx), "kv"), "bytes")
+        checked(explain(model, Request(ctx=request.ctx), "kv"), "bytes")
 
 
 def test_each_form(run) -> None:

@@ -14,7 +14,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.output import page
 from tfacct.reports import explore
 
@@ -108,7 +108,7 @@ def test_the_policy_names_the_one_script_and_the_one_style() -> None:
 def test_a_hostile_config_stays_text() -> None:
     name = "x'\"<b>&</script><script>alert(1)</script><!--"
     raw = {**load("gpt2").config, "</script><script>alert(2)//": 1}
-    html = explore.page([subject(name, raw)], explore.Request(ctx=8), explore.Counting())
+    html = explore.page([load_model(name, raw)], explore.Request(ctx=8), explore.Counting())
     assert html.count("<script") == html.count("</script>") == 2
     assert "<b>&" not in html and "<!--" not in html
     assert name in page.extracted(html)["models"][0]

@@ -10,7 +10,7 @@ from tests.families import LOGITS, SHAPES, TINY, cases, names, sampled
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.registry import newest_first, released
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 CUSTOM = "own"
 FAMILIES = families.names()
@@ -123,7 +123,7 @@ def test_reading_names_no_model_and_loading_does() -> None:
         families.read({**TINY["llama"], "model_type": "lama"}, {"anything": 1})
     assert caught.value.message == "unknown model_type 'lama'"
     with pytest.raises(NotFoundError) as caught:
-        subject("mine", TINY["llama"], {"head_dimm": 12})
+        load_model("mine", TINY["llama"], {"head_dimm": 12})
     assert caught.value.message == "mine: no field 'head_dimm' in llama"
 
 

@@ -32,7 +32,7 @@ from tfacct.families.rare.zaya import CCA
 from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.lines import WINDOWS, Matmul, State
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import takes_context
 from tfacct.reports.formula import formula
 
@@ -223,7 +223,7 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     table = printed(run, config, "--of", "kv", *options(step))
     in_bf16 = load(config).kv(**step).total
     *_, elements, held = table.pop("total")
-    mixers = {part.name: part for part in subject("mine", config).architecture.parts() if isinstance(part, Mixer)}
+    mixers = {part.name: part for part in load_model("mine", config).architecture.parts() if isinstance(part, Mixer)}
     states = [line for mixer in mixers.values() for line in mixer.lines(mixer.name) if isinstance(line, State)]
     width = {line.path: 2 if line.bits is None else line.bits // 8 for line in states}
     assert evaluated(table.pop("=")[0], sizes) == number(elements)
@@ -231,14 +231,14 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     latent = config.get("latent_attention", "unpacked") != "unpacked"
     kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
     kept = [*kept, *(["attn.index_cache"] if "index_n_heads" in config else [])]
-    every = (subject("mine", config).architecture.having(kind) for kind in (CompressedAttention, CCA))
+    every = (load_model("mine", config).architecture.having(kind) for kind in (CompressedAttention, CCA))
     compressed = [part for found in every for _, part in found]
     kept = [line.path for part in compressed for line in part.lines("attn") if isinstance(line, State)] or kept
-    attends = bool(subject("mine", config).architecture.attentions)
+    attends = bool(load_model("mine", config).architecture.attentions)
     ahead = family.startswith("zamba")  # attention of a shared block stands in front of the mixer
     kept = kept if attends or not states else []
     kept = [*kept, *(line.path for line in states)] if ahead else [*(line.path for line in states), *kept]
-    merged = any(isinstance(part, MergedAttention) for part in subject("mine", config).architecture.parts())
+    merged = any(isinstance(part, MergedAttention) for part in load_model("mine", config).architecture.parts())
     of_source = "attn.source_" if merged else "cross."
     assert list(table) == [*kept, *([f"{of_source}k_cache", f"{of_source}v_cache"] if "J" in sizes else [])]
     for path, (axes, count, value, held) in table.items():
@@ -324,7 +324,7 @@ def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
-    shape = subject(name, SHAPES[name]).architecture
+    shape = load_model(name, SHAPES[name]).architecture
     assert len({*block_letters(shape)}) == len(shape.every_stack)
 
 
@@ -334,7 +334,7 @@ def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> Non
     found: dict[str, set[int]] = {}
     for seed in range(6):
         config, _ = sampled(family, seed)
-        for group in subject("x", config).ledger.groups:
+        for group in load_model("x", config).ledger.groups:
             for letter, size in group.axes.items():
                 found.setdefault(letter, set()).add(size)
     found.pop("U", None)  # the gate's one number: no field says it

@@ -16,7 +16,7 @@ from tfacct.accounts.step_flops import decode_flops
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 DECODING = [name for name in TINY if tiny(name).ledger.together == 1]
 """Those that can be asked for one token: merged patches are no step of anything."""
@@ -54,15 +54,15 @@ def test_any_number_of_steps_by_hand(steps: int) -> None:
     )
 
 
-def test_the_sum_may_be_a_formula(tiny_subject: LoadedModel) -> None:
+def test_the_sum_may_be_a_formula(tiny_model: LoadedModel) -> None:
     sympy = pytest.importorskip("sympy")
-    if tiny_subject.ledger.together > 1:
+    if tiny_model.ledger.together > 1:
         pytest.skip("an image is no step of one token")
     prompt, steps = sympy.symbols("P n", positive=True, integer=True)
-    formulas = decode_flops(tiny_subject.ledger, batch=3, prompt=prompt, steps=steps)
+    formulas = decode_flops(tiny_model.ledger, batch=3, prompt=prompt, steps=steps)
     at = {prompt: 23, steps: 17}
     assert {path: sympy.sympify(formula).subs(at) for path, formula in formulas.items()} == looped(
-        tiny_subject, batch=3, prompt=23, steps=17
+        tiny_model, batch=3, prompt=23, steps=17
     )
 
 
@@ -259,7 +259,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 def test_what_was_set_is_counted() -> None:
     """Half the layers cost half, but the head."""
-    whole, half = (subject("x", presets.load("gpt2").raw, {"n_layer": layers}).ledger for layers in (12, 6))
+    whole, half = (load_model("x", presets.load("gpt2").raw, {"n_layer": layers}).ledger for layers in (12, 6))
     more, less = (decode_flops(ledger, batch=1, prompt=9, steps=4) for ledger in (whole, half))
     assert more.pop("lm_head") == less.pop("lm_head")
     assert more == {path: 2 * flops for path, flops in less.items()}

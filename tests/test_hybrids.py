@@ -9,7 +9,7 @@ from tests.conftest import TINY
 from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import ConfigError
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 
 def test_two_chunks_of_mamba_2_by_hand() -> None:
@@ -154,7 +154,7 @@ def test_both_in_one_layer_by_hand() -> None:
 )
 def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
     assert says in str(caught.value)
 
 
@@ -171,7 +171,7 @@ def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str
 )
 def test_single_layers_of_gemma_4_that_are_not_understood_are_refused(own: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {**TINY["gemma4_text"], "per_layer_config": own})
+        load_model("mine", {**TINY["gemma4_text"], "per_layer_config": own})
 
 
 def test_lightning_attention_verifies(run, tmp_path) -> None:
@@ -191,7 +191,7 @@ def test_shared_blocks_are_stored_once_and_run_in_every_call_by_hand() -> None:
     mamba = D * (2 * 5120 + 2 * 64 + 80) + (5120 + 128) * 5 + 3 * 80 + 5120 + 5120 * D + D
     block = Dj + D + 3 * Dj * Dj + Dj * D + 3 * D * F
     call = D * D + D * R + R * 2 * F
-    model = subject("mine", load("zamba2-2.7b").loaded.raw)
+    model = load_model("mine", load("zamba2-2.7b").loaded.raw)
     stored = model.ledger.parameters()
     assert sum(stored.values()) == 54 * mamba + 2 * block + 9 * call + 32000 * D + D == 2_662_214_560
     assert stored["blocks.*.attn.q_proj.weight"] == 2 * Dj * Dj
@@ -204,7 +204,7 @@ def test_shared_blocks_are_stored_once_and_run_in_every_call_by_hand() -> None:
 def test_blocks_in_turn_are_named_by_the_first_layer_that_calls_them() -> None:
     """Of five hybrid layers the first, third and fifth call one block, the second and fourth the other."""
     calls = {"layers_block_type": ["hybrid"] * 5, "num_mem_blocks": 2, "use_shared_attention_adapter": True}
-    stored = subject("mine", {**TINY["zamba2"], **calls}).ledger.parameters(unfolded=True)
+    stored = load_model("mine", {**TINY["zamba2"], **calls}).ledger.parameters(unfolded=True)
     own = [path.split(".")[1] for path in stored if path.endswith("attn.o_proj.weight")]
     assert sorted(own) == ["0", "1"]
     assert sum(path.endswith("attn.q_adapter_down.weight") for path in stored) == 5
@@ -233,7 +233,7 @@ def test_shared_sets_are_said_and_derived(run) -> None:
 )
 def test_what_zamba2_computes_itself_is_refused_where_a_config_says_otherwise(fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", {**TINY["zamba2"], **fields})
+        load_model("mine", {**TINY["zamba2"], **fields})
 
 
 def test_zamba_and_jetmoe_by_hand() -> None:
@@ -244,13 +244,13 @@ def test_zamba_and_jetmoe_by_hand() -> None:
     mixer = D * 2 * inner + inner * (4 + 1) + inner * (rank + 2 * state) + inner * (rank + 1) + inner * (state + 1)
     mixer += inner * D + D
     block = 2 * D + D + 3 * (2 * D) ** 2 + 2 * D * D + 3 * D * 14848
-    zamba = subject("mine", {"model_type": "zamba"})
+    zamba = load_model("mine", {"model_type": "zamba"})
     calls = [number for number in range(76) if number == 2 or (number > 2 and (number - 3) % 6 == 4)]
     assert zamba.config.hybrid_layers() == calls and len(calls) == 13
     assert zamba.parameters == 76 * mixer + block + 13 * D * D + 32000 * D + D == 7_232_490_496
     D, heads = 2048, 16 * 128
     layer = 2 * D + (8 * D + 2 * 8 * D * heads + 2 * D * heads + D) + (8 * D + 3 * 8 * D * 5632 + D)
-    jetmoe = subject("mine", {"model_type": "jetmoe", "num_hidden_layers": 24})
+    jetmoe = load_model("mine", {"model_type": "jetmoe", "num_hidden_layers": 24})
     assert jetmoe.parameters == 24 * layer + 32000 * D + D == 8_522_237_952
 
 
@@ -269,7 +269,7 @@ def test_zamba_and_jetmoe_by_hand() -> None:
 )
 def test_what_their_classes_compute_themselves_is_refused(family: str, fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
 
 
 def test_an_indexer_of_blocks_of_keys_by_hand() -> None:
@@ -297,7 +297,7 @@ def test_an_indexer_of_blocks_of_keys_by_hand() -> None:
 )
 def test_what_is_not_understood_of_an_indexer_is_refused(fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", {**TINY["minimax_m3_vl_text"], **fields})
+        load_model("mine", {**TINY["minimax_m3_vl_text"], **fields})
 
 
 def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
@@ -305,7 +305,7 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     said = {"sparse_num_index_heads": 4, "sparse_index_dim": 16, "sparse_attention_freq": [0, 1, 1]}
     fields = {name: value for name, value in TINY["minimax_m3_vl_text"].items() if "index" not in name}
     config = {**fields, "layer_types": None, "sparse_attention_config": said}
-    stored = subject("mine", config).ledger.parameters()
+    stored = load_model("mine", config).ledger.parameters()
     assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
     assert "In 57 of 60 layers an indexer chooses 16 × 128 keys for a token" in " ".join(

@@ -12,7 +12,7 @@ from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
 from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 FORMS = ("expanded", "absorbed")
 STEPS = [(1, 1), (1, 2), (1, 23), (5, 6), (5, 7), (8, 11), (8, 12), (20, 96), (20, 97), (40, 999), (23, 23)]
@@ -245,7 +245,7 @@ def test_mistral_large_4_by_hand() -> None:
     indexer = 2 * 6144 + 6144 * 32 * 128 + 6144 * 128 + 2 * 128 + 6144 * 32 + 2 * 32
     experts = 6144 * 128 + (128 + 1) * 3 * 6144 * 6144
     blocks = 72 * (heads + indexer + 2 * 6144) + 54 * turned + 18 * plain + 71 * experts + 3 * 6144 * 24576
-    ours = subject("mine", LARGE)
+    ours = load_model("mine", LARGE)
     assert sum(ours.ledger.parameters().values()) == 2 * 204800 * 6144 + blocks + 6144 == 1_050_118_202_880
     active = sum(ours.ledger.active_parameters().values())
     assert active == 1_050_118_202_880 - 71 * 124 * 3 * 6144 * 6144  # published as 1T-A52B
@@ -259,7 +259,7 @@ SOURCES = [0, 0, 2, 3, 2, 2, 2, 3]
 def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_none() -> None:
     """Layers 3 and 7 are not rotated. Five layers have no product of 6,144 by 576, or by 512, and no norm of it."""
     own = {**LARGE, "num_hidden_layers": 8, "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0]}
-    whole, shared = subject("mine", own), subject("mine", {**own, "kv_source_layers": SOURCES})
+    whole, shared = load_model("mine", own), load_model("mine", {**own, "kv_source_layers": SOURCES})
     less = sum(whole.ledger.parameters().values()) - sum(shared.ledger.parameters().values())
     assert less == 4 * 6144 * 576 + 6144 * 512 + 5 * 512
     at = Workload(1000, 1).axes()
@@ -282,7 +282,7 @@ def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_n
 )
 def test_latents_that_the_class_would_not_hand_on_are_refused(sources: list[int], said: str) -> None:
     with pytest.raises(ConfigError, match=f"kv_source_layers.*{said}" if "names" not in said else said):
-        subject("mine", {**LARGE, "num_hidden_layers": 4, "kv_source_layers": sources})
+        load_model("mine", {**LARGE, "num_hidden_layers": 4, "kv_source_layers": sources})
 
 
 def test_how_many_layers_borrow_latents_is_said(run, tmp_path: Path) -> None:

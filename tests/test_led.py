@@ -7,7 +7,7 @@ from tests.families.rare import LED
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.reports.verify import prove
 from tfacct.verify.sizes import Sizes
 
@@ -15,7 +15,7 @@ from tfacct.verify.sizes import Sizes
 def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
     """Of 13 tokens in windows of 12 there are 24: halves of 2 tokens are 12, of 6 tokens 4, windows one fewer each.
     The decoder reads 13."""
-    ours = subject("mine", LED.TWO)
+    ours = load_model("mine", LED.TWO)
     flops = ours.ledger.flops(Workload(5, 5, source=13, new_source=13).axes(), unfolded=True)
     assert flops["encoder.blocks.0.attn.q_proj"] == 2 * 24 * 60 * 60
     assert flops["encoder.blocks.0.attn.scores"] == 2 * 11 * 4 * 4 * 60
@@ -37,11 +37,11 @@ def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
 ])  # fmt: skip
 def test_windows_that_the_class_cannot_run_are_refused(window: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {**LED.TINY, "attention_window": window})
+        load_model("mine", {**LED.TINY, "attention_window": window})
 
 
 def test_the_source_is_in_whole_windows_unless_said(run) -> None:
-    assert subject("mine", LED.TINY).source == 28
+    assert load_model("mine", LED.TINY).source == 28
     said = run("flops", "led-base-16384", "--source", "2000").out.replace("\n", " ")
     assert "over the whole source, padded to 2,048 tokens, whole windows of 1,024." in said
     assert "padded" not in run("flops", "led-base-16384").out
@@ -72,5 +72,5 @@ def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> 
 @pytest.mark.slow
 def test_windows_of_several_lengths_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    report = prove(subject("small", LED.TWO))
+    report = prove(load_model("small", LED.TWO))
     assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}

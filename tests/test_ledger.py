@@ -89,9 +89,9 @@ def test_pairs_equal_a_count_over_the_mask(queries: int, keys: int) -> None:
     assert pairs("full", queries, keys) == queries * keys
 
 
-def test_every_part_agrees_with_m_k_n(tiny_subject) -> None:
-    at = asked(tiny_subject, Workload(context=11, tokens=5, batch=3)).axes()
-    for product in tiny_subject.ledger.products(at):
+def test_every_part_agrees_with_m_k_n(tiny_model) -> None:
+    at = asked(tiny_model, Workload(context=11, tokens=5, batch=3)).axes()
+    for product in tiny_model.ledger.products(at):
         dims = product.dims
         assert product.forward == 2 * dims.m * dims.k * dims.n * dims.times
         assert product.backward == 2 * product.forward
@@ -118,36 +118,36 @@ def test_a_weight_of_two_shapes_is_refused() -> None:
         ledger.parameters()
 
 
-def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
+def test_a_decode_step_reads_exactly_the_kv_cache(tiny_model) -> None:
     """K and G apart: the right operands of scores and values are what the cache holds. A mamba reads the
     states on the left, and its convolution a window of what is kept."""
-    at = asked(tiny_subject, Workload(context=11, tokens=1, batch=3)).axes()
-    if not tiny_subject.keeps:
-        assert tiny_subject.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
+    at = asked(tiny_model, Workload(context=11, tokens=1, batch=3)).axes()
+    if not tiny_model.keeps:
+        assert tiny_model.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
         return
     read = 0
-    for group in tiny_subject.ledger.groups:
+    for group in tiny_model.ledger.groups:
         for line in group.lines:
             # Streams meet their coefficients.
             beside = "indexer" in line.path or "altup" in line.path or ".hc." in line.path
             if isinstance(line, Matmul) and line.weight_axes() is None and not beside:
                 read += group.count * 16 * line.operands(group.bound(at))[0 if "mamba" in line.path else 1]
-    kept = tiny_subject.ledger.state_bytes(at, BF16_EACH)
+    kept = tiny_model.ledger.state_bytes(at, BF16_EACH)
     index = {path: kept.pop(path) for path in [*kept] if path.endswith("index_cache")}
-    attending = (both for kind in (LatentAttention, Attention) for both in tiny_subject.architecture.having(kind))
+    attending = (both for kind in (LatentAttention, Attention) for both in tiny_model.architecture.having(kind))
     choosing = [(stack.count, part.indexer) for stack, part in attending if part.indexer and not part.indexer.reused]
     packed = [own.head_dim * 2 + 1 if hasattr(own, "pool") else own.head_dim for _, own in choosing]
     assert sum(index.values()) == sum(2 * n * 3 * 11 * each for (n, _), each in zip(choosing, packed, strict=True))
-    borrowed = [part for part in tiny_subject.architecture.parts() if getattr(part, "borrowed", False)]
+    borrowed = [part for part in tiny_model.architecture.parts() if getattr(part, "borrowed", False)]
     if borrowed and getattr(borrowed[0], "mla_mode", "") == "unpacked":
         assert read == 8 * sum(kept.values()), "keys and values of each block, made of latents that several read"
         return
     if borrowed:
         assert read > 8 * sum(kept.values()), "a cache that several blocks read"
         return
-    attention = next(iter(tiny_subject.architecture.attentions), None)
+    attention = next(iter(tiny_model.architecture.attentions), None)
     if isinstance(attention, LatentAttention) and attention.mla_mode != "unpacked":
-        if tiny_subject.family == "dots3_note_text":  # a block of 11 keys, two of 8, by heads or in latents
+        if tiny_model.family == "dots3_note_text":  # a block of 11 keys, two of 8, by heads or in latents
             made = {"expanded": (6 * (12 + 10), 7 * (39 + 24)), "absorbed": (14 + 4 + 14, 17 + 10 + 17)}
             one, other = made[attention.mla_mode]
             assert read == 16 * 3 * (11 * one + 2 * 8 * other)
@@ -156,13 +156,13 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         turned = 0 if attention.rope_dim is None else 4
         heads, layers = (
             3 * 11 * 6,
-            sum(stack.count for stack, _ in tiny_subject.architecture.having(LatentAttention)),
+            sum(stack.count for stack, _ in tiny_model.architecture.having(LatentAttention)),
         )  # B·S·N; a query head of 8 + 4, a value head of 10, a latent of 14 + 4
         made = {"expanded": heads * (8 + turned + 10), "absorbed": 3 * 11 * (14 + turned + 14)}[attention.mla_mode]
-        matrices = sum(n for path, n in tiny_subject.ledger.states(at).items() if path.endswith("lightning.state"))
+        matrices = sum(n for path, n in tiny_model.ledger.states(at).items() if path.endswith("lightning.state"))
         assert read == 16 * (layers * made + matrices)
         assert sum(kept[path] for path in kept if path.endswith("_cache")) == 2 * layers * 3 * 11 * (14 + turned)
-    elif any(isinstance(part, TimeMix) for part in tiny_subject.architecture.parts()):
+    elif any(isinstance(part, TimeMix) for part in tiny_model.architecture.parts()):
         assert read == 0 < len(kept), "RWKV reads its sums in no product"
     elif isinstance(attention, DifferentialAttention):  # keys by each half of the values, and each half by all heads
         assert read == 2 * 8 * sum(kept.values())
@@ -170,27 +170,27 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_subject) -> None:
         keys = ("attn.kv_cache", "attn.compressor.cache")
         assert read == 16 * sum(kept[path] for path in kept if path.endswith(keys))
     elif attention is None:
-        states = tiny_subject.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
+        states = tiny_model.ledger.states(at)  # of which the recurrence of Mamba-2 keeps numbers of 32 bits
         assert read == 16 * states["blocks.*.mamba.scan_state"] > 0
-        windows = tiny_subject.ledger.products(at)[1]
+        windows = tiny_model.ledger.products(at)[1]
         assert windows.path == "blocks.*.mamba.conv"
         assert windows.moved(storage("int4"), BF16_EACH)[0] == kept["blocks.*.mamba.conv_state"]
-    elif any(getattr(part, "score_function", "product") == "distance" for part in tiny_subject.architecture.parts()):
+    elif any(getattr(part, "score_function", "product") == "distance" for part in tiny_model.architecture.parts()):
         # The scores that are distances read their keys in no product.
-        far = {"attn": attention, "cross": tiny_subject.architecture.stacks[0].block.find(CrossAttention)}
+        far = {"attn": attention, "cross": tiny_model.architecture.stacks[0].block.find(CrossAttention)}
         far = {name for name, part in far.items() if part is not None and part.score_function == "distance"}
         silent = {path for path in kept if path.endswith("k_cache") and path.split(".")[2] in far}
         assert read == 8 * sum(count for path, count in kept.items() if path not in silent)
     else:  # the convolution of a hybrid's Mamba blocks is a product with a weight, and its windows stand on the left
         # One token meets DeltaNet's matrices and RG-LRU's sums in no product.
         beside = ("conv_state", "delta_state", "lru_state", "index_cache", "v_state")
-        states = tiny_subject.ledger.states(at)
+        states = tiny_model.ledger.states(at)
         assert read == 16 * sum(count for path, count in states.items() if not path.endswith(beside))
 
 
-def test_unfolded_adds_up_and_no_path_stands_twice(tiny_subject) -> None:
-    at = asked(tiny_subject, Workload(context=11, tokens=5, batch=3)).axes()
-    ledger = tiny_subject.ledger
+def test_unfolded_adds_up_and_no_path_stands_twice(tiny_model) -> None:
+    at = asked(tiny_model, Workload(context=11, tokens=5, batch=3)).axes()
+    ledger = tiny_model.ledger
     folded, unfolded = ledger.flops(at), ledger.flops(at, unfolded=True)
     assert sum(folded.values()) == sum(unfolded.values())
     assert all("*" not in path for path in unfolded)
@@ -252,9 +252,9 @@ def test_ints_arrays_and_symbols_agree() -> None:
         assert [formula.subs(at) for formula in formulas] == exact
 
 
-def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(tiny_subject) -> None:
+def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(tiny_model) -> None:
     legend = dict(workload.AXES)
-    shape = tiny_subject.architecture
+    shape = tiny_model.architecture
     for part in shape.parts():
         every = [*part.with_nested()]
         for axis, meaning in (item for one in every for item in one.legend.items()):

@@ -16,14 +16,14 @@ from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, Ligh
 from tfacct.families.gemma import AltUp
 from tfacct.families.rare.recurrent_gemma import RGLRU
 from tfacct.ledger import paths
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
 initialization = lazy("transformers.initialization")
 hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 pytestmark = needs("torch", "transformers")
 
-MADE = {name: subject(name, config) for name, config in LOGITS.items()}
+MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
 CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.keeps and made.source is None}
 """Decoders alone: those with an encoder have a file of their own."""
 BATCH, TOKENS = 3, 29
@@ -31,7 +31,7 @@ BATCH, TOKENS = 3, 29
 
 def theirs(config: dict):
     """The transformers model with random weights in float64."""
-    given = subject("tiny", config).of_class
+    given = load_model("tiny", config).of_class
     fields = {name: value for name, value in given.items() if name not in ("model_type", "latent_attention")}
     made = transformers.AutoConfig.for_model(given["model_type"], **fields)
     torch.manual_seed(5)
@@ -175,7 +175,7 @@ class Float64:
 
 def paired(name: str):
     """A model, the class's own, and tokens for both."""
-    about = subject("tiny", CONFIGS[name])
+    about = load_model("tiny", CONFIGS[name])
     torch.manual_seed(7)
     tokens = torch.randint(0, about.architecture.embed.vocab, (BATCH, TOKENS))
     return about, theirs(CONFIGS[name]), tokens

@@ -14,7 +14,7 @@ from tests.lazy import lazy, needs
 from tests.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
 from tests.test_logits import CONFIGS as DECODERS
 from tfacct.architecture.parts import Patches, Stem
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 torch, rotary = lazy("torch"), lazy("tfacct.reference.rotary")
 pytestmark = needs("torch", "transformers")
@@ -28,7 +28,7 @@ class Pair:
     """Our model of a config and the class's, both with the same weights, and what they are given."""
 
     def __init__(self, config: dict) -> None:
-        self.about: LoadedModel = subject("tiny", config)
+        self.about: LoadedModel = load_model("tiny", config)
         self.stranger: Any = theirs(config)
         with torch.no_grad():  # T5's scores are not scaled: larger ones would show that its class softens in float32
             for name, parameter in self.stranger.named_parameters() if not self.about.family.endswith("t5") else ():
@@ -128,7 +128,7 @@ def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
     if (
         raw or "temporal_patch_size" in config or config["model_type"] == "gemma4_vision"
     ):  # patches as they are, of a square of two tiles on a side
-        about = subject("tiny", config)
+        about = load_model("tiny", config)
         count = 16 if raw else (2 * about.config.tiles[0]) ** 2
         return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
     if "time_stride" in config:  # AST's, of frames by bins: its class's patches are rows of bins

@@ -15,7 +15,7 @@ from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.memory import training_memory
 from tfacct.training.model_step import training_step
@@ -364,7 +364,9 @@ def test_the_number_of_adapters_parameters_is_known_of_each_of_these() -> None:
 
 
 def test_a_name_that_modules_outside_the_layers_have_is_refused() -> None:
-    model = subject("bert", drawn("bert", 1)[0], {"num_hidden_layers": 2, "architectures": ["BertForMaskedLM"]}, None)
+    model = load_model(
+        "bert", drawn("bert", 1)[0], {"num_hidden_layers": 2, "architectures": ["BertForMaskedLM"]}, None
+    )
     assert refusal(model, Recipe(dtype="bf16", lora="4:dense")) == (
         "peft adapts cls.predictions.transform.dense for 'dense' too: only adapters inside the layers are counted"
     )

@@ -11,7 +11,7 @@ from tfacct.architecture.parts import Mamba
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 COMMANDS = [
     "flops mamba-130m",
@@ -158,7 +158,7 @@ def test_fused_attention_is_refused(run) -> None:
 )
 def test_a_config_that_contradicts_itself_is_refused(fields: dict, says: str) -> None:
     with pytest.raises((ConfigError, NotFoundError)) as caught:
-        subject("mine", {**TINY["mamba"], **fields})
+        load_model("mine", {**TINY["mamba"], **fields})
     assert says in str(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_the_width_follows_as_in_the_class() -> None:
         ({"time_step_rank": 5, "intermediate_size": None}, (66, 5)),
     ]
     for fields, sizes in said:
-        mamba = subject("mine", {**bare, **fields}).architecture.stacks[0].block.find(Mamba)
+        mamba = load_model("mine", {**bare, **fields}).architecture.stacks[0].block.find(Mamba)
         assert (mamba.inner, mamba.rank) == sizes
 
 

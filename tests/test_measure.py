@@ -51,12 +51,12 @@ def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
 def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
     request, what = PLANS[plan]
-    subject = tiny("llama", rope_scaling=Llama.STRETCHED) if family == "scaled llama" else tiny(family)
-    (facts,) = measure(subject, request, what).models
+    model = tiny("llama", rope_scaling=Llama.STRETCHED) if family == "scaled llama" else tiny(family)
+    (facts,) = measure(model, request, what).models
     width = 2 if what.dtype == "bf16" else 4
-    params = sum(subject.ledger.parameters().values())
+    params = sum(model.ledger.parameters().values())
     assert facts["measured_weights_bytes"] == facts["weights_bytes"] == width * params
-    shape = subject.architecture
+    shape = model.architecture
     layers, kept = shape.stacks[0].count, shape.attentions[0].kv_heads * shape.attentions[0].head_dim
     assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width
     assert facts["counted_flops"] == facts["forward_flops"] > 0
@@ -114,15 +114,15 @@ def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The context in the hint is the largest: it passes the same check, one more does not."""
     from tfacct.verify import measured as room
 
-    subject = tiny("llama")
+    model = tiny("llama")
     monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 2_000_000)
     with pytest.raises(TfacctError) as refused:
-        measure(subject, Request(ctx=5000, batch=3), Plan())
+        measure(model, Request(ctx=5000, batch=3), Plan())
     found = int(refused.value.hint.split("ctx=")[1].split(" ")[0].replace(",", ""))
 
     def fits(context: int) -> bool:
         work = Request(ctx=context, batch=3).workload(context)
-        return room._needed(subject, work, Plan()) <= 2_000_000 * 10 // 11
+        return room._needed(model, work, Plan()) <= 2_000_000 * 10 // 11
 
     assert fits(found) and not fits(found + 1)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.lazy import lazy, needs
 from tests.training_configs import drawn
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 torch, kernels, step = lazy("torch"), lazy("tfacct.meta.kernels"), lazy("tfacct.meta.step")
 meta_model = lazy("tfacct.meta.model")
@@ -17,7 +17,7 @@ pytestmark = needs("torch", "transformers")
 @pytest.mark.parametrize(("family", "seed"), [("llama", 3), ("gemma2", 1), ("mixtral", 5), ("bart", 2), ("bloom", 4)])
 def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> None:
     config, recipe, work = drawn(family, seed)
-    model = subject(family, config, {}, None)
+    model = load_model(family, config, {}, None)
 
     def asked() -> tuple[Any, ...]:
         auto = model.config.task_head.auto

@@ -23,8 +23,8 @@ MOVED = {"total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_
 NAMES = [*METRICS, "share.attn", "share.attn.scores", "share.attn_scores_values", "flops.mlp", "flops.lm_head"]
 
 
-def named(name: str, subject: LoadedModel) -> Metric:
-    return metric(name, [subject.ledger])
+def named(name: str, model: LoadedModel) -> Metric:
+    return metric(name, [model.ledger])
 
 
 def test_they_are_the_numbers_of_the_other_commands() -> None:
@@ -57,8 +57,8 @@ def test_golden_numbers() -> None:
     assert named("flops.attn_scores_values", xl).of(Point(xl.ledger, Workload(1024, 1024))) == 322_122_547_200
 
 
-def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: LoadedModel) -> None:
-    ledger, at = tiny_subject.ledger, asked(tiny_subject, Workload(23, 13, 9), 0).axes()
+def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_model: LoadedModel) -> None:
+    ledger, at = tiny_model.ledger, asked(tiny_model, Workload(23, 13, 9), 0).axes()
     for masked in (False, True):
         products = ledger.products(at, masked=masked)
         assert ledger.total_flops(at, masked=masked) == sum(product.forward for product in products)
@@ -72,23 +72,23 @@ def test_totals_that_are_grouped_are_the_sum_of_the_lines(tiny_subject: LoadedMo
 @pytest.mark.parametrize(("name", "context"), [("gpt2-xl", 10_124), ("llama-3.1-8b", 28_629)])
 @pytest.mark.parametrize("tokens", [None, 1])
 def test_where_attention_overtakes(name: str, context: int, tokens: int | None) -> None:
-    subject = load(name).loaded
-    point = Point(subject.ledger, Workload(5, tokens or 5, 7))
+    model = load(name).loaded
+    point = Point(model.ledger, Workload(5, tokens or 5, 7))
     assert attention_overtakes(point, chunk=tokens is not None) == context
 
 
 def test_a_chunk_that_is_ahead_from_the_start() -> None:
     """With 100,000 new tokens the smallest context there is is past gpt2-xl's crossover."""
-    subject = load("gpt2-xl").loaded
-    assert attention_overtakes(Point(subject.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
+    model = load("gpt2-xl").loaded
+    assert attention_overtakes(Point(model.ledger, Workload(200_000, 100_000)), chunk=True) == 100_000
 
 
 def test_where_the_cache_overtakes() -> None:
     """llama-3.1-8b in bf16: 131,072 bytes a token against 16,060,522,496: 122,532.06 tokens."""
-    subject = load("llama-3.1-8b").loaded
-    assert cache_overtakes(Point(subject.ledger, Workload(1, 1))) == 122_533
-    assert cache_overtakes(Point(subject.ledger, Workload(1, 1, 119))) == 1030  # 122,532.06 / 119 = 1,029.7
-    assert cache_overtakes(Point(subject.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
+    model = load("llama-3.1-8b").loaded
+    assert cache_overtakes(Point(model.ledger, Workload(1, 1))) == 122_533
+    assert cache_overtakes(Point(model.ledger, Workload(1, 1, 119))) == 1030  # 122,532.06 / 119 = 1,029.7
+    assert cache_overtakes(Point(model.ledger, Workload(1, 1), storage("fp32"), width("fp32"))) == 122_533
 
 
 def test_flops_and_kv_say_so(run) -> None:

@@ -9,7 +9,7 @@ from tests.conftest import TINY
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.verify import checks as witness
 from tfacct.verify.checks import renamed
 
@@ -40,7 +40,7 @@ def test_their_parameters_are_the_classs(family: str) -> None:
 
     from tfacct.reference import hf
 
-    ours = subject("mine", TINY[family], TWO)
+    ours = load_model("mine", TINY[family], TWO)
     raw = {name: value for name, value in ours.raw.items() if name != "mtp"}
     built = hf.build(raw)
     built.config.num_mtp_layers = 2  # V3.2's config has it by the older name alone
@@ -89,7 +89,7 @@ def test_v32s_have_an_indexer_of_their_own() -> None:
 def test_the_reference_runs_v32s(work: Workload) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("fvcore")
-    checks = witness.checks(subject("mine", TINY["deepseek_v32"], TWO), work, all_layers=False, against=False)
+    checks = witness.checks(load_model("mine", TINY["deepseek_v32"], TWO), work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     assert any(path.startswith("mtp.1.attn.indexer.") for path in checks[0].measured)
 
@@ -99,7 +99,7 @@ def test_the_reference_runs_v32s(work: Workload) -> None:
 def test_the_reference_runs_them(form: str, work: Workload) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("fvcore")
-    ours = subject("mine", TINY["deepseek_v3"], {**TWO, "latent_attention": form})
+    ours = load_model("mine", TINY["deepseek_v3"], {**TWO, "latent_attention": form})
     checks = witness.checks(ours, work, all_layers=False, against=False)
     assert {check.name for check in checks if not check.agrees} == set()
     assert any(path.startswith("mtp.1.") for path in checks[0].measured)
@@ -115,7 +115,7 @@ def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
         if family in ("own", "step3p5"):  # tables of parts; lists of layers that go on for these
             continue
         plain = {name: value for name, value in raw.items() if name not in (*COUNTS, "use_mtp")}
-        without, asked = subject("mine", plain), subject("mine", {**plain, field: 2})
+        without, asked = load_model("mine", plain), load_model("mine", {**plain, field: 2})
         assert asked.ledger.parameters() == without.ledger.parameters()
         assert (asked.not_included, without.not_included) == (("MTP", field, 2), None), family
         assert field not in asked.unknown
@@ -133,13 +133,13 @@ def test_every_family_reads_the_number_of_layers_alike(field: str) -> None:
     ],
 )
 def test_the_layers_that_are_not_included(fields: dict, found: tuple | None) -> None:
-    assert subject("mine", {**TINY["llama"], **fields}).not_included == found
+    assert load_model("mine", {**TINY["llama"], **fields}).not_included == found
 
 
 @pytest.mark.parametrize("value", ["1", -1, True, 1.0, [1]])
 def test_a_number_of_layers_that_is_none_is_refused(value: object) -> None:
     with pytest.raises(TfacctError, match=r"num_nextn_predict_layers = .* must be a whole number, 0 or more"):
-        subject("mine", {**TINY["llama"], "num_nextn_predict_layers": value})
+        load_model("mine", {**TINY["llama"], "num_nextn_predict_layers": value})
 
 
 def test_params_and_memory_name_the_layers_that_they_do_not_include(run) -> None:

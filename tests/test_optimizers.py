@@ -11,7 +11,7 @@ from tests.conftest import TINY, Ran, tiny
 from tests.lazy import needs
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.training.bounds import answered_groups
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
@@ -293,7 +293,7 @@ def test_real_models_have_states_of_this_size(family: str, seed: int, name: str)
     from tests.training_configs import drawn as model
 
     config, _, _ = model(family, seed)
-    assert optimizer(name).state_bytes(stored(subject(family, config, {}, None)), 2) == stepped(config, name), config
+    assert optimizer(name).state_bytes(stored(load_model(family, config, {}, None)), 2) == stepped(config, name), config
 
 
 @pytest.mark.parametrize("family", ["falcon_mamba", "jamba", "mamba", "zamba2"])

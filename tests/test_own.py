@@ -17,7 +17,7 @@ from tfacct.families import custom_tables as tables
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 LECTURE = "lecture-transformer"
 AT = {"ctx": 20, "source": 20, "batch": 16}
@@ -188,7 +188,7 @@ def twin(name: str) -> dict:
 @pytest.mark.parametrize("name", TWINS)
 def test_a_model_of_parts_is_the_familys(name: str) -> None:
     """Parameters, FLOPs, pointwise work and what is kept, path by path, in a prefill, a chunk and a decode step."""
-    own, family = subject("mine", twin(name)).ledger, tiny(name).ledger
+    own, family = load_model("mine", twin(name)).ledger, tiny(name).ledger
     assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
     for tokens, new in ((23, 17), (13, 0), (1, 0)):
         at = Workload(context=23, tokens=tokens, batch=9, source=17, new_source=new).axes()
@@ -328,7 +328,7 @@ def test_an_encoder_of_another_width_by_hand() -> None:
     """A table of its own, 64 · 20; three layers, each 4 · 20 · 6 · 8, 2 · 20 · 96 and two scales; a last norm. In each
     of the decoder's layers, keys and values of the source are 6 · 8 of 20, not of 48."""
     plain = over(BOTH, attention__head_dim=8)
-    ledgers = [subject("mine", file).ledger for file in (plain, over(plain, model__source_hidden=20))]
+    ledgers = [load_model("mine", file).ledger for file in (plain, over(plain, model__source_hidden=20))]
     vocab, heads = BOTH["model"]["vocab"], 6 * 8
     gated = 3 if BOTH["feed_forward"].get("gated") else 2
 
@@ -380,7 +380,7 @@ def test_set_by_dotted_name(run, tmp_path: Path) -> None:
 
 
 def test_defaults_are_shown_by_dotted_name() -> None:
-    assert subject("mine", DECODER).defaulted == {
+    assert load_model("mine", DECODER).defaulted == {
         "model.tied": False,
         "model.head_bias": False,
         "model.scale_embedding": False,
@@ -399,14 +399,14 @@ def test_defaults_are_shown_by_dotted_name() -> None:
         "feed_forward.bias": False,
         "feed_forward.called": True,
     }
-    sides = subject("mine", over(BOTH, encoder__attention={"heads": 4, "bias": True})).defaulted
+    sides = load_model("mine", over(BOTH, encoder__attention={"heads": 4, "bias": True})).defaulted
     assert sides["encoder.attention.kv_heads"] == 4 and sides["decoder.attention.kv_heads"] == 6
     assert sides["encoder.attention.out_bias"] is True and sides["decoder.attention.out_bias"] is False
 
 
 def test_every_key_is_read() -> None:
     """A key that changes nothing would be a lie in the docs."""
-    assert {key for key in tables.KEYS if "*" not in key} == subject("mine", DECODER).config.settable()
+    assert {key for key in tables.KEYS if "*" not in key} == load_model("mine", DECODER).config.settable()
     base = over(BOTH, decoder__cross_attention={}, model__positions="learned")
     routed = over(DECODER, feed_forward=None, experts={**EXPERTS, "shared": 8})
     changes: dict[str, object] = {
@@ -426,7 +426,7 @@ def test_every_key_is_read() -> None:
     at = Workload(context=23, tokens=13, batch=9, source=17).axes()
 
     def said(file: dict, **sets: object) -> tuple:
-        ledger = subject("mine", file, sets).ledger
+        ledger = load_model("mine", file, sets).ledger
         if "model.context" in sets or "model.source_context" in sets:
             return (ledger.parameters(),)
         return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
@@ -473,7 +473,10 @@ def test_junk_is_counted_or_refused(path: str, value: object, base: dict | str) 
     """As a table of the file and as --set: a count, or one error."""
     file = base if isinstance(base, dict) else tomllib.loads((presets.folder() / f"{base}.toml").read_text())
     file = {name: table for name, table in copy.deepcopy(file).items() if name not in ("source", "expect")}
-    for attempt in (lambda: subject("mine", set_in(file, path, value)), lambda: subject("mine", file, {path: value})):
+    for attempt in (
+        lambda: load_model("mine", set_in(file, path, value)),
+        lambda: load_model("mine", file, {path: value}),
+    ):
         try:
             assert attempt().ledger.parameters()
         except TfacctError as error:
@@ -494,7 +497,7 @@ def set_in(file: dict, path: str, value: object) -> dict:
 
 def test_a_message_is_one_line_whatever_the_file_names() -> None:
     with pytest.raises(TfacctError) as raised:
-        subject("mine", set_in(DECODER, "decoder.every", {"\n": {}}))
+        load_model("mine", set_in(DECODER, "decoder.every", {"\n": {}}))
     assert "\n" not in raised.value.message and "\x1b" not in str(TfacctError("a\x1b[2J", "b\x1b[2J"))
 
 

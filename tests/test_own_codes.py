@@ -12,7 +12,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.families import multimodal
 from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 JINA = {
     "architectures": ["JinaBertForSequenceClassification"], "attn_implementation": "torch", "emb_pooler": "mean",
@@ -41,18 +41,18 @@ def jina(hidden: int, layers: int, wide: int, vocab: int, normed: bool = False) 
 
 def test_jinas_encoders_by_hand() -> None:
     """jina-reranker-v1-turbo-en, published as 37.8 million; jina-embeddings-v2-base-code, as 161 million."""
-    ours = subject("mine", JINA)
+    ours = load_model("mine", JINA)
     assert (ours.family, ours.unknown, ours.left_out) == ("jina_bert", (), ())
     assert ours.parameters == jina(384, 6, 1536, 61056) + 384**2 + 384 + 384 + 1 == 37_771_777
     code = {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"}
     larger = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "auto_map": code}
-    of_code = subject("mine", {**JINA, **larger, "architectures": ["JinaBertModel"]})
+    of_code = load_model("mine", {**JINA, **larger, "architectures": ["JinaBertModel"]})
     assert of_code.parameters == jina(768, 12, 3072, 61056, normed=True) + 768**2 + 768
     assert round(of_code.parameters / 1e6) == 161
     with pytest.raises(ConfigError, match='feed_forward_type = "original" changes the counts'):
-        subject("mine", {**JINA, "feed_forward_type": "original"})
+        load_model("mine", {**JINA, "feed_forward_type": "original"})
     with pytest.raises(ConfigError, match='position_embedding_type = "relative_key" changes the counts'):
-        subject("mine", {**JINA, "position_embedding_type": "relative_key"})
+        load_model("mine", {**JINA, "position_embedding_type": "relative_key"})
 
 
 RING_MINI = {
@@ -71,7 +71,7 @@ RING_MINI = {
 def test_lings_lightning_attention_by_hand() -> None:
     """Ring-mini-linear-2.0: 16 of 20 layers have five products of the hidden size, and norms of queries, of keys and of
     what is read; the others have 4 key heads. Each matrix is kept in four bytes a number."""
-    ours = subject("mine", RING_MINI)
+    ours = load_model("mine", RING_MINI)
     lightning, attention = 5 * 2048**2 + 2 * 128 + 2048, 2 * 2048**2 + 2 * 2048 * 512 + 2 * 128
     experts = 257 * 3 * 2048 * 512 + 256 * 2048
     layers = 16 * lightning + 4 * attention + 3 * 2048 * 5120 + 19 * experts + 20 * 2 * 2048
@@ -89,7 +89,7 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
     from tfacct.reference.step import Step
 
     torch.manual_seed(3)
-    part = subject("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
+    part = load_model("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
     module = LightningAttention(part.find(LightningPart)).double()
     module.number, module.layers = 2, 5
     with torch.no_grad():
@@ -108,12 +108,12 @@ def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
 def test_ling_2_5_is_named_by_its_class() -> None:
     """Files of Ling 2.5 say bailing_hybrid, as those of Ling 3.0 do."""
     theirs = {**TINY["bailing_moe_v2_5"], "model_type": "bailing_hybrid"}
-    ours = subject("mine", {**theirs, "architectures": ["BailingMoeV2_5ForCausalLM"]})
+    ours = load_model("mine", {**theirs, "architectures": ["BailingMoeV2_5ForCausalLM"]})
     assert ours.family == "bailing_moe_v2_5"
-    assert ours.ledger.parameters() == subject("mine", TINY["bailing_moe_v2_5"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["bailing_moe_v2_5"]).ledger.parameters()
     for name, value in (("linear_silu", True), ("moe_shared_expert_intermediate_size", 5)):
         with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
-            subject("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
+            load_model("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, st
     with torch.device("meta"):
         config = getattr(transformers, f"{stem}Config")(**own, **wide)
         built = getattr(transformers, f"{stem}Model")._from_config(config)
-    ours = subject("mine", {"model_type": whole, **wide, **own})
+    ours = load_model("mine", {"model_type": whole, **wide, **own})
     both = (ours, ours.of_part("vision"))
     beside = multimodal.dual_encoders()[whole].extra
     assert all({*beside} < {*one.left_out} for one in both)
@@ -144,20 +144,20 @@ def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
         "vocab_size": 151936, "vision_config": {"hidden_size": 1280, "model_type": "qwen2_5_vl"},
     }  # fmt: skip
     own = {"matryoshka_dims": [128, 256], "multi_vector_projector_dim": 128, "task_names": ["retrieval"]}
-    ours = subject("mine", {**plain, **own, "architectures": ["JinaEmbeddingsV4Model"]})
+    ours = load_model("mine", {**plain, **own, "architectures": ["JinaEmbeddingsV4Model"]})
     assert (ours.unknown, ours.left_out) == ((), ("vision_config", "multi_vector_projector"))
-    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", plain).ledger.parameters()
     assert ours.parameters == 3_085_938_688
     with pytest.raises(ConfigError, match="names no class of qwen2"):
-        subject("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
+        load_model("mine", {**plain, "architectures": ["JinaEmbeddingsV5Model"]})
 
 
 def test_the_language_model_in_llava_onevision_1_5_is_qwen3s() -> None:
     text = {**TINY["qwen3"], "attention_bias": False, "tie_word_embeddings": False}
     whole = {"model_type": "llavaonevision1_5", "vision_config": {"hidden_size": 9}}
-    ours = subject("mine", {**whole, "text_config": {**text, "model_type": "LLaVAOneVision1_5_text"}})
+    ours = load_model("mine", {**whole, "text_config": {**text, "model_type": "LLaVAOneVision1_5_text"}})
     assert (ours.family, ours.unknown, ours.left_out) == ("qwen3", (), ("vision_config",))
-    assert ours.ledger.parameters() == subject("mine", text).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", text).ledger.parameters()
 
 
 def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
@@ -166,7 +166,7 @@ def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
     from tfacct.reference import model
 
     torch.manual_seed(3)
-    built = model.build(subject("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
+    built = model.build(load_model("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
     with torch.no_grad():
         for parameter in built.parameters():
             parameter.normal_()
@@ -178,7 +178,7 @@ def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
 
 def test_nomics_experts_by_hand() -> None:
     """nomic-embed-text-v2-moe: 475 million parameters are published, of which a token uses 305 million."""
-    ours = subject("mine", NOMIC_V2)
+    ours = load_model("mine", NOMIC_V2)
     attention, norms, experts = 4 * (768**2 + 768), 4 * 768, 8 * 2 * 768 * 3072
     dense, sparse = 2 * 768 * 3072 + 3072 + 768, experts + 8 * 768 + 768
     total = (250048 + 1 + 2) * 768 + 12 * (attention + norms) + 6 * (dense + sparse)
@@ -198,7 +198,7 @@ def test_nomics_experts_by_hand() -> None:
 )
 def test_what_nomics_code_is_not_counted_with(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
-        subject("mine", {**TINY["nomic_bert"], **fields})
+        load_model("mine", {**TINY["nomic_bert"], **fields})
 
 
 NV_EMBED = {
@@ -212,8 +212,8 @@ NV_EMBED = {
 def test_nv_embed_by_hand() -> None:
     """Published as 7.85 billion: Mistral-7B without its head, 512 rows, four products of 4,096 × 8 · 4,096, three norms
     with shifts, and a gated network of 16,384 with biases."""
-    ours = subject("mine", NV_EMBED)
-    body = subject("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
+    ours = load_model("mine", NV_EMBED)
+    body = load_model("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
     network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
     assert (ours.family, ours.unknown, ours.left_out, ours.keeps) == ("nvembed", (), (), False)
     assert ours.parameters - body == (512 + 4 * 32768 + 3 * 2) * 4096 + network == 740_356_096
@@ -223,10 +223,10 @@ def test_nv_embed_by_hand() -> None:
     assert sum(count for path, count in flops.items() if path.startswith("pooler")) == tokens + 4 * 512 * 4096 * 32768
     for part, wrong in (("text_config", "llama"), ("latent_attention_config", "mean")):
         with pytest.raises(ConfigError, match=f"{part} of nvembed is of model_type"):
-            subject("mine", {**NV_EMBED, part: {"model_type": wrong}})
+            load_model("mine", {**NV_EMBED, part: {"model_type": wrong}})
     for name, value in (("latent_dim", 8), ("mask_type", "a")):
         with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
-            subject("mine", {**NV_EMBED, name: value})
+            load_model("mine", {**NV_EMBED, name: value})
 
 
 MISTRAL = {
@@ -241,7 +241,7 @@ def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
     from tfacct.families.rare.nvembed_reference import LatentPooler
 
     torch.manual_seed(5)
-    part = subject("mine", TINY["nvembed"]).architecture.pooler
+    part = load_model("mine", TINY["nvembed"]).architecture.pooler
     module = LatentPooler(part).double()
     with torch.no_grad():
         for parameter in module.parameters():
@@ -281,7 +281,7 @@ def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem:
     with torch.device("meta"):
         config = getattr(transformers, f"{stem}Config")(vlm_config=inside, embedding_dim=13)
         built = getattr(transformers, f"{stem}ForRetrieval")._from_config(config)
-    ours = subject("mine", {"model_type": whole, "vlm_config": inside, "embedding_dim": 13})
+    ours = load_model("mine", {"model_type": whole, "vlm_config": inside, "embedding_dim": 13})
     assert (ours.family, ours.unknown, ours.architecture.head) == (family, (), None)
     assert "multi_vector_projector" in ours.left_out
     theirs = {
@@ -295,7 +295,7 @@ def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem:
 def test_plamo_3_by_hand() -> None:
     """Its own code's defaults: q, k and v, o, a gated network, four norms and those of queries and keys per layer;
     seven of eight layers keep 2,048 tokens."""
-    ours = subject("mine", {"model_type": "plamo3", "interleaved_sliding_window": ([2048] * 7 + [None]) * 4})
+    ours = load_model("mine", {"model_type": "plamo3", "interleaved_sliding_window": ([2048] * 7 + [None]) * 4})
     layer = 4096 * (32 + 8) * 128 + 4096 * 4096 + 3 * 4096 * 13312 + 4 * 4096 + 2 * 128
     assert ours.parameters == 32 * layer + 4096 * 32000 + 4096 == 6_574_059_520
     assert sum(ours.ledger.states(Workload(10_000, 10_000).axes()).values()) == 2 * 4 * 128 * (28 * 2048 + 4 * 10_000)
@@ -307,8 +307,8 @@ def test_plamo_3_by_hand() -> None:
         ({"rope_scaling_factor": 8.0}, "needs initial_context_length"),
     ):
         with pytest.raises(ConfigError, match=named):
-            subject("mine", {"model_type": "plamo3", **fields})
-    turned = subject("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
+            load_model("mine", {"model_type": "plamo3", **fields})
+    turned = load_model("mine", {**TINY["plamo3"], "rope_scaling_factor": 8.0, "initial_context_length": 16})
     angles = [block.attention.rotary for block in turned.architecture.blocks()]
     near = (1e4, "default")
     assert [(of.base, of.scaled) for of in angles] == [near, near, (1e6, "yarn"), near]

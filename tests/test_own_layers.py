@@ -14,7 +14,7 @@ from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAtt
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 LOCAL = over(
     DECODER, decoder__layers=6, decoder__pattern=["local", "local", "full"], decoder__local__attention__window=4
@@ -119,7 +119,7 @@ def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     listed = tomllib.loads((EXAMPLES / "hybrid_decoder.toml").read_text(encoding="utf-8"))
     pattern = copy.deepcopy(listed)
     pattern["decoder"] = {"layers": 8, "pattern": ["ssm", "ssm", "ssm", "full"], "ssm": {"mamba": {"inner": 1536}}}
-    alike(subject("mine", pattern).ledger, subject("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
+    alike(load_model("mine", pattern).ledger, load_model("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
 
 
 # The same model said by a family and by parts; what the family's small model has is read off its config.
@@ -150,7 +150,7 @@ TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attent
 
 @pytest.mark.parametrize("name", TWINS)
 def test_layers_that_differ_are_the_familys(name: str) -> None:
-    alike(subject("mine", TWINS[name]).ledger, tiny(name).ledger, (23, 23), (23, 13), (23, 1), (3, 3))
+    alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, (23, 23), (23, 13), (23, 1), (3, 3))
 
 
 def test_smollm_leaves_every_fourth_layer_unrotated_and_olmo_norms_results() -> None:
@@ -164,10 +164,10 @@ def test_smollm_leaves_every_fourth_layer_unrotated_and_olmo_norms_results() -> 
         "decoder": {"layers": 5, "every": {"4": {"attention": {"rotated": False}}}},
     }
     smollm = load({"model_type": "smollm3", **sizes, "tie_word_embeddings": True}).loaded.ledger
-    alike(subject("mine", mine).ledger, smollm, (23, 23), (23, 1))
+    alike(load_model("mine", mine).ledger, smollm, (23, 23), (23, 1))
     mine = over(mine, norm__order="reordered", model__tied=None, decoder__every=None)
     olmo = load({"model_type": "olmo2", **sizes}).loaded.ledger
-    own = subject("mine", mine).ledger.parameters()
+    own = load_model("mine", mine).ledger.parameters()
     scales = {f"blocks.*.attn.{name}_norm.weight" for name in "qk"}  # of all heads together, which own models have not
     assert own == {path: count for path, count in olmo.parameters().items() if path not in scales}
 
@@ -175,7 +175,7 @@ def test_smollm_leaves_every_fourth_layer_unrotated_and_olmo_norms_results() -> 
 def blocks(file: dict) -> list[str]:
     """What each layer has, in short."""
     words = []
-    for block in subject("mine", file).architecture.blocks():
+    for block in load_model("mine", file).architecture.blocks():
         attention, network = block.attention, block.find(Experts) or block.find(FeedForward)
         mixer = {Attention: "a", LatentAttention: "l", type(None): "m"}[type(attention)]
         window = "" if block.window is None else str(block.window)
@@ -205,7 +205,7 @@ def test_the_rarer_stands_over_the_more_frequent_and_the_first_over_all() -> Non
 
 def test_an_encoder_has_kinds_too() -> None:
     file = over(DECODER, decoder=None, encoder={"layers": 4, "every": {"2": {"experts": EXPERTS}}})
-    own = subject("mine", over(file, model__positions="learned")).architecture
+    own = load_model("mine", over(file, model__positions="learned")).architecture
     assert [stack.numbers for stack in own.stacks] == [(0, 2), (1, 3)] and not own.ledger().states(
         Workload(5, 5).axes()
     )
@@ -340,7 +340,7 @@ def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Pat
 def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
     file = over(DECODER, attention__window=4, attention__qk_norm="rms", decoder__first={"1": {"attention": {}}})
     file["decoder"]["first"]["1"]["attention"] = {"window": "none", "qk_norm": "none", "head_dim": "none"}
-    first, last = subject("mine", file).architecture.blocks()
+    first, last = load_model("mine", file).architecture.blocks()
     assert (first.attention.window, first.attention.qk_norm, first.attention.head_dim) == (None, None, 8)
     assert last.attention.window == 4 and last.attention.qk_norm is not None
     with pytest.raises(TfacctError, match=r"decoder\.first\.1\.attention\.heads must be a whole number"):
@@ -352,7 +352,7 @@ def test_they_verify(file: dict) -> None:
     pytest.importorskip("fvcore")
     from tfacct.reports.verify import verify
 
-    assert verify([subject("mine", file)], Request(ctx=9)).agrees
+    assert verify([load_model("mine", file)], Request(ctx=9)).agrees
 
 
 @pytest.mark.slow
@@ -363,7 +363,7 @@ def test_they_are_proven(file: dict) -> None:
     pytest.importorskip("torch")
     from tfacct.reports.verify import prove
 
-    report = prove(subject("mine", file))
+    report = prove(load_model("mine", file))
     assert report.agrees and len(report.rows) >= 9
 
 
@@ -389,7 +389,7 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
     sympy = pytest.importorskip("sympy")
     from tfacct.reports.formula import formula
 
-    own: LoadedModel = subject("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
+    own: LoadedModel = load_model("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
     facts = formula(own, Request(), of=of).models[0]
     letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
     read = sympy.sympify(facts["total_formula"], locals=letters)
@@ -405,5 +405,5 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
 
 
 def test_a_hybrid_has_mamba_where_its_pattern_says() -> None:
-    own = subject("mine", MIXED).architecture
+    own = load_model("mine", MIXED).architecture
     assert [stack.numbers for stack, _ in own.having(Mamba)] == [(3,)]

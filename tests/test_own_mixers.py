@@ -11,7 +11,7 @@ from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 DELTA = {"heads": 6, "key_heads": 3, "key_dim": 10, "value_dim": 11, "kernel": 5}
 MAMBA2 = {"heads": 6, "groups": 2, "head_dim": 16, "state": 5, "kernel": 8, "chunk": 12, "mlp": True, "bias": True}
@@ -62,7 +62,7 @@ TWINS = {
 @pytest.mark.parametrize("name", TWINS)
 def test_mixers_of_parts_are_the_familys(name: str) -> None:
     steps = ((150, 150), (23, 23), (23, 13), (150, 70), (23, 1), (3, 3), (1, 1))
-    alike(subject("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
+    alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
 
 
 def hybrid(**mixers: dict) -> dict:
@@ -96,7 +96,7 @@ def test_every_key_of_a_mixer_is_read(name: str) -> None:
     """A key that changes nothing would be a lie in the docs."""
 
     def said(own: dict) -> tuple:
-        ledger = subject("mine", hybrid(**{name: own})).ledger
+        ledger = load_model("mine", hybrid(**{name: own})).ledger
         at = Workload(23, 23).axes()
         return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
 
@@ -112,7 +112,9 @@ def test_every_key_of_a_mixer_is_read(name: str) -> None:
 def test_a_list_of_layers_and_a_pattern_say_the_same(name: str) -> None:
     listed = over(DECODER, decoder={"layers": 3, name: {**PLAIN[name], "layers": [0, 2]}})
     pattern = {"layers": 3, "pattern": ["other", "full"], "other": {name: PLAIN[name]}}
-    alike(subject("mine", listed).ledger, subject("mine", over(DECODER, decoder=pattern)).ledger, (23, 23), (23, 1))
+    alike(
+        load_model("mine", listed).ledger, load_model("mine", over(DECODER, decoder=pattern)).ledger, (23, 23), (23, 1)
+    )
 
 
 def test_two_lists_share_the_layers() -> None:
@@ -124,7 +126,7 @@ def test_two_lists_share_the_layers() -> None:
             "delta_net": {**PLAIN["delta_net"], "layers": [0, 3]},
         },
     )
-    blocks = subject("mine", own).architecture.blocks()
+    blocks = load_model("mine", own).architecture.blocks()
     assert [block.sublayers[0].name for block in blocks] == ["delta", "mamba", "attn", "delta"]
 
 
@@ -198,15 +200,15 @@ def test_refusals(run, tmp_path: Path, file: dict, says: list[str]) -> None:
 
 
 def test_a_head_that_is_rotated_whole_has_one_size() -> None:
-    whole = subject("mine", over(DECODER, attention__rotary_dim=8)).architecture
-    assert whole == subject("mine", DECODER).architecture
-    odd = subject("mine", over(DECODER, attention__rotary_dim=4, attention__head_dim=9)).architecture
+    whole = load_model("mine", over(DECODER, attention__rotary_dim=8)).architecture
+    assert whole == load_model("mine", DECODER).architecture
+    odd = load_model("mine", over(DECODER, attention__rotary_dim=4, attention__head_dim=9)).architecture
     assert odd.blocks()[0].attention.axes()["Hr"] == 4
 
 
 def test_latent_attention_without_positions_may_share_an_odd_part() -> None:
     own = over(LATENTS, model__positions="none", latent_attention__rope_dim=3)
-    assert subject("mine", own).architecture.blocks()[0].attention.rotary is None
+    assert load_model("mine", own).architecture.blocks()[0].attention.rotary is None
 
 
 def test_chunks_of_two_lengths_are_counted_and_derived_and_have_no_formula(run, tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     from tfacct.reports.formula import formula
 
     chunked = {"chunk": 8}
-    own = subject("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
+    own = load_model("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
     facts = formula(own, Request(), of=of).models[0]
     letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
     values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
@@ -248,7 +250,7 @@ def test_every_mixer_in_one_model_verifies() -> None:
 
     own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
     own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
-    assert verify([subject("mine", own)], Request(ctx=29)).agrees
+    assert verify([load_model("mine", own)], Request(ctx=29)).agrees
 
 
 @pytest.mark.slow
@@ -258,5 +260,5 @@ def test_a_convolution_and_a_gated_part_rotated_head_are_proven() -> None:
     from tfacct.reports.verify import prove
 
     own = hybrid(short_convolution={"bias": True})
-    report = prove(subject("mine", over(own, attention__gate=True, attention__rotary_dim=4)))
+    report = prove(load_model("mine", over(own, attention__gate=True, attention__rotary_dim=4)))
     assert report.agrees and len(report.rows) >= 9

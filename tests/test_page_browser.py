@@ -21,7 +21,7 @@ from tfacct import load
 from tfacct.base import units
 from tfacct.ledger.workload import Request
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.reports import explore
 from tfacct.reports.build import Counting
 from tfacct.reports.flops import flops
@@ -329,7 +329,7 @@ def test_a_hostile_config_stays_text(tab: driver.Browser, tmp_path: Path) -> Non
     name = "x'\"<b>&</script><img src=x onerror=alert(1)>"
     raw = {**presets.load("gpt2").raw, "<i>unknown</i>": 1}
     file = tmp_path / "page.html"
-    file.write_text(explore.page([subject(name, raw)], Request(ctx=64), Counting()), encoding="utf-8")
+    file.write_text(explore.page([load_model(name, raw)], Request(ctx=64), Counting()), encoding="utf-8")
     tab.open(file)
     assert tab.js("document.querySelector('h1').textContent") == name
     assert "<i>unknown</i>" in tab.js("document.querySelector('.warning').textContent")

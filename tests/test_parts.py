@@ -20,7 +20,7 @@ from tfacct.commands import NAMES
 from tfacct.families import multimodal
 from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.verify.checks import renamed
 
 VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
@@ -66,7 +66,7 @@ def built(raw: dict[str, Any]) -> dict[str, int]:
 
 
 def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
-    one = subject("mine", raw, part=part)
+    one = load_model("mine", raw, part=part)
     return renamed(one.ledger.parameters(unfolded=True), one.config.hf_module_paths(), one.config.hf_tensor_names())
 
 
@@ -109,9 +109,9 @@ def test_a_tower_of_idefics_has_one_class(run) -> None:
     """Its whole builds that whatever the config says, so another type is refused."""
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
     older = {**raw, "vision_config": {**TINY["smolvlm_vision"], "model_type": "smolvlm", "use_base_siglip": True}}
-    assert subject("mine", older).of_part("vision").family == "smolvlm_vision"
+    assert load_model("mine", older).of_part("vision").family == "smolvlm_vision"
     with pytest.raises(TfacctError, match='of model_type "clip_vision_model", which is not counted'):
-        subject("mine", raw).of_part("vision")
+        load_model("mine", raw).of_part("vision")
 
 
 @pytest.mark.parametrize("whole", PAIRS)
@@ -124,14 +124,14 @@ def test_both_encoders_of_a_pair_are_the_wholes(whole: str) -> None:
     assert sum(sum(ours(raw, part).values()) for part in ("text", "vision")) == sum(tensors.values())
     if whole == "clip":
         assert ours(raw, "text") | ours(raw, "vision") == tensors
-    assert subject("mine", raw).family == f"{whole}_text_model"
+    assert load_model("mine", raw).family == f"{whole}_text_model"
 
 
 def test_clips_fields_under_their_older_name_come_first() -> None:
     """As in its config class: what a `vision_config_dict` says, and its class's defaults, over a `vision_config`."""
     older = {"hidden_size": 1024, "num_attention_heads": 16}
     raw = {"model_type": "clip", "text_config": {}, "vision_config": {"hidden_size": 96}, "vision_config_dict": older}
-    assert subject("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
+    assert load_model("mine", raw).of_part("vision").config.model_dump()["hidden_size"] == 1024
 
 
 def test_both_add_up_with_the_projector(run, llava: str) -> None:
@@ -253,9 +253,9 @@ def test_a_thinker_answers_for_its_encoder_of_images(run, tmp_path: Path) -> Non
     vision = {**TINY["qwen2_5_omni_vision_encoder"]}
     thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 8}, "vision_config": vision}
     whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
-    alone = subject("alone", {"model_type": "qwen2_5_omni_thinker", **thinker}).of_part("vision")
-    inside = subject("mine", whole).of_part("vision")
-    assert inside.ledger.parameters() == alone.ledger.parameters() == subject("own", vision).ledger.parameters()
+    alone = load_model("alone", {"model_type": "qwen2_5_omni_thinker", **thinker}).of_part("vision")
+    inside = load_model("mine", whole).of_part("vision")
+    assert inside.ledger.parameters() == alone.ledger.parameters() == load_model("own", vision).ledger.parameters()
     assert inside.left_out == ("text_config", "audio_config", "talker_config")
 
 
@@ -316,7 +316,7 @@ def test_a_part_of_no_model_is_refused(run, more: list[str]) -> None:
 )
 def test_a_vision_model_that_is_not_understood_is_refused(change: dict, says: str) -> None:
     with pytest.raises(TfacctError, match=says):
-        subject("mine", {**LLAVA, **change}).of_part("vision")
+        load_model("mine", {**LLAVA, **change}).of_part("vision")
 
 
 def test_how_a_part_of_a_quantized_whole_is_stored_is_not_guessed(run, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_the_context_of_the_text_model_leaves_an_encoder_counted(run, tmp_path: 
     """A CLIP of 577 positions has the weights that it has, whatever context the language model is asked for."""
     (path := tmp_path / "llava.json").write_text(json.dumps({**LLAVA, "dtype": "bfloat16"}))
     whole = sum(weights_of(run, path))
-    assert whole == 2 * sum(one.parameters for one in subject("mine", LLAVA).of_parts("parameters"))
+    assert whole == 2 * sum(one.parameters for one in load_model("mine", LLAVA).of_parts("parameters"))
     for more in (["--ctx", "1k"], ["--ctx", "8k"], ["--ctx", "1k", "--batch", "3"]):
         ran = run("memory", str(path), "--part", "both", *more)
         assert sum(weights_of(run, path, *more)) == whole and " together." in ran.out.splitlines()[1]
@@ -394,9 +394,9 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
     raw = whole_of(whole)
     there = {part for name in built(raw) for part in name.split(".")[:2]}
     assert there.issuperset(name.removeprefix("model.") for name in modules)
-    one = subject("mine", {**raw, "quantization_config": {**method, field: modules}}).of_parts("parameters")[1]
+    one = load_model("mine", {**raw, "quantization_config": {**method, field: modules}}).of_parts("parameters")[1]
     assert sum(one.ledger.weight_bytes(one.storage()).values()) == 2 * one.parameters
-    one = subject("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
+    one = load_model("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
     with pytest.raises(TfacctError, match="how this part is stored is not understood"):
         one.of_parts("parameters")[1].storage()
 
@@ -412,7 +412,7 @@ def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) ->
     mine = [name for name in linear if any(name.removeprefix("model.").startswith(one) for one in at)]
     for left, plain in ((mine, True), (mine[:-1], False), (mine[1:], False)):
         said = {"quant_method": "fp8", "modules_to_not_convert": left}
-        one = subject("mine", {**raw, "quantization_config": said}).of_parts("parameters")[1]
+        one = load_model("mine", {**raw, "quantization_config": said}).of_parts("parameters")[1]
         if plain:
             assert one.storage().name == "bf16"
         else:
@@ -429,7 +429,7 @@ def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> Non
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
     raw = {"model_type": "janus", "text_config": text_of("janus"), "vision_config": {"hidden_size": 2}}
     with pytest.raises(TfacctError, match="the vision model in 'janus' is not counted"):
-        subject("mine", raw).of_part("vision")
+        load_model("mine", raw).of_part("vision")
 
 
 @pytest.mark.parametrize("whole", ["gemma3", "qwen3_vl", "llava", "voxtral", "gemma4", "embedding_gemma2"])
@@ -444,8 +444,8 @@ def test_an_encoder_without_a_config_is_what_the_class_makes_of_it(whole: str, s
         "that its class builds by default is not counted" if there else "without one its class builds no vision model"
     )
     with pytest.raises(TfacctError, match=says):
-        subject("mine", raw).of_parts("parameters")
-    assert subject("mine", raw).of_part("text").parameters == subject("mine", raw).parameters
+        load_model("mine", raw).of_parts("parameters")
+    assert load_model("mine", raw).of_part("text").parameters == load_model("mine", raw).parameters
 
 
 def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path: Path) -> None:
@@ -511,12 +511,12 @@ def test_paligemma_is_both_and_its_projector() -> None:
     text = {"model_type": "gemma", "vocab_size": 257216, "hidden_size": 2048, "intermediate_size": 16384}
     text |= {"num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256}
     raw = {"model_type": "paligemma", "text_config": text, "vision_config": SO400M | {"image_size": 224}}
-    assert sum(one.parameters for one in subject("mine", raw).of_parts()) + 1152 * 2048 + 2048 == 2_923_466_480
+    assert sum(one.parameters for one in load_model("mine", raw).of_parts()) + 1152 * 2048 + 2048 == 2_923_466_480
 
 
 def test_gemma_3_is_both_and_its_projector() -> None:
     """4,300,079,472 parameters, as the file of its 4B has them: of the projector 1,152 · 2,560, and a norm of 1,152."""
-    vision = subject("mine", {"model_type": "gemma3", "text_config": {}, "vision_config": SO400M}).of_part("vision")
+    vision = load_model("mine", {"model_type": "gemma3", "text_config": {}, "vision_config": SO400M}).of_part("vision")
     both = (load("gemma-3-4b-text").params().total, vision.parameters)
     assert both == (3_880_263_168, 416_866_032) and sum(both) + 1152 * 2560 + 1152 == 4_300_079_472
 
@@ -535,7 +535,7 @@ def test_gemma_3_is_both_and_its_projector() -> None:
 def test_an_encoder_that_is_no_family_is_refused_by_name(whole: str, part: str, why: str) -> None:
     raw = {"model_type": whole, "text_config": {}, f"{part}_config": {}}
     with pytest.raises(TfacctError, match=f"the {part} model in '{whole}' is not counted.*{why}|{why}"):
-        subject("mine", raw, part=part)
+        load_model("mine", raw, part=part)
 
 
 def test_qwen2_audio_is_both_and_its_projector() -> None:
@@ -543,7 +543,7 @@ def test_qwen2_audio_is_both_and_its_projector() -> None:
     sizes = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32}
     text = {"model_type": "qwen2", "vocab_size": 156032, **sizes, "num_key_value_heads": 32}
     raw = {"model_type": "qwen2_audio", "text_config": text, "audio_config": {"model_type": "qwen2_audio_encoder"}}
-    both = [one.parameters for one in subject("mine", raw).of_parts()]
+    both = [one.parameters for one in load_model("mine", raw).of_parts()]
     assert both == [7_754_878_976, 636_968_960] and sum(both) + 1280 * 4096 + 4096 == 8_397_094_912
 
 
@@ -580,9 +580,9 @@ def test_the_vision_model_in_phi_4_multimodal_is_its_classs() -> None:
     inside = "model.embed_tokens_extend.image_embed.img_processor."
     theirs = {name.removeprefix(inside): count for name, count in built(raw).items() if name.startswith(inside)}
     assert ours(raw, "vision") == theirs
-    assert subject("mine", raw, part="vision").left_out == ("text_config", "audio_config", "img_projection_up")
+    assert load_model("mine", raw, part="vision").left_out == ("text_config", "audio_config", "img_projection_up")
     with pytest.raises(TfacctError, match="vision_use_head = false changes the counts"):
-        subject("mine", {"model_type": "phi4_multimodal_vision", "vision_use_head": False})
+        load_model("mine", {"model_type": "phi4_multimodal_vision", "vision_use_head": False})
 
 
 def whole_of(whole: str, **more: Any) -> dict[str, Any]:
@@ -639,7 +639,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
     """Every parameter of the class is counted, and each tensor of the projector has the size of one of the class's."""
     raw = whole_of(whole, **more)
     theirs = {name: count for name, count in built(raw).items() if "audio_embed." not in name}
-    both = subject("mine", raw).of_parts("parameters")
+    both = load_model("mine", raw).of_parts("parameters")
     assert sum(one.parameters for one in both) == sum(theirs.values())
     assert all(one.left_out == (("audio_config",) if whole == "phi4_multimodal" else ()) for one in both)
     sizes = Counter(count for path, count in both[-1].ledger.parameters().items() if path.startswith("projector."))
@@ -657,7 +657,7 @@ def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any])
     ],
 )
 def test_a_projector_that_is_not_understood_is_refused(whole: str, more: dict[str, Any], says: str) -> None:
-    found = subject("mine", whole_of(whole, **more))
+    found = load_model("mine", whole_of(whole, **more))
     with pytest.raises(TfacctError, match=f"^mine: {says} = "):
         found.of_parts("parameters")
 
@@ -739,7 +739,7 @@ def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]
     from tests.conftest import rounded
     from tfacct.verify.checks import checks
 
-    one = subject("mine", whole_of(whole, **more)).of_parts("work")[-1]
+    one = load_model("mine", whole_of(whole, **more)).of_parts("work")[-1]
     tokens = rounded(one, one.context)
     found = checks(one, Workload(context=tokens, tokens=tokens, batch=2), all_layers=True, against=False)
     assert {check.name: check.pairs() for check in found if not check.agrees} == {}
@@ -788,7 +788,7 @@ def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]
         read, named = seen["read"], seen["named"]
         with counter:
             module(*read, **named)
-    one = subject("mine", raw).of_parts("work")[-1]
+    one = load_model("mine", raw).of_parts("work")[-1]
     products = one.ledger.products(Workload(context=one.context, tokens=one.context).axes())
     assert sum(each.forward for each in products if each.path.startswith("projector.")) == counter.get_total_flops()
 
@@ -800,7 +800,7 @@ def test_a_projector_behind_an_encoder_of_any_type_is_counted_or_refused(project
     for whole in PROJECTORS.keys() - {*AUDIOS, *ALONE, "t5gemma2"}:
         for tower in {tower.type for tower in VISIONS.values()}:
             try:
-                both = subject("mine", {**whole_of(whole), "vision_config": TINY[tower]}).of_parts(projector)
+                both = load_model("mine", {**whole_of(whole), "vision_config": TINY[tower]}).of_parts(projector)
                 found.add(both[-1].architecture.projector is not None)
             except TfacctError as error:
                 found.add(str(error).partition(":")[0])

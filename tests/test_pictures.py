@@ -32,23 +32,23 @@ GIB = 1024**3
 
 
 def of_memory(*names: str, fit: int | None = None, dtype: str | None = "bf16", **work: int) -> Chart:
-    subjects, request = [load(name).loaded for name in names], Request(**work)
-    return memory_chart(subjects, request, memory(subjects, request, fit=memory_limit(fit), dtype=dtype))
+    models, request = [load(name).loaded for name in names], Request(**work)
+    return memory_chart(models, request, memory(models, request, fit=memory_limit(fit), dtype=dtype))
 
 
 def of_train(*names: str) -> Chart:
-    subjects = [load(name).loaded for name in names]
-    return train_chart(subjects, train(subjects, Request(ctx=4096), Recipe(), fit=memory_limit(64 * 1024**3)))
+    models = [load(name).loaded for name in names]
+    return train_chart(models, train(models, Request(ctx=4096), Recipe(), fit=memory_limit(64 * 1024**3)))
 
 
 def of_kv(*names: str, **work: int) -> Chart:
-    subjects, request = [load(name).loaded for name in names], Request(**work)
-    return kv_chart(subjects, request, kv(subjects, request))
+    models, request = [load(name).loaded for name in names], Request(**work)
+    return kv_chart(models, request, kv(models, request))
 
 
 def of_params(*names: str) -> Chart:
-    subjects = [load(name).loaded for name in names]
-    return params_chart(subjects, params(subjects))
+    models = [load(name).loaded for name in names]
+    return params_chart(models, params(models))
 
 
 def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = None, **fields: object) -> Chart:
@@ -181,10 +181,10 @@ def test_a_budget_that_holds_no_token_of_so_many_sequences() -> None:
 
 def test_memory_of_several_is_the_tables() -> None:
     unknown = {**load("gpt2").loaded.raw, "quantization_config": {"quant_method": "vptq"}}
-    subjects, request = [load("gpt2").loaded, load(unknown).loaded], Request()
-    report = memory([*subjects, load("bert-base").loaded], request)
+    models, request = [load("gpt2").loaded, load(unknown).loaded], Request()
+    report = memory([*models, load("bert-base").loaded], request)
     assert [model["model"] for model in report.models_left_out] == ["config"]
-    chart = memory_chart([*subjects, load("bert-base").loaded], request, report)
+    chart = memory_chart([*models, load("bert-base").loaded], request, report)
     assert list(chart.x) == ["gpt2", "bert-base"]
     assert chart.series["weights"] == [facts["weights_bytes"] for facts in report.models]
     assert chart.ends == [(units.binary(facts["total_bytes"]),) for facts in report.models]

@@ -26,8 +26,8 @@ GPT2 = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
 
 
 def charted(*names: str, ctx: int | None = None, decode: bool = False, **flags: bool) -> Chart:
-    subjects, request = [load(name).loaded for name in names], Request(ctx=ctx, decode=decode)
-    return flops_chart(subjects, request, flops(subjects, request, **flags), **flags)
+    models, request = [load(name).loaded for name in names], Request(ctx=ctx, decode=decode)
+    return flops_chart(models, request, flops(models, request, **flags), **flags)
 
 
 def of_sweep(*names: str, metrics: tuple[str, ...] = ("kv_cache_bytes",), **knobs: str) -> Chart:
@@ -203,8 +203,8 @@ def test_a_small_models_crossover_is_in_the_picture(tmp_path: Path, run) -> None
 
 
 def test_what_is_ahead_from_the_start_crosses_nothing() -> None:
-    subject, request = load("gpt2-xl").loaded, Request(ctx=200_000, tokens=100_000)
-    assert flops_chart([subject], request, flops([subject], request)).marks == [(200_000, "context 200,000")]
+    model, request = load("gpt2-xl").loaded, Request(ctx=200_000, tokens=100_000)
+    assert flops_chart([model], request, flops([model], request)).marks == [(200_000, "context 200,000")]
 
 
 def test_lines_are_told_apart_or_refused(tmp_path: Path, run) -> None:

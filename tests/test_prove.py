@@ -15,7 +15,7 @@ from tfacct.architecture.parts import CrossAttention, FeedForward
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import Matmul
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.output.report import Report
 from tfacct.reports.verify import _proven, prove
 from tfacct.verify import proof as proofs
@@ -129,7 +129,7 @@ def test_what_a_small_config_holds_is_proven(
 ) -> None:
     """For all sizes above 1, and of any number of layers that have rows of their own."""
     monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    report = prove(subject("small", {**TINY[family], **fields}))
+    report = prove(load_model("small", {**TINY[family], **fields}))
     assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
 
 
@@ -137,10 +137,10 @@ def test_what_a_small_config_holds_is_proven(
 def test_beits_table_of_one_row_is_read_at_any_number_of_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the image is as large as its table says is no question where the tokens are a symbol."""
     table = {**TINY["beit"], "use_relative_position_bias": True}
-    shape = subject("small", table).architecture
+    shape = load_model("small", table).architecture
     least = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED)).edges()[-1:]
     monkeypatch.setattr(Sizes, "edges", lambda _: least)
-    report = prove(subject("small", table))
+    report = prove(load_model("small", table))
     assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"]
 
 
@@ -176,7 +176,7 @@ def test_every_kind_of_compressed_keys_is_proven_of_one_sequence(monkeypatch: py
     """Its new tokens are a multiple of those that keys are made of, and of the experts that they are dealt out to."""
     alone = [edge for edge in sizes_of_tiny("deepseek_v4").edges() if edge.sizes.get("B") == 1]
     monkeypatch.setattr(Sizes, "edges", lambda _: alone)
-    report = prove(subject("small", TINY["deepseek_v4"]))
+    report = prove(load_model("small", TINY["deepseek_v4"]))
     assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"] * 2
 
 
@@ -539,7 +539,7 @@ def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("every", [61, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,536 models counted by fvcore and by torch, in processes of their own; every 61st of them in less time."""
-    subject = presets.load("llama-3-8b")
+    model = presets.load("llama-3-8b")
     from tfacct.reference import grid
 
     counted = []
@@ -552,7 +552,7 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
     honest, product = grid.counts, proofs.product
     monkeypatch.setattr(grid, "counts", remember)
     monkeypatch.setattr(proofs, "product", lambda *values: islice(product(*values), None, None, every))
-    report = prove(subject, by="grid")
+    report = prove(model, by="grid")
     points = len(range(0, 1536, every))
     assert report.agrees and len(counted) == points
     (facts,) = report.models
@@ -567,7 +567,7 @@ def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytes
     monkeypatch.setattr(
         FeedForward, "lines", lambda self, at: tuple(line for line in lines(self, at) if "down" not in line.path)
     )
-    slipped = prove(subject, by="grid")
+    slipped = prove(model, by="grid")
     assert not slipped.agrees
     none, all_ = f"0 at 0 of {points:,}", f"0 at {points:,} of {points:,}"
     said = {row["what"]: row["difference"] for row in slipped.rows}

@@ -11,7 +11,7 @@ from tests.families import TINY
 from tfacct import load
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.loading.quantized.methods import storage_of
 from tfacct.training.unsupported import bidirectional_decoder
 from tfacct.verify.checks import renamed
@@ -59,8 +59,8 @@ KIMI_LINEAR = {
     ],
 )
 def test_fields_of_published_files_that_change_no_count_are_read(family: str, fields: dict[str, Any]) -> None:
-    plain = subject("mine", {**TINY[family], **{name: fields[name] for name in fields if "window" in name}})
-    ours = subject("mine", {**TINY[family], **fields})
+    plain = load_model("mine", {**TINY[family], **{name: fields[name] for name in fields if "window" in name}})
+    ours = load_model("mine", {**TINY[family], **fields})
     assert ours.unknown == ()
     assert ours.ledger.parameters() == plain.ledger.parameters()
 
@@ -83,22 +83,22 @@ def test_fields_of_published_files_that_change_no_count_are_read(family: str, fi
 )
 def test_fields_of_published_files_that_change_counts_are_refused(family: str, fields: dict, named: str) -> None:
     with pytest.raises(ConfigError, match=f"{named} = .* changes the counts"):
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
 
 
 def test_a_config_inside_the_language_models_is_not_another_models() -> None:
     """linear_attn_config says which layers have DeltaNet; a model of several keeps it inside its text_config."""
     whole = {"model_type": "kimi_k3", "tie_word_embeddings": False, "vision_config": {"hidden_size": 9}}
-    ours = subject("mine", {**whole, "text_config": {**KIMI_LINEAR, "tie_word_embeddings": False}})
+    ours = load_model("mine", {**whole, "text_config": {**KIMI_LINEAR, "tie_word_embeddings": False}})
     assert ours.left_out == ("vision_config",)
-    assert ours.ledger.parameters() == subject("mine", KIMI_LINEAR).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", KIMI_LINEAR).ledger.parameters()
 
 
 def test_a_tower_that_is_null_is_not_said_to_be_left_out() -> None:
     """Gemma 4's larger models hear nothing: their audio_config is null."""
     text = {name: value for name, value in TINY["gemma4_text"].items() if name != "model_type"}
     whole = {"model_type": "gemma4", "text_config": text, "vision_config": {"hidden_size": 9}, "audio_config": None}
-    assert subject("mine", whole).left_out == ("vision_config",)
+    assert load_model("mine", whole).left_out == ("vision_config",)
 
 
 def text_of(family: str, *without: str) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def test_the_class_that_published_files_of_qwen2_5_omni_name_inside_is_the_whole
     """Qwen2.5-Omni-7B's thinker_config names Qwen2OmniNaViTThinkerForConditionalGeneration."""
     text = {**text_of("qwen2", "tie_word_embeddings"), "hidden_size": 40, "num_attention_heads": 10, "init_std": 0.02}
     named = {"architectures": ["Qwen2OmniNaViTThinkerForConditionalGeneration"], "text_config": text}
-    ours = subject("mine", {"model_type": "qwen2_5_omni", "thinker_config": named, "talker_config": {"a": 1}})
+    ours = load_model("mine", {"model_type": "qwen2_5_omni", "thinker_config": named, "talker_config": {"a": 1}})
     assert (ours.family, ours.unknown, ours.left_out) == ("qwen2", (), ("talker_config",))
 
 
@@ -129,9 +129,9 @@ def test_fields_of_both_together_are_the_language_models_and_name_what_stands_be
     family = "qwen3" if whole.startswith("Keye") else "phi3"
     text = text_of(family, "partial_rotary_factor")
     fields = {"architectures": [named], **text, **{name: {"hidden_size": 9} for name in beside}}
-    ours = subject("mine", {"model_type": whole, **fields})
+    ours = load_model("mine", {"model_type": whole, **fields})
     assert (ours.family, ours.unknown, set(ours.left_out)) == (family, (), set(beside))
-    assert ours.ledger.parameters() == subject("mine", {"model_type": family, **text}).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", {"model_type": family, **text}).ledger.parameters()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -147,7 +147,7 @@ def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> Non
     with torch.device("meta"):
         built = transformers.Phi4MultimodalForCausalLM._from_config(made)
     theirs = {name: one.numel() for name, one in built.named_parameters() if "embed_tokens_extend" not in name}
-    ours = subject("mine", {"model_type": "phi4_multimodal", **text})
+    ours = load_model("mine", {"model_type": "phi4_multimodal", **text})
     assert (
         renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
         == theirs
@@ -164,10 +164,10 @@ def test_what_published_language_models_inside_a_whole_carry_is_known() -> None:
         "is_composition": True,
     }
     text = {"model_type": "llama", **TINY["llama"]}
-    ours = subject("mine", {"model_type": "idefics3", "text_config": {**text, **silent}, "vision_config": {}})
+    ours = load_model("mine", {"model_type": "idefics3", "text_config": {**text, **silent}, "vision_config": {}})
     assert (ours.family, ours.unknown) == ("llama", ())
     with pytest.raises(ConfigError, match="use_resampler = true changes the counts"):
-        subject("mine", {"model_type": "idefics3", "text_config": {**text, "use_resampler": True}})
+        load_model("mine", {"model_type": "idefics3", "text_config": {**text, "use_resampler": True}})
 
 
 def test_gte_by_the_name_in_its_own_files() -> None:
@@ -179,19 +179,19 @@ def test_gte_by_the_name_in_its_own_files() -> None:
         "logn_attention_scale": False,
     }
     fields = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel"], **silent}
-    ours = subject("mine", fields)
-    plain = subject("mine", {**TINY["gte"], "architectures": ["GteModel"]})
+    ours = load_model("mine", fields)
+    plain = load_model("mine", {**TINY["gte"], "architectures": ["GteModel"]})
     assert (ours.family, ours.unknown) == ("gte", ())
     assert ours.ledger.parameters() == plain.ledger.parameters()
     with pytest.raises(ConfigError, match="layer_norm_type"):
-        subject("mine", {**fields, "layer_norm_type": "rms_norm"})
+        load_model("mine", {**fields, "layer_norm_type": "rms_norm"})
 
 
 def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
     """Qwen3's own GPTQ files have hyb_act = false; another order of inputs is not known."""
     stored = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
     sizes = {**TINY["llama"], "hidden_size": 256, "intermediate_size": 256}
-    of = [subject("mine", {**sizes, "quantization_config": {**stored, **more}}) for more in ({}, {"hyb_act": False})]
+    of = [load_model("mine", {**sizes, "quantization_config": {**stored, **more}}) for more in ({}, {"hyb_act": False})]
     first, second = (
         one.ledger.weight_bytes(storage_of(one, one.raw["quantization_config"], "quantization_config")) for one in of
     )
@@ -202,7 +202,7 @@ def test_gptq_as_its_newer_files_spell_it_is_stored_alike() -> None:
 
 def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
     """MiniMax-M2's files say float8_e4m3fn where DeepSeek-V3's say e4m3."""
-    one = subject("mine", TINY["minimax_m2"])
+    one = load_model("mine", TINY["minimax_m2"])
     stored = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
     first, second = (
         one.ledger.weight_bytes(storage_of(one, {**stored, "fmt": name}, "quantization_config")) for name in FP8
@@ -212,13 +212,13 @@ def test_fp8_under_torchs_name_for_it_is_stored_alike() -> None:
 
 def test_deepseek_v4_by_the_name_of_its_own_code() -> None:
     """Files that are run by the code of its makers say deepseek_ref, and name transformers' class."""
-    ours = subject(
+    ours = load_model(
         "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"]}
     )
     assert ours.family == "deepseek_v4"
-    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v4"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["deepseek_v4"]).ledger.parameters()
     with pytest.raises(ConfigError, match="names no class of deepseek_ref, which is read as deepseek_v4"):
-        subject(
+        load_model(
             "mine", {**TINY["deepseek_v4"], "model_type": "deepseek_ref", "architectures": ["DeepseekV9ForCausalLM"]}
         )
 
@@ -242,8 +242,8 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
 
     stem = {"qwen2": "Qwen2", "qwen2_moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[family]
     plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
-    ours = subject("mine", {**plain, "is_causal": False})
-    causal = subject("mine", {**plain, "is_causal": True})
+    ours = load_model("mine", {**plain, "is_causal": False})
+    causal = load_model("mine", {**plain, "is_causal": True})
     assert not ours.keeps and ours.unknown == () and causal.keeps and "is_causal" not in causal.defaulted
     agree(ours, Workload(7, 7, 3))
     work = Workload(7, 7, 3).axes()
@@ -255,12 +255,12 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
 def test_other_decoders_that_are_not_causal_are_refused() -> None:
     for family in ("llama", "deepseek_v3", "gpt2"):
         with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
-            subject("mine", {**TINY[family], "is_causal": False})
-        assert subject("mine", {**TINY[family], "is_causal": True}).unknown == ()
-    assert subject("mine", {**TINY["bert"], "is_causal": False}).unknown == ()
+            load_model("mine", {**TINY[family], "is_causal": False})
+        assert load_model("mine", {**TINY[family], "is_causal": True}).unknown == ()
+    assert load_model("mine", {**TINY["bert"], "is_causal": False}).unknown == ()
     window = {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 0}
     with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
-        subject("mine", {**TINY["qwen2"], **window, "is_causal": False})
+        load_model("mine", {**TINY["qwen2"], **window, "is_causal": False})
 
 
 LLAVA = {
@@ -278,9 +278,9 @@ LLAVA = {
 @pytest.mark.parametrize("whole", ["llava", "llava_llama"])
 def test_llavas_own_files_are_its_language_models(whole: str) -> None:
     """LLaVA-1.5's and 1.6's files hold Llama's fields and those of what sees side by side."""
-    ours = subject("mine", {**LLAVA, "model_type": whole})
+    ours = load_model("mine", {**LLAVA, "model_type": whole})
     assert (ours.family, ours.unknown, ours.left_out) == ("llama", (), ("mm_vision_tower", "mm_projector_type"))
-    assert ours.ledger.parameters() == subject("mine", TINY["llama"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["llama"]).ledger.parameters()
     with pytest.raises(ConfigError, match="has no vision_config: no vision model of it is counted"):
         ours.of_part("vision")
 
@@ -288,25 +288,25 @@ def test_llavas_own_files_are_its_language_models(whole: str) -> None:
 def test_llavas_other_language_models_by_their_classes() -> None:
     for family, named in (("mistral", "LlavaMistralForCausalLM"), ("qwen2", "LlavaQwenForCausalLM")):
         fields = {**TINY[family], "model_type": f"llava_{family}", "architectures": [named]}
-        ours = subject("mine", fields)
+        ours = load_model("mine", fields)
         assert (ours.family, ours.left_out) == (family, (named.removesuffix("ForCausalLM"),))
     with pytest.raises(ConfigError, match="text_config, which is missing"):
-        subject("mine", {**LLAVA, "model_type": "llava", "architectures": ["LlavaMptForCausalLM"]})
+        load_model("mine", {**LLAVA, "model_type": "llava", "architectures": ["LlavaMptForCausalLM"]})
 
 
 def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_be_left_out() -> None:
     """gte-multilingual-base names NewModel and NewForTokenClassification; AutoModel builds the first."""
     both = {**TINY["gte"], "model_type": "new", "architectures": ["NewModel", "NewForTokenClassification"]}
-    ours = subject("mine", {**both, "position_embedding_type": "rope", "matryoshka_dimensions": [256]})
-    plain = subject("mine", {**TINY["gte"], "architectures": ["GteModel"]})
+    ours = load_model("mine", {**both, "position_embedding_type": "rope", "matryoshka_dimensions": [256]})
+    plain = load_model("mine", {**TINY["gte"], "architectures": ["GteModel"]})
     assert (ours.left_out, ours.unknown, ours.parts) == (("NewForTokenClassification",), (), ())
     assert ours.ledger.parameters() == plain.ledger.parameters()
     with pytest.raises(UsageError, match="holds no other models"):
         ours.of_part("vision")
     with pytest.raises(ConfigError, match="the head of these classes is not understood"):
-        subject("mine", {**both, "architectures": ["NewForTokenClassification", "NewForMaskedLM"]})
+        load_model("mine", {**both, "architectures": ["NewForTokenClassification", "NewForMaskedLM"]})
     with pytest.raises(ConfigError, match="position_embedding_type"):
-        subject("mine", {**both, "position_embedding_type": "absolute"})
+        load_model("mine", {**both, "position_embedding_type": "absolute"})
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_a_body_that_a_file_names_before_a_head_is_counted_and_the_head_said_to_
 )
 def test_published_models_that_are_not_counted_say_why(family: str, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
 
 
 @pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
@@ -332,7 +332,7 @@ def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
-    ours, body = subject("mine", said), subject("mine", {**said, "architectures": [f"{stem}Model"]})
+    ours, body = load_model("mine", said), load_model("mine", {**said, "architectures": [f"{stem}Model"]})
     fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
     with torch.device("meta"):
         config = getattr(transformers, f"{stem}Config")(**fields)
@@ -350,7 +350,7 @@ def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
 def test_bart_large_mnli_by_hand() -> None:
     """bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head."""
     said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
-    ours = subject("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
+    ours = load_model("mine", {**said, "id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}})
     assert ours.parameters == 406_291_456 + 1024 * 1024 + 1024 + 3 * 1024 + 3 == 407_344_131
     assert ours.unknown == ()
 
@@ -372,7 +372,7 @@ def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
     from tests.test_transformers import agree
 
     scaled = {"rope_type": "dynamic", "factor": 2.0}
-    ours = subject("mine", {**TINY["internlm3"], "rope_scaling": scaled})
+    ours = load_model("mine", {**TINY["internlm3"], "rope_scaling": scaled})
     agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
 
 
@@ -380,18 +380,18 @@ def test_kimi_vls_language_model_is_deepseek_v3s() -> None:
     """Its text_config says no model_type, and its whole that the head is not tied."""
     text = {name: value for name, value in TINY["deepseek_v3"].items() if name != "model_type"}
     whole = {"model_type": "kimi_vl", "architectures": ["KimiVLForConditionalGeneration"], "vision_config": {"a": 1}}
-    ours = subject("mine", {**whole, "text_config": text, "tie_word_embeddings": False})
+    ours = load_model("mine", {**whole, "text_config": text, "tie_word_embeddings": False})
     assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v3", (), ("vision_config",))
-    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v3"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["deepseek_v3"]).ledger.parameters()
 
 
 def test_ling_2s_fields_are_not_those_of_the_first_generation() -> None:
     """Whose class has no norms of queries and keys; tests/test_spelled.py has a file of it."""
     with pytest.raises(ConfigError, match="use_qk_norm = true changes the counts"):
-        subject("mine", {**TINY["bailing_moe"], "use_bias": False, "architectures": ["BailingMoeForCausalLM"]})
+        load_model("mine", {**TINY["bailing_moe"], "use_bias": False, "architectures": ["BailingMoeForCausalLM"]})
     for field, value in (("use_bias", True), ("moe_shared_expert_intermediate_size", 11)):
         with pytest.raises(ConfigError, match=f"{field} = .* changes the counts"):
-            subject("mine", {**TINY["bailing_moe"], field: value})
+            load_model("mine", {**TINY["bailing_moe"], field: value})
 
 
 def test_grok_1_by_hand() -> None:
@@ -399,12 +399,12 @@ def test_grok_1_by_hand() -> None:
     fields = {"vocab_size": 131072, "hidden_size": 6144, "intermediate_size": 32768, "num_hidden_layers": 64}
     fields |= {"num_attention_heads": 48, "num_key_value_heads": 8, "num_experts": 8, "num_experts_per_tok": 2}
     grok = {"model_type": "grok-1", **fields, "max_position_embeddings": 8192, "tie_word_embeddings": True}
-    ours = subject("grok", {**grok, "architectures": ["Grok1ModelForCausalLM"]})
+    ours = load_model("grok", {**grok, "architectures": ["Grok1ModelForCausalLM"]})
     layer = 2 * 6144 * 6144 + 2 * 6144 * 1024 + 8 * 6144 + 8 * 3 * 6144 * 32768 + 4 * 6144
     assert ours.parameters == 64 * layer + 131072 * 6144 + 6144 == 315_684_820_992
     with pytest.raises(ConfigError, match="residual_moe"):
-        subject("grok", {**grok, "residual_moe": True})
+        load_model("grok", {**grok, "residual_moe": True})
 
 
 def test_step_3_5_by_its_own_class() -> None:
-    assert subject("mine", {**TINY["step3p5"], "architectures": ["Step3p5ForCausalLM"]}).family == "step3p5"
+    assert load_model("mine", {**TINY["step3p5"], "architectures": ["Step3p5ForCausalLM"]}).family == "step3p5"

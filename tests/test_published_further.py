@@ -4,7 +4,7 @@ import pytest
 
 from tests.families import TINY
 from tfacct.base.errors import ConfigError
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 
 def test_glm_4v_is_chatglm_beside_what_sees() -> None:
@@ -14,25 +14,25 @@ def test_glm_4v_is_chatglm_beside_what_sees() -> None:
         **{"multi_query_group_num": 2, "add_qkv_bias": True},
     }
     seeing = {**plain, "vision_config": {"hidden_size": 9}, "boi_token_id": 95, "eoi_token_id": 94}
-    ours = subject("mine", seeing)
+    ours = load_model("mine", seeing)
     assert (ours.left_out, ours.unknown) == (("vision_config",), ())
-    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", plain).ledger.parameters()
     first = {"model_type": "chatglm", "hidden_size": 24, "inner_hidden_size": 96, "position_encoding_2d": True}
     with pytest.raises(ConfigError, match="position_encoding_2d = true changes the counts"):
-        subject("mine", first)
+        load_model("mine", first)
 
 
 def test_vibevoice_keeps_its_language_model_in_decoder_config_in_files_of_before() -> None:
     whole = {"model_type": "vibevoice", "decoder_config": TINY["qwen2"], "diffusion_head_config": {"hidden_size": 9}}
-    ours = subject("mine", whole)
+    ours = load_model("mine", whole)
     assert ours.left_out == ("diffusion_head_config",)
-    assert ours.ledger.parameters() == subject("mine", TINY["qwen2"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["qwen2"]).ledger.parameters()
 
 
 def test_the_score_of_internlm2s_reward_models() -> None:
     """`v_head` of their own code: one product without a bias, of which one position's score is kept."""
-    ours = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
-    body = subject("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
+    ours = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2ForRewardModel"], "reward_token_id": 5})
+    body = load_model("mine", {**TINY["internlm2"], "architectures": ["InternLM2Model"]})
     assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
 
 
@@ -52,11 +52,11 @@ def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
         built = transformers.ModernVBertForMaskedLM._from_config(config)
         vectors = transformers.ColModernVBertConfig(vlm_config=whole, embedding_dim=13)
         collecting = transformers.ColModernVBertForRetrieval._from_config(vectors)
-    ours = subject("mine", {**whole, "architectures": ["ModernVBertForMaskedLM"]})
+    ours = load_model("mine", {**whole, "architectures": ["ModernVBertForMaskedLM"]})
     of_text = ("text_model.", "projection_head.", "lm_head.")
     theirs = [one.numel() for name, one in built.named_parameters() if any(part in name for part in of_text)]
     assert (ours.family, ours.left_out, ours.parameters) == ("modernbert", ("vision_config",), sum(theirs))
-    body = subject("mine", {"model_type": "colmodernvbert", "vlm_config": whole, "embedding_dim": 13})
+    body = load_model("mine", {"model_type": "colmodernvbert", "vlm_config": whole, "embedding_dim": 13})
     theirs = [one.numel() for name, one in collecting.named_parameters() if "text_model." in name]
     assert body.parameters == sum(theirs)
     assert set(body.left_out) == {"vision_config", "multi_vector_projector"}
@@ -66,8 +66,8 @@ def test_fields_of_lagunas_files_that_its_class_does_not_read_agree_or_are_refus
     """Laguna-S-2.1's name the dense layers and the gates a second time."""
     plain = {**TINY["laguna"], "mlp_layer_types": ["dense", "sparse", "sparse"], "gating": "per-head"}
     said = {"decoder_sparse_step": 1, "mlp_only_layers": [0], "gating_types": ["per_head"] * 3}
-    ours = subject("mine", {**plain, **said})
-    assert (ours.unknown, ours.ledger.parameters()) == ((), subject("mine", plain).ledger.parameters())
+    ours = load_model("mine", {**plain, **said})
+    assert (ours.unknown, ours.ledger.parameters()) == ((), load_model("mine", plain).ledger.parameters())
     for name, other in {"decoder_sparse_step": 2, "mlp_only_layers": [1], "gating_types": ["per_element"] * 3}.items():
         with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
-            subject("mine", {**plain, **said, name: other})
+            load_model("mine", {**plain, **said, name: other})

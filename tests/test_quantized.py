@@ -388,10 +388,10 @@ def test_the_range_of_a_latent_by_hand() -> None:
 def test_small_matrices_stay_in_16_bits() -> None:
     """gemma-3n-e4b: AltUp, Laurel and the projection of inputs per layer. llama.cpp prints 6.84 GiB and 6.87 B: its
     file also has keys and values of 15 blocks that read those of others, 2 heads of 256 for 2,048 numbers."""
-    subject = load("gemma-3n-e4b-text")
+    model = load("gemma-3n-e4b-text")
     further = 15 * 2 * 2048 * 2 * 256
-    assert round((subject.params().models[0]["total_params"] + further) / 10**7) == 687
-    assert round(100 * (subject.memory(dtype="q8_0", ctx=1).weights_bytes + further // 32 * 34) / 2**30) == 684
+    assert round((model.params().models[0]["total_params"] + further) / 10**7) == 687
+    assert round(100 * (model.memory(dtype="q8_0", ctx=1).weights_bytes + further // 32 * 34) / 2**30) == 684
 
 
 def test_every_decoder_is_counted_in_one_type() -> None:

@@ -31,14 +31,14 @@ def test_gpt2_by_hand(run) -> None:
 
 @pytest.mark.parametrize("name", by_kind(sorted(SHAPES)))
 def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
-    subject = tiny(name)
-    at, ledger = workload(subject, Request()).axes(), subject.ledger
+    model = tiny(name)
+    at, ledger = workload(model, Request()).axes(), model.ledger
     again = recomputed_flops(ledger, at)
-    report = flops([subject], Request(), train=True, recompute="full")
+    report = flops([model], Request(), train=True, recompute="full")
     assert report.total == forward_flops(ledger, at) + backward_flops(ledger, at) + again
     assert report.models[0]["recomputed_flops"] == again > 0
     assert sum(line["flops"] for line in report.lines) == report.total
-    by_block = flops([subject], Request(), train=True, recompute="full", by="block")
+    by_block = flops([model], Request(), train=True, recompute="full", by="block")
     assert sum(row["flops"] for row in by_block.rows) == report.total
 
 

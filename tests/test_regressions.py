@@ -12,7 +12,7 @@ from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -22,7 +22,7 @@ def test_more_layers_of_one_kind_stay_of_that_kind(kind: str) -> None:
     """The family's own pattern does not take their place."""
     config = {**TINY["gpt_oss"], "num_hidden_layers": 4, "layer_types": [kind] * 4}
     for count in (2, 4, 7):
-        blocks = subject("mine", config, {"num_hidden_layers": count}).architecture.blocks()
+        blocks = load_model("mine", config, {"num_hidden_layers": count}).architecture.blocks()
         assert [block.window is None for block in blocks] == [kind == FULL] * count
 
 
@@ -30,9 +30,9 @@ def test_more_layers_of_one_kind_stay_of_that_kind(kind: str) -> None:
 @pytest.mark.parametrize("window", [0, 1])
 def test_a_window_of_nothing_is_refused_where_it_is_switched_on(family: str, window: int) -> None:
     off = {**TINY[family], "sliding_window": window, "use_sliding_window": False}
-    assert all(block.window is None for block in subject("mine", off).architecture.blocks())
+    assert all(block.window is None for block in load_model("mine", off).architecture.blocks())
     with pytest.raises(TfacctError, match=f"sliding_window = {window} is too small"):
-        subject("mine", {**off, "use_sliding_window": True, "max_window_layers": 1})
+        load_model("mine", {**off, "use_sliding_window": True, "max_window_layers": 1})
 
 
 def test_layers_ahead_have_experts_even_where_no_block_has() -> None:
@@ -47,18 +47,18 @@ def test_layers_ahead_have_experts_even_where_no_block_has() -> None:
 def test_the_whole_model_says_whether_its_head_is_tied() -> None:
     text = {name: value for name, value in TINY["gemma3_text"].items() if name != "tie_word_embeddings"}
     both = {"model_type": "gemma3", "text_config": {**text, "tie_word_embeddings": True}}
-    tied, untied = (subject("mine", {**both, "tie_word_embeddings": tie}) for tie in (True, False))
+    tied, untied = (load_model("mine", {**both, "tie_word_embeddings": tie}) for tie in (True, False))
     table = text["vocab_size"] * text["hidden_size"]
     assert sum(untied.ledger.parameters().values()) - sum(tied.ledger.parameters().values()) == table
     inside = {"model_type": "gemma3", "text_config": {**text, "tie_word_embeddings": False}}
-    assert subject("mine", inside).ledger.parameters() == tied.ledger.parameters()
+    assert load_model("mine", inside).ledger.parameters() == tied.ledger.parameters()
 
 
 def test_the_whole_model_says_which_class_it_is() -> None:
     both = {"model_type": "gemma3", "text_config": TINY["gemma3_text"]}
-    assert subject("mine", {**both, "architectures": ["Gemma3ForConditionalGeneration"]}).unknown == ()
+    assert load_model("mine", {**both, "architectures": ["Gemma3ForConditionalGeneration"]}).unknown == ()
     with pytest.raises(TfacctError, match="names no class of gemma3_text"):
-        subject("mine", {**both, "architectures": ["ShieldGemma2ForImageClassification"]})
+        load_model("mine", {**both, "architectures": ["ShieldGemma2ForImageClassification"]})
 
 
 def test_any_context_fits_where_every_block_has_a_window(run) -> None:
@@ -80,9 +80,9 @@ def test_the_turned_part_is_read_in_both_spellings(family: str, old: str, part: 
     config = {name: value for name, value in TINY[family].items() if name != old}
     head = tiny(family).architecture.attentions[0].axes()["H"]
     for fields in ({old: part}, {"rope_parameters": {"partial_rotary_factor": part, "rope_theta": 10000.0}}):
-        assert subject("mine", {**config, **fields}).architecture.attentions[0].axes()["Hr"] == int(part * head)
+        assert load_model("mine", {**config, **fields}).architecture.attentions[0].axes()["Hr"] == int(part * head)
     with pytest.raises(TfacctError, match="partial_rotary_factor must be above 0"):
-        subject("mine", {**config, "rope_parameters": {"partial_rotary_factor": "half"}})
+        load_model("mine", {**config, "rope_parameters": {"partial_rotary_factor": "half"}})
 
 
 def test_fewer_experts_than_a_token_is_sent_to_are_refused_in_arrays() -> None:
@@ -99,9 +99,9 @@ def test_embedding_parameters_are_tables_alone() -> None:
 def test_a_field_is_set_under_any_of_its_names() -> None:
     named = {name: value for name, value in TINY["mixtral"].items() if name != "num_local_experts"}
     for name, other in (("num_experts", "num_local_experts"), ("num_local_experts", "num_experts")):
-        model = subject("mine", {**named, name: 6}, {other: 9})
+        model = load_model("mine", {**named, name: 6}, {other: 9})
         assert model.architecture.stacks[0].block.find(Experts).experts == 9
-    assert subject("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
+    assert load_model("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
 
 
 def test_what_the_class_cannot_run_is_said(run) -> None:

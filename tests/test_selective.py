@@ -11,7 +11,7 @@ from tests.training_configs import drawn
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.reports.flops import flops
 from tfacct.training import bounds
 from tfacct.training.memory import training_memory
@@ -112,7 +112,7 @@ def test_flops_are_what_torch_counts(family: str) -> None:
     from tfacct.meta.model import build_model
 
     config, _, _ = drawn(family, 1)
-    model = subject(family, config, {}, None)
+    model = load_model(family, config, {}, None)
     totals = {}
     for checkpoint in ("none", "attention"):
         built = build_model(config, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")

@@ -72,11 +72,11 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
                     yield field, " ".join([*words[:at], letter, *words[at + 1 :]]).replace(" ,", ",")
 
 
-def by_definition(subject: LoadedModel) -> Callable[[str], str]:
+def by_definition(model: LoadedModel) -> Callable[[str], str]:
     """A spec with one letter for two that are one size by definition, as `ALIKE` says. G is N where all queries share
     one key head, and an encoder alone has T = S."""
-    one_key_head = {getattr(part, "kv_heads", None) for part in subject.architecture.attentions} == {1}
-    keeps = subject.keeps
+    one_key_head = {getattr(part, "kv_heads", None) for part in model.architecture.attentions} == {1}
+    keeps = model.keeps
 
     def same(spec: str) -> str:
         for letter, other in ALIKE.items():

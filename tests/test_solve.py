@@ -14,7 +14,7 @@ from tfacct.algebra.solving import placed, solved
 from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.loading.selection import workload
 from tfacct.reports.build import Counting
 from tfacct.reports.solve import solve
@@ -77,24 +77,24 @@ def refused(message: str, signs: list[int]) -> None:
 
 @pytest.mark.parametrize(("family", "unknown"), every_other(by_kind(headed()), ["ctx", "batch"]))
 def test_the_answers_hold_and_the_next_do_not(family: str, unknown: str) -> None:
-    subject = tiny(family)
+    model = tiny(family)
     for until in dict.fromkeys(of_family(side, family) for side in SIDES):
         for dtype in ("bf16", "int4") if "bytes" in until else ("bf16",):
-            holds_and_the_next_does_not(subject, dtype, unknown, until)
+            holds_and_the_next_does_not(model, dtype, unknown, until)
 
 
-def holds_and_the_next_does_not(subject: LoadedModel, dtype: str, unknown: str, until: str) -> None:
+def holds_and_the_next_does_not(model: LoadedModel, dtype: str, unknown: str, until: str) -> None:
     """Against the reports of the other commands; up to the answer the sides stand as they do at 1."""
     terms = Counting(dtype)
-    point = terms.point(subject, workload(subject, Request()))
-    equation, at = read(until, point), placed(unknown, subject.architecture, point, chunk=False)
+    point = terms.point(model, workload(model, Request()))
+    equation, at = read(until, point), placed(unknown, model.architecture, point, chunk=False)
 
     def sign(value: int) -> int:
         difference = equation.difference(at(value))
         return (difference > 0) - (difference < 0)
 
     try:
-        facts = solve(subject, Request(), unknown=unknown, until=until, terms=terms).models[0]
+        facts = solve(model, Request(), unknown=unknown, until=until, terms=terms).models[0]
     except UsageError as error:
         refused(error.message, [sign(value) for value in (1, 2, 3, 10, 30, 100, 10**4, 10**6, 10**9)])
         return
@@ -139,10 +139,10 @@ def test_a_falling_side() -> None:
     report = solve(load("gpt2-xl").loaded, Request(), unknown="ctx", until="share.mlp=0.3")
     past = "past the 1,024 positions of its position embedding"
     assert report.answer == f"The largest ctx is {report.total:,} tokens, {past}: share.mlp stays at or above 0.3."
-    subject = load("gpt2-xl")
+    model = load("gpt2-xl")
     shares = [
         Fraction(facts["components"]["mlp"], facts["total_flops"])
-        for facts in (subject.flops(ctx=report.total + i).models[0] for i in (0, 1))
+        for facts in (model.flops(ctx=report.total + i).models[0] for i in (0, 1))
     ]
     assert shares[0] >= Fraction(3, 10) > shares[1]
 
@@ -233,7 +233,7 @@ ODD = {
 )
 def test_rounding_to_whole_bytes_moves_no_boundary(name: str, unknown: str, until: str, request_: Request) -> None:
     """Odd sizes at four bits: the answer is that of whole bytes, or none is claimed."""
-    about, terms = subject(name, {"model_type": "gpt2", **ODD[name]}), Counting("int4", "int4")
+    about, terms = load_model(name, {"model_type": "gpt2", **ODD[name]}), Counting("int4", "int4")
     chunk = request_.tokens is not None
     point = terms.point(about, Request(ctx=max(64, request_.ctx or 1), tokens=request_.tokens).workload(64))
     point = point if request_.ctx is None else terms.point(about, request_.workload(64))
@@ -315,7 +315,7 @@ def test_parameters_are_said_in_billions(run) -> None:
 def test_heads_without_number_are_no_loop() -> None:
     many = {**TINY["llama"], "num_attention_heads": 10**12, "num_key_value_heads": 10**12}
     with pytest.raises(UsageError, match="no solution"):
-        solve(subject("many", many), Request(), unknown="num_key_value_heads", until="total_params=1")
+        solve(load_model("many", many), Request(), unknown="num_key_value_heads", until="total_params=1")
 
 
 def test_new_tokens_past_the_trained_context(run) -> None:

@@ -14,7 +14,7 @@ from tfacct.families.task_heads import class_ending
 from tfacct.families.type_aliases import class_aliases, type_aliases
 from tfacct.families.unsupported import unsupported_types
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 INTERNLM_20B = {
     "architectures": ["InternLMForCausalLM"], "bias": False, "hidden_act": "silu", "hidden_size": 5120,
@@ -163,7 +163,7 @@ def blocks(hidden: int, kv: int, wide: int, *, bias: bool = False) -> int:
     ],
 )
 def test_totals_of_published_files(config: dict[str, Any], family: str, total: int) -> None:
-    ours = subject("mine", config)
+    ours = load_model("mine", config)
     assert (ours.family, ours.unknown, ours.parameters) == (family, (), total)
 
 
@@ -181,7 +181,7 @@ def test_totals_of_published_files(config: dict[str, Any], family: str, total: i
 )
 def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset: str) -> None:
     """The same tensors, products and cache: those files were converted to transformers' own names."""
-    ours, theirs = subject("mine", config), load(preset).loaded
+    ours, theirs = load_model("mine", config), load(preset).loaded
     assert (ours.family, ours.unknown) == (theirs.family, ())
     at = Workload(context=64, tokens=64, batch=1).axes()
     assert ours.ledger.parameters() == theirs.ledger.parameters()
@@ -190,12 +190,12 @@ def test_older_files_are_what_the_newer_ones_are(config: dict[str, Any], preset:
 
 
 def test_dream_has_the_weights_of_qwen() -> None:
-    assert subject("mine", DREAM_7B).ledger.parameters() == load("qwen2.5-7b").loaded.ledger.parameters()
+    assert load_model("mine", DREAM_7B).ledger.parameters() == load("qwen2.5-7b").loaded.ledger.parameters()
 
 
 @pytest.mark.parametrize("config", [LLADA_100M, DREAM_7B])
 def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str, Any]) -> None:
-    ours = subject("mine", config)
+    ours = load_model("mine", config)
     assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
 
 
@@ -221,7 +221,7 @@ def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str
 )
 def test_what_their_code_does_otherwise_is_refused(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", config)
+        load_model("mine", config)
 
 
 @pytest.mark.parametrize(
@@ -236,46 +236,46 @@ def test_what_is_not_said_is_known_or_asked_for(config: dict[str, Any], name: st
     """YiConfig's defaults were read; that of LLaDA's block is another one."""
     fewer = {field: value for field, value in config.items() if field not in (name, "num_key_value_heads")}
     if name is None:
-        ours = subject("mine", fewer)
+        ours = load_model("mine", fewer)
         assert ours.defaulted["num_key_value_heads"] == 4
-        assert ours.parameters == subject("mine", config).parameters
+        assert ours.parameters == load_model("mine", config).parameters
         return
     with pytest.raises(ConfigError, match="is missing"):
-        subject("mine", fewer)
+        load_model("mine", fewer)
 
 
 def test_fields_are_set_under_either_name() -> None:
     for name in ("n_layer", "num_hidden_layers"):
-        assert len(subject("mine", RW_7B, {name: 3}).architecture.blocks()) == 3
-    tied = subject("mine", LLADA_100M, {"weight_tying": True})
+        assert len(load_model("mine", RW_7B, {name: 3}).architecture.blocks()) == 3
+    tied = load_model("mine", LLADA_100M, {"weight_tying": True})
     assert tied.parameters == 124_327_616 - 126464 * 448
     with pytest.raises(NotFoundError, match="no field 'n_layers' in falcon"):
-        subject("mine", RW_7B, {"n_layers": 3})
+        load_model("mine", RW_7B, {"n_layers": 3})
 
 
 def test_llamas_body_that_sees_all_tokens() -> None:
     """NVIDIA's models of embeddings; those that score pairs have a head that EuroBERT's class has not."""
     sizes = {name: value for name, value in TINY["llama"].items() if not name.endswith("_bias")}
     fields = {**sizes, "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg"}
-    ours, theirs = subject("mine", fields), subject("mine", {**sizes, "architectures": ["LlamaModel"]})
+    ours, theirs = load_model("mine", fields), load_model("mine", {**sizes, "architectures": ["LlamaModel"]})
     assert ours.ledger.parameters() == theirs.ledger.parameters()
     assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
     with pytest.raises(ConfigError, match="names no class of llama_bidirec"):
-        subject("mine", {**fields, "architectures": ["LlamaBidirectionalForSequenceClassification"]})
+        load_model("mine", {**fields, "architectures": ["LlamaBidirectionalForSequenceClassification"]})
 
 
 @pytest.mark.parametrize(("family", "named"), [("minimax_m2", "MiniMaxM2"), ("minimax_m1", "MiniMaxM1")])
 def test_minimaxs_files_that_say_minimax_mean_a_family_by_their_class(family: str, named: str) -> None:
-    ours = subject("mine", {**TINY[family], "model_type": "minimax", "architectures": [f"{named}ForCausalLM"]})
+    ours = load_model("mine", {**TINY[family], "model_type": "minimax", "architectures": [f"{named}ForCausalLM"]})
     assert (ours.family, ours.unknown) == (family, ())
 
 
 @pytest.mark.parametrize(("config", "like"), [(LLADA_2_MINI, "bailing_moe"), (SDAR, "qwen3")])
 def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str, Any], like: str) -> None:
     """LLaDA 2.0's smaller model, published as 16 billion, is Ling-mini's; SDAR is Qwen3's."""
-    ours, work = subject("mine", config), Workload(11, 4, 3).axes()
+    ours, work = load_model("mine", config), Workload(11, 4, 3).axes()
     own = ("architectures", "norm_head", "rotary_dim", "sliding_window")
-    theirs = subject("mine", {**{name: config[name] for name in config if name not in own}, "model_type": like})
+    theirs = load_model("mine", {**{name: config[name] for name in config if name not in own}, "model_type": like})
     assert (ours.family, ours.unknown, ours.keeps) == (like, (), True)
     assert ours.ledger.parameters() == theirs.ledger.parameters()
     assert ours.ledger.flops(work) == theirs.ledger.flops(work) != theirs.ledger.flops(work, masked=True)
@@ -285,13 +285,13 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
     if like == "bailing_moe":
         assert ours.parameters == load("ling-mini-2.0").loaded.parameters == 16_255_638_528
         with pytest.raises(ConfigError, match="norm_head = true changes the counts"):
-            subject("mine", {**config, "norm_head": True})
+            load_model("mine", {**config, "norm_head": True})
 
 
 def test_types_that_no_family_comes_near_are_refused_with_the_reason() -> None:
     for model_type, reason in unsupported_types().items():
         with pytest.raises(ConfigError, match=f"model_type '{model_type}' is not counted: [a-z]"):
-            subject("mine", {"model_type": model_type, "hidden_size": 8})
+            load_model("mine", {"model_type": model_type, "hidden_size": 8})
         assert not reason.endswith(".")
 
 
@@ -307,10 +307,10 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
     """As Baidu's files of ERNIE-4.5-VL-28B-A3B: fields of the language model in the whole, layers as a range."""
     plain = TINY["ernie4_5_vl_moe_text"]
     whole = {**plain, **ERNIE_VL}
-    ours = subject("mine", whole)
+    ours = load_model("mine", whole)
     assert (ours.family, ours.unknown, ours.left_out) == ("ernie4_5_vl_moe_text", (), ("vision_config",))
-    assert ours.ledger.parameters() == subject("mine", plain).ledger.parameters()
-    later = subject("mine", {**whole, "moe_layer_start_index": [2, 2]}).architecture
+    assert ours.ledger.parameters() == load_model("mine", plain).ledger.parameters()
+    later = load_model("mine", {**whole, "moe_layer_start_index": [2, 2]}).architecture
     assert [stack.count for stack in later.stacks] == [2, 1]
     tower = families.read(whole, part="vision")
     assert (tower.family, tower.config.intermediate_size, tower.unknown) == ("ernie4_5_vl_moe_vision", 192, ())
@@ -328,29 +328,29 @@ def test_ernie_vls_own_files_have_both_sets_of_experts_in_lists() -> None:
 )
 def test_an_ernie_vl_that_no_class_has_is_refused(fields: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        subject("mine", {**TINY["ernie4_5_vl_moe_text"], **ERNIE_VL, **fields})
+        load_model("mine", {**TINY["ernie4_5_vl_moe_text"], **ERNIE_VL, **fields})
 
 
 def test_hunyuans_first_files_mean_a_family_by_their_class() -> None:
     for family, named in (("hunyuan_v1_moe", "HunYuanMoEV1"), ("hunyuan_v1_dense", "HunYuanDenseV1")):
         fields = {**TINY[family], "model_type": "hunyuan", "architectures": [f"{named}ForCausalLM"]}
-        ours = subject("mine", fields)
-        assert (ours.family, ours.ledger.parameters()) == (family, subject("mine", TINY[family]).ledger.parameters())
+        ours = load_model("mine", fields)
+        assert (ours.family, ours.ledger.parameters()) == (family, load_model("mine", TINY[family]).ledger.parameters())
         with pytest.raises(ConfigError, match="unknown model_type 'hunyuan'"):  # Hunyuan-Large shares caches
-            subject("mine", {**fields, "architectures": ["HunYuanForCausalLM"]})
+            load_model("mine", {**fields, "architectures": ["HunYuanForCausalLM"]})
 
 
 def test_it_is_read_inside_a_whole_too() -> None:
     whole = {"model_type": "internvl_chat", "llm_config": INTERNLM_20B, "vision_config": {"model_type": "intern_vit"}}
-    ours = subject("mine", whole)
+    ours = load_model("mine", whole)
     assert (ours.family, ours.parameters, ours.left_out) == ("llama", 40_177_428_480 // 2, ("vision_config",))
 
 
 def test_another_type_may_be_set_over_it() -> None:
     fields = {**TINY["llama"], "model_type": "xverse"}
-    assert subject("mine", fields, {"model_type": "llama"}).family == "llama"
+    assert load_model("mine", fields, {"model_type": "llama"}).family == "llama"
     plain = {name: value for name, value in fields.items() if name not in ("attention_bias", "mlp_bias", "head_dim")}
-    assert subject("mine", {**plain, "model_type": "llama"}, {"model_type": "Yi"}).family == "llama"
+    assert load_model("mine", {**plain, "model_type": "llama"}, {"model_type": "Yi"}).family == "llama"
 
 
 def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
@@ -364,9 +364,9 @@ def test_each_is_read_as_a_family_and_no_other_type_has_its_name() -> None:
 
 def test_a_class_of_another_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="names no class of Yi, which is read as llama"):
-        subject("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
+        load_model("mine", {**YI_6B, "architectures": ["YaForCausalLM"]})
     with pytest.raises(ConfigError, match="the head of this class is not understood"):
-        subject("mine", {**YI_6B, "architectures": ["YiForImageClassification"]})
+        load_model("mine", {**YI_6B, "architectures": ["YiForImageClassification"]})
 
 
 OCR = {
@@ -384,19 +384,19 @@ OCR = {
 
 def test_deepseek_ocrs_language_model_has_plain_heads_by_hand() -> None:
     """use_mla = false: DeepSeek-MoE's attention. Its own code gives 2 · 1,280 numbers of norms in each layer."""
-    ours = subject("mine", OCR)
+    ours = load_model("mine", OCR)
     experts, dense = 66 * 3 * 1280 * 896 + 64 * 1280, 3 * 1280 * 6848
     by_hand = 2 * 129280 * 1280 + 12 * (4 * 1280**2 + 2 * 1280) + 11 * experts + dense + 1280
     assert (ours.family, ours.parameters, ours.left_out) == ("glm4_moe", by_hand, ("vision_config",))
     with pytest.raises(ConfigError, match="kv_lora_rank = 512 changes the counts"):
-        subject("mine", {**OCR, "language_config": {**OCR["language_config"], "kv_lora_rank": 512}})
+        load_model("mine", {**OCR, "language_config": {**OCR["language_config"], "kv_lora_rank": 512}})
 
 
 def test_deepseek_vl2s_language_model_is_deepseek_v2s() -> None:
     whole = {"model_type": "deepseek_vl_v2", "language_config": {**TINY["deepseek_v2"], "use_mla": True}}
-    ours = subject("mine", {**whole, "architectures": ["DeepseekVLV2ForCausalLM"], "projector_config": {"a": 1}})
+    ours = load_model("mine", {**whole, "architectures": ["DeepseekVLV2ForCausalLM"], "projector_config": {"a": 1}})
     assert (ours.family, ours.unknown, ours.left_out) == ("deepseek_v2", (), ("projector_config",))
-    assert ours.ledger.parameters() == subject("mine", TINY["deepseek_v2"]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY["deepseek_v2"]).ledger.parameters()
 
 
 def test_families_without_a_class_by_hand() -> None:
@@ -404,22 +404,24 @@ def test_families_without_a_class_by_hand() -> None:
     sizes = {"vocab_size": 1000, "hidden_size": 64, "n_layer": 3, "n_head": 4}
     chat = {"model_type": "telechat", **sizes, "ffn_hidden_size": 96, "tie_word_embeddings": False}
     layer = 4 * 64 * 64 + 64 + 3 * 64 * 96 + 64 + 2 * 64
-    assert subject("chat", {**chat, "architectures": ["TelechatForCausalLM"]}).parameters == 2000 * 64 + 3 * layer + 64
+    assert (
+        load_model("chat", {**chat, "architectures": ["TelechatForCausalLM"]}).parameters == 2000 * 64 + 3 * layer + 64
+    )
     for name in ("embed_layernorm", "apply_residual_connection_post_layernorm"):
         with pytest.raises(ConfigError, match=name):
-            subject("chat", {**chat, name: True})
+            load_model("chat", {**chat, name: True})
     with pytest.raises(ConfigError, match="tie_word_embeddings"):
-        subject("chat", {key: value for key, value in chat.items() if key != "tie_word_embeddings"})
+        load_model("chat", {key: value for key, value in chat.items() if key != "tie_word_embeddings"})
     jais = {"model_type": "jais", "vocab_size": 1000, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 50}
     jais |= {"n_inner": 96, "architectures": ["JAISLMHeadModel"]}
     attention = 4 * (64 * 64 + 64) + 4 * 64
     both = 1000 * 64 + 3 * attention + 2 * 64
-    assert subject("jais", jais).parameters == both + 50 * 64 + 3 * (2 * 64 * 96 + 96 + 64)
+    assert load_model("jais", jais).parameters == both + 50 * 64 + 3 * (2 * 64 * 96 + 96 + 64)
     own = {**jais, "activation_function": "swiglu", "position_embedding_type": "alibi"}
-    assert subject("jais", own).parameters == both + 3 * (3 * 64 * 96 + 2 * 96 + 64)
+    assert load_model("jais", own).parameters == both + 3 * (3 * 64 * 96 + 2 * 96 + 64)
     with pytest.raises(ConfigError, match="position_embedding_type"):
-        subject("jais", {**jais, "position_embedding_type": "rotary"})
+        load_model("jais", {**jais, "position_embedding_type": "rotary"})
     btlm = {**own, "model_type": "btlm", "architectures": ["BTLMLMHeadModel"]}
-    assert subject("btlm", btlm).ledger.parameters() == subject("jais", own).ledger.parameters()
+    assert load_model("btlm", btlm).ledger.parameters() == load_model("jais", own).ledger.parameters()
     with pytest.raises(ConfigError, match="names no class of btlm"):
-        subject("btlm", {**btlm, "architectures": ["GPT2LMHeadModel"]})
+        load_model("btlm", {**btlm, "architectures": ["GPT2LMHeadModel"]})

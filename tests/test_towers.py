@@ -8,7 +8,7 @@ from tests.conftest import TINY, tiny
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 
 def test_qwen2_vls_encoder_by_hand() -> None:
@@ -107,7 +107,7 @@ def test_llama_4s_encoder_by_hand() -> None:
 )
 def test_what_llama_4s_class_does_not_run_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {"model_type": "llama4_vision_model", **fields})
+        load_model("mine", {"model_type": "llama4_vision_model", **fields})
 
 
 def test_a_class_token_is_none_of_those_that_are_joined(run) -> None:
@@ -160,7 +160,7 @@ def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> N
 )
 def test_what_qwens_encoders_do_not_run_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        _ = subject("mine", fields).context
+        _ = load_model("mine", fields).context
 
 
 def test_vit_base_by_hand() -> None:
@@ -219,7 +219,7 @@ def test_both_encoders_are_the_published_total(image: str, text: str, more: int,
 def test_siglips_pooler_by_hand() -> None:
     """A query, three projections, an output, a norm and a network; k and v of all 196 positions, the rest of one."""
     fields = {"model_type": "siglip_vision_model"}
-    whole, bare = (subject("mine", {**fields, "vision_use_head": head}) for head in (True, False))
+    whole, bare = (load_model("mine", {**fields, "vision_use_head": head}) for head in (True, False))
     more = sum(whole.ledger.parameters().values()) - sum(bare.ledger.parameters().values())
     assert more == 768 + 4 * (768**2 + 768) + 2 * 768 + (2 * 768 * 3072 + 3072 + 768)
     at = {"B": 5, "T": 196, "S": 196, "O": 196}
@@ -270,7 +270,7 @@ def test_patches_are_a_letter_of_their_own(run) -> None:
 )
 def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", fields)
+        load_model("mine", fields)
 
 
 @pytest.mark.slow
@@ -343,7 +343,7 @@ def test_a_field_that_says_the_context_is_not_said_to_have_no_effect(run, model:
 def test_a_base_of_angles_that_is_no_number_is_refused_by_name(value: object) -> None:
     for family in ("ernie4_5_vl_moe_vision", "gemma4_vision", "kimi_k25_vision", "llama4_vision_model"):
         with pytest.raises(ConfigError, match=r"rope_parameters\.rope_theta must be a number above 0, not "):
-            subject("mine", {**TINY[family], "rope_parameters": {"rope_theta": value}})
+            load_model("mine", {**TINY[family], "rope_parameters": {"rope_theta": value}})
 
 
 @pytest.mark.parametrize("name", ["vit-base-patch16-224", "bert-base"])
@@ -355,10 +355,10 @@ def test_memory_of_an_encoder_has_no_row_of_a_cache(run, name: str) -> None:
 
 def test_sides_of_internvls_images_may_be_given_both() -> None:
     fields = {"model_type": "internvl_vision", "num_hidden_layers": 1}
-    whole, both = (subject("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
+    whole, both = (load_model("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
     assert whole.architecture == both.architecture and both.context == 32**2 + 1
     with pytest.raises(ConfigError, match=r"or two that are the same, not \[448, 224\]"):
-        subject("mine", {**fields, "image_size": [448, 224]})
+        load_model("mine", {**fields, "image_size": [448, 224]})
 
 
 def test_voxtrals_encoder_by_hand(run) -> None:
@@ -398,12 +398,12 @@ def test_i_jepa_and_vit_msn_are_vits_without_a_pooler() -> None:
     block = 4 * 1280**2 + 2 * 1280 * 5120 + 4 * 1280 + 5120 + 1280 + 4 * 1280
     patches = (3 * 14**2 + 1) * 1280 + 256 * 1280
     assert huge.params().total == patches + 32 * block + 2 * 1280 == 630_762_240
-    contexts = [subject("mine", {"model_type": name}).context for name in ("ijepa", "vit_msn")]
+    contexts = [load_model("mine", {"model_type": name}).context for name in ("ijepa", "vit_msn")]
     assert contexts == [14**2, 14**2 + 1]
     assert base.params().total == load("vit-base-patch16-224-in21k").params().total - 768 * 769  # the pooler
     classes = {"architectures": ["IJepaForImageClassification"], "num_labels": 11}
-    scored = subject("mine", {**TINY["ijepa"], **classes})
-    assert scored.parameters == subject("mine", TINY["ijepa"]).parameters + (42 + 1) * 11
+    scored = load_model("mine", {**TINY["ijepa"], **classes})
+    assert scored.parameters == load_model("mine", TINY["ijepa"]).parameters + (42 + 1) * 11
 
 
 def test_ernie_4_5_vls_encoder_by_hand() -> None:
@@ -414,11 +414,11 @@ def test_ernie_4_5_vls_encoder_by_hand() -> None:
     per_patch = 3 * 14**2 * 1280 + 32 * (4 * 1280**2 + 2 * 1280 * 5120)
     assert ours.flops().total == 2 * 5120 * per_patch + 32 * 4 * 5120**2 * 1280
     whole = {"model_type": "ernie4_5_vl_moe", "vision_config": {"depth": 32}, "text_config": {"hidden_size": 9}}
-    part = subject("mine", whole, part="vision")
+    part = load_model("mine", whole, part="vision")
     assert part.parameters == ours.params().total
     assert part.left_out == ("text_config", "resampler_model")
     with pytest.raises(ConfigError, match="temporal_patch_size = 2 changes the counts"):
-        subject("mine", {"model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 2})
+        load_model("mine", {"model_type": "ernie4_5_vl_moe_vision", "temporal_patch_size": 2})
 
 
 def test_gemma_4s_encoder_by_hand() -> None:
@@ -450,12 +450,12 @@ def test_gemma_4s_encoder_by_hand() -> None:
 )
 def test_what_gemma_4s_class_does_not_run_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {"model_type": "gemma4_vision", **fields})
+        load_model("mine", {"model_type": "gemma4_vision", **fields})
 
 
 def test_an_encoder_that_is_null_is_not_named_beside_another() -> None:
     whole = {"model_type": "gemma4", "vision_config": {}, "audio_config": None, "text_config": {"hidden_size": 9}}
-    assert subject("mine", whole, part="vision").left_out == ("text_config", "embed_vision")
+    assert load_model("mine", whole, part="vision").left_out == ("text_config", "embed_vision")
 
 
 def test_qwen2_5_omnis_encoder_of_audio_by_hand(run) -> None:
@@ -482,7 +482,7 @@ def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> No
         "num_key_value_heads": 4, "intermediate_size": 18944, "max_position_embeddings": 32768,
     }  # fmt: skip
     thinker = {"text_config": text, "vision_config": {"embed_dim": 1280, "hidden_size": 1280}, "audio_config": {}}
-    whole = subject("mine", {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {}})
+    whole = load_model("mine", {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {}})
     parts = [whole.of_part(part) for part in ("text", "vision", "audio")]
     assert sum(part.parameters for part in parts) == 8_931_813_888
 
@@ -496,7 +496,7 @@ def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> No
 )
 def test_what_qwen2_5_omnis_class_does_not_run_is_refused(fields: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        subject("mine", {"model_type": "qwen2_5_omni_audio_encoder", **fields})
+        load_model("mine", {"model_type": "qwen2_5_omni_audio_encoder", **fields})
 
 
 @pytest.mark.parametrize("name", ["glm-4.1v-9b-vision", "kimi-k2.5-vision", "qwen3-vl-4b-vision", "dinov3-vits16"])

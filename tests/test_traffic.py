@@ -126,21 +126,21 @@ def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) ->
     pytest.importorskip("fvcore")
     from tfacct.reference import counting, model
 
-    subject = tiny(family)
-    built = model.build(subject.architecture, logits=request_.logits)
-    if not subject.keeps:  # every step takes the whole context
-        request_ = replace(request_, ctx=context(subject, request_.ctx or 1), tokens=None, decode=False)
-    if subject.source is not None:
+    loaded = tiny(family)
+    built = model.build(loaded.architecture, logits=request_.logits)
+    if not loaded.keeps:  # every step takes the whole context
+        request_ = replace(request_, ctx=context(loaded, request_.ctx or 1), tokens=None, decode=False)
+    if loaded.source is not None:
         request_ = replace(request_, source=17)
-    work = request_.workload(subject.context, source=subject.source, keeps=subject.keeps)
-    given = model.inputs(subject.architecture, **work.sizes)
+    work = request_.workload(loaded.context, source=loaded.source, keeps=loaded.keeps)
+    given = model.inputs(loaded.architecture, **work.sizes)
     expected: dict[str, tuple[int, int]] = {}
     for path, product in counting.seen(built, given).products.items():
         folded = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
         read, written = expected.get(folded, (0, 0))
         expected[folded] = read + 4 * (product.left + product.right), written + 4 * product.out
     said: dict[str, tuple[int, int]] = {}
-    for line in traffic([subject], request_, dtype="fp32").lines:  # one for each kind of blocks, where they differ
+    for line in traffic([loaded], request_, dtype="fp32").lines:  # one for each kind of blocks, where they differ
         read, written = said.get(line["path"], (0, 0))
         if line["flops"]:  # an encoder does not run behind its source
             said[line["path"]] = read + line["read_bytes"], written + line["written_bytes"]
@@ -275,8 +275,8 @@ def test_nothing_heavy_is_imported() -> None:
     assert imported_by(commanded("flops", "gpt2-xl", "--bytes", "--decode")) == set()
 
 
-def test_the_report_in_python(tiny_subject: LoadedModel) -> None:
-    report = load(tiny_subject.raw).traffic(ctx=context(tiny_subject, 9), batch=3)
+def test_the_report_in_python(tiny_model: LoadedModel) -> None:
+    report = load(tiny_model.raw).traffic(ctx=context(tiny_model, 9), batch=3)
     facts = report.models[0]
     assert report.total == facts["total_read_bytes"] + facts["total_written_bytes"]
     assert facts["flops_per_byte"] == facts["total_flops"] / report.total

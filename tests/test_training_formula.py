@@ -10,7 +10,7 @@ from tests.conftest import Ran
 from tests.training_configs import drawn
 from tfacct import load
 from tfacct.ledger.workload import Request
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.reports.build import Counting
 from tfacct.reports.formula import formula
 from tfacct.training.memory import training_memory
@@ -71,7 +71,7 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
     """A formula in letters is the account of its own model, line by line and in total."""
     for seed in range(20, 26):
         config, recipe, work = drawn(family, seed)
-        model = subject(family, config, {}, None)
+        model = load_model(family, config, {}, None)
         trained = tuple({"recompute": recipe.recompute, "attention": recipe.attention}.items())
         terms = Counting(dtype, trained=trained)
         if refusal(model, terms.recipe) is not None:

@@ -17,7 +17,7 @@ from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.verify.checks import cache_by_block, class_flops, renamed
 
 hf = lazy("tfacct.reference.hf")
@@ -114,7 +114,7 @@ def with_few_layers(whole: LoadedModel) -> LoadedModel:
         fields["linear_attn_config"] = {
             name: [layer for layer in value if layer <= 7] if isinstance(value, list) else value for name, value in said
         }
-    few = subject(whole.name, fields)
+    few = load_model(whole.name, fields)
     if fields.get("scale_depth"):  # MiniCPM3's, of which each block has its share
         return few
     assert [stack.block for stack in few.architecture.stacks] == [stack.block for stack in whole.architecture.stacks]
@@ -164,7 +164,7 @@ def random_agreement(family: str, examples: int, *, steps: int) -> None:
     def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
         """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
         of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
-        ours = subject("random", config)
+        ours = load_model("random", config)
         agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
 
     check()
@@ -175,7 +175,7 @@ def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
     """FlopCounterMode counts a module with those in it, once for each name that a shared one has."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    ours = subject("tiny", TINY[family])
+    ours = load_model("tiny", TINY[family])
     model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu")
     work = asked(ours, Workload(11, 11, 3))
     own, _ = hf.run(model, **work.sizes)
@@ -228,7 +228,7 @@ def looks_for_an_end(ours: LoadedModel) -> bool:
 def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str, name: str) -> None:
     """By its own name where the class has it: of Gemma 3 and Llama 4 plain names are those of the model with images."""
     labels = families.config_class(family).task_heads[ending_of(family, name)].scores or 5
-    ours = subject("tiny", {**TINY[family], "architectures": [name], "num_labels": labels, "pad_token_id": 0})
+    ours = load_model("tiny", {**TINY[family], "architectures": [name], "num_labels": labels, "pad_token_id": 0})
     compared = () if looks_for_an_end(ours) else (asked(ours, Workload(11, 7, 3)),)
     built, stem = type(agree(ours, *compared)).__name__, ours.config.class_prefixes[0]
     assert built in (
@@ -242,7 +242,7 @@ def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str,
 def test_a_config_without_architectures_is_the_familys_first_class() -> None:
     for family in FAMILIES:
         config, (first, *_) = families.config_class(family), families.class_names(families.config_class(family))
-        tiny = subject("tiny", TINY[family])
+        tiny = load_model("tiny", TINY[family])
         built = type(hf.build(tiny.of_class, tiny.config.task_head.auto)).__name__
         assert first == config.class_prefixes[0] + next(iter(config.task_heads))
         assert built == first.replace(
@@ -266,7 +266,7 @@ def random_class(family: str, examples: int) -> None:
         labels = families.config_class(family).task_heads[ending_of(family, name)].scores or labels
         said = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
         said |= {"num_labels": labels} if labels else {}
-        ours = subject("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
+        ours = load_model("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
         if not looks_for_an_end(ours):
             agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
 
@@ -299,11 +299,11 @@ SILENT = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
-    tiny = subject("mine", TINY[family])
+    tiny = load_model("mine", TINY[family])
     plain, auto = tiny.of_class, tiny.config.task_head.auto
     silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
     assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
-    assert subject("mine", {**TINY[family], **silent}).unknown == ()
+    assert load_model("mine", {**TINY[family], **silent}).unknown == ()
 
 
 @pytest.mark.parametrize("projection", ["relu", "gated-gelu"])
@@ -314,11 +314,11 @@ def test_a_t5_that_says_twice_whether_it_is_gated_must_say_the_same(projection: 
     for gated in (True, False):
         said = {**fields, "is_gated_act": gated}
         if sum(hf.parameters(hf.build(said, "AutoModelForSeq2SeqLM")).values()) == plain:
-            assert sum(subject("mine", said).ledger.parameters().values()) == plain
+            assert sum(load_model("mine", said).ledger.parameters().values()) == plain
             continue
         assert gated == (projection == "relu")
         with pytest.raises(ConfigError, match=f"is_gated_act = {str(gated).lower()} contradicts feed_forward_proj"):
-            subject("mine", said)
+            load_model("mine", said)
 
 
 VISION = {
@@ -333,14 +333,14 @@ def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dic
     raw = {"model_type": "gemma3", "text_config": {**TINY["gemma3_text"], **text}, "vision_config": VISION, **whole}
     theirs = hf.parameters(hf.build({**raw, "mm_tokens_per_image": 4}, "AutoModelForImageTextToText"))
     language = {path: n for path, n in theirs.items() if path.startswith(("lm_head", "model.language_model"))}
-    assert sum(subject("mine", raw).ledger.parameters().values()) == sum(language.values())
+    assert sum(load_model("mine", raw).ledger.parameters().values()) == sum(language.values())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_absent_fields_take_the_classs_defaults(family: str) -> None:
     """What a config leaves out is what the class would take, and every such field is named."""
     required = cases(family).REQUIRED
-    ours = subject("bare", {"model_type": family, **required})
+    ours = load_model("bare", {"model_type": family, **required})
     agree(ours, asked(ours, Workload(9, 9, 2)))
     theirs = hf.config_of(ours.of_class)
     assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
@@ -364,7 +364,7 @@ def test_a_led_is_a_bart_but_for_its_encoders_scores_and_values(
     sizes |= {"encoder_attention_heads": heads, "decoder_attention_heads": 4, "vocab_size": 61}
     rows = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
     led = {"model_type": "led", **sizes, **rows, "attention_window": window}
-    bart = subject("mine", {**{name: led[name] for name in sizes}, "model_type": "bart"})
+    bart = load_model("mine", {**{name: led[name] for name in sizes}, "model_type": "bart"})
     step = {"context": tokens + old, "tokens": tokens, "batch": batch, "source": source}
     work = Workload(**step, new_source=0 if old else source)
     flops = bart.ledger.flops(work.axes())
@@ -372,7 +372,7 @@ def test_a_led_is_a_bart_but_for_its_encoders_scores_and_values(
     of_encoder = 0 if old else 2 * batch * hidden * window * (7 * source - 2 * window)
     model = hf.build(led, "AutoModelForSeq2SeqLM", device="cpu")
     theirs, _ = hf.run(model, **work.sizes)
-    assert sum(theirs.values()) == known + of_encoder == subject("mine", led).ledger.total_flops(work.axes())
+    assert sum(theirs.values()) == known + of_encoder == load_model("mine", led).ledger.total_flops(work.axes())
     if not old:
         shorter, _ = hf.run(model, **{**work.sizes, "source": source - 1, "new_source": source - 1})
         assert {path: shorter[path] for path in theirs if ".encoder." in path} == {

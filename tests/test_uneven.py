@@ -8,7 +8,7 @@ from tests.families import TINY
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.loading import presets
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 OPENELM_270M = {
     "model_type": "openelm", "vocab_size": 32_000, "model_dim": 1280, "num_transformer_layers": 16, "head_dim": 64,
@@ -21,7 +21,7 @@ OPENELM_270M = {
 
 def test_openelm_has_the_totals_of_its_paper() -> None:
     """Mehta et al., "OpenELM" (arXiv 2404.14619): 0.27 B and 1.08 B."""
-    assert subject("270m", OPENELM_270M).parameters == 271_527_168
+    assert load_model("270m", OPENELM_270M).parameters == 271_527_168
     assert round(presets.load("openelm-1.1b").parameters / 1e9, 2) == 1.08
 
 
@@ -41,7 +41,7 @@ def test_a_width_is_rounded_as_deci_rounds_it() -> None:
 
 def test_keys_of_each_layer_of_deci_are_its_own() -> None:
     """48 wide, heads of 6: keys and values of 4, 2, 2 and 4 heads."""
-    parameters = subject("deci", TINY["deci"]).ledger.parameters(unfolded=True)
+    parameters = load_model("deci", TINY["deci"]).ledger.parameters(unfolded=True)
     keys = [parameters[f"blocks.{number}.attn.k_proj.weight"] for number in range(4)]
     assert keys == [48 * 6 * heads for heads in (4, 2, 2, 4)]
 
@@ -60,7 +60,7 @@ def test_keys_of_each_layer_of_deci_are_its_own() -> None:
 )
 def test_lists_that_do_not_fit_are_refused(family: str, fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        subject("mine", {**TINY[family], **fields})
+        load_model("mine", {**TINY[family], **fields})
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_part_of_a_layer_that_is_not_understood_is_refused(part: str, fields: 
     layers = [dict(layer) for layer in tiny["block_configs"]]
     layers[0][part] = {**layers[0][part], **fields}
     with pytest.raises(ConfigError, match=reason):
-        subject("mine", {**tiny, "block_configs": layers})
+        load_model("mine", {**tiny, "block_configs": layers})

@@ -40,32 +40,32 @@ WORKLOADS = {
 }
 
 STEPS = pytest.mark.parametrize(
-    ("tiny_subject", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_subject"]
+    ("tiny_model", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_model"]
 )
 
 
-def built(subject: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inputs]:
+def built(loaded: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inputs]:
     """The reference model on meta, as `verify` asks it. With numbers it is compared in test_logits.py."""
-    reference = model.build(subject.architecture, logits=work.logits)
-    return reference, model.inputs(subject.architecture, **work.sizes)
+    reference = model.build(loaded.architecture, logits=work.logits)
+    return reference, model.inputs(loaded.architecture, **work.sizes)
 
 
 @pytest.mark.parametrize(
-    ("tiny_subject", "work"), every_other(by_kind(sorted(SHAPES)), [*WORKLOADS]), indirect=["tiny_subject"]
+    ("tiny_model", "work"), every_other(by_kind(sorted(SHAPES)), [*WORKLOADS]), indirect=["tiny_model"]
 )  # of the others torch's counter says the same, below
-def test_fvcore_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
-    work = asked(tiny_subject, WORKLOADS[work])
-    multiply_adds = counting.multiply_adds(*built(tiny_subject, work))
-    assert {path: 2 * count for path, count in multiply_adds.items()} == tiny_subject.ledger.flops(
+def test_fvcore_agrees_path_by_path(tiny_model: LoadedModel, work: str) -> None:
+    work = asked(tiny_model, WORKLOADS[work])
+    multiply_adds = counting.multiply_adds(*built(tiny_model, work))
+    assert {path: 2 * count for path, count in multiply_adds.items()} == tiny_model.ledger.flops(
         work.axes(), unfolded=True
     )
 
 
 @STEPS
-def test_torch_agrees_path_by_path(tiny_subject: LoadedModel, work: str) -> None:
-    work = asked(tiny_subject, WORKLOADS[work])
-    counted = counting.module_flops(*built(tiny_subject, work))
-    assert counted == tiny_subject.ledger.flops(work.axes(), unfolded=True)
+def test_torch_agrees_path_by_path(tiny_model: LoadedModel, work: str) -> None:
+    work = asked(tiny_model, WORKLOADS[work])
+    counted = counting.module_flops(*built(tiny_model, work))
+    assert counted == tiny_model.ledger.flops(work.axes(), unfolded=True)
 
 
 @pytest.mark.parametrize("family", by_kind(SHAPES))
@@ -74,10 +74,10 @@ def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
     nothing."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    tiny_subject = tiny(family)
-    totals, work = {}, asked(tiny_subject, WORKLOADS["prefill"])
+    tiny_model = tiny(family)
+    totals, work = {}, asked(tiny_model, WORKLOADS["prefill"])
     for recompute in (False, True):
-        reference, given = built(tiny_subject, work)
+        reference, given = built(tiny_model, work)
         reference.recompute = recompute
         if reference.encoder is not None:
             reference.encoder.recompute = recompute
@@ -93,11 +93,11 @@ def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
 
 
 @STEPS
-def test_the_modules_see_the_ledgers_shapes(tiny_subject: LoadedModel, work: str) -> None:
+def test_the_modules_see_the_ledgers_shapes(tiny_model: LoadedModel, work: str) -> None:
     """What does not run, an encoder behind its source, is 0 in the ledger."""
-    work = asked(tiny_subject, WORKLOADS[work])
-    ledger, at = tiny_subject.ledger, work.axes()
-    seen = counting.seen(*built(tiny_subject, work))
+    work = asked(tiny_model, WORKLOADS[work])
+    ledger, at = tiny_model.ledger, work.axes()
+    seen = counting.seen(*built(tiny_model, work))
     products = {}
     for group in ledger.groups:
         for line in group.lines:
@@ -109,9 +109,9 @@ def test_the_modules_see_the_ledgers_shapes(tiny_subject: LoadedModel, work: str
     assert ledger.states(at, unfolded=True) == seen.states
 
 
-def test_parameters_agree_tensor_by_tensor(tiny_subject: LoadedModel) -> None:
-    reference, _ = built(tiny_subject, WORKLOADS["prefill"])
-    assert counting.parameters(reference) == tiny_subject.ledger.parameters(unfolded=True)
+def test_parameters_agree_tensor_by_tensor(tiny_model: LoadedModel) -> None:
+    reference, _ = built(tiny_model, WORKLOADS["prefill"])
+    assert counting.parameters(reference) == tiny_model.ledger.parameters(unfolded=True)
 
 
 def keeps_nothing(facts: Mapping[str, Any]) -> bool:
@@ -169,11 +169,11 @@ WHOLE = (
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in WHOLE)) for name in presets.names()]
 )
 def test_every_preset_verifies_at_full_size(name: str) -> None:
-    subject = presets.load(name)
-    report = verify([subject], Request())
+    model = presets.load(name)
+    report = verify([model], Request())
     holds(report, 1)
     (facts,) = report.models
-    assert facts["blocks_traced"] == len(subject.architecture.every_stack) < facts["block_count"]
+    assert facts["blocks_traced"] == len(model.architecture.every_stack) < facts["block_count"]
     asked_for = len(CHECKS) - (len(ALONE) if keeps_nothing(facts) else 0)
     assert len(facts["cross_checks"]) == 1 + asked_for  # and the expected total
 
@@ -225,20 +225,20 @@ def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
 @pytest.mark.parametrize("family", by_kind(SHAPES))
 def test_the_reference_never_asks_the_ledger(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is built from the parts' fields: with every line and axis out of reach it still builds and counts."""
-    subject = tiny(family)
-    work = asked(subject, WORKLOADS["chunk"])
+    model = tiny(family)
+    work = asked(model, WORKLOADS["chunk"])
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the reference read the ledger")
 
-    for stack in subject.architecture.stacks:
+    for stack in model.architecture.stacks:
         for _, part in stack.block.parts():
             monkeypatch.setattr(type(part), "lines", refuse)
             monkeypatch.setattr(type(part), "axes", refuse)
-    for part in filter(None, (subject.architecture.embed, subject.architecture.head)):
+    for part in filter(None, (model.architecture.embed, model.architecture.head)):
         monkeypatch.setattr(type(part), "lines", refuse)
         monkeypatch.setattr(type(part), "axes", refuse)
-    assert sum(counting.module_flops(*built(subject, work)).values()) > 0
+    assert sum(counting.module_flops(*built(model, work)).values()) > 0
 
 
 def test_a_product_outside_a_named_module_is_an_error() -> None:
@@ -247,10 +247,10 @@ def test_a_product_outside_a_named_module_is_an_error() -> None:
             logits, *caches = super().forward(tokens, past, positions)
             return (logits @ logits.transpose(1, 2), *caches)
 
-    subject, work = tiny("llama"), WORKLOADS["prefill"]
-    _, given = built(subject, work)
+    loaded, work = tiny("llama"), WORKLOADS["prefill"]
+    _, given = built(loaded, work)
     with torch.device("meta"):
-        stray = Stray(subject.architecture)
+        stray = Stray(loaded.architecture)
     with pytest.raises(counting.UncountedOperatorError, match="belong to no product's module"):
         counting.multiply_adds(stray, given)
     with pytest.raises(counting.UncountedOperatorError, match="FLOPs belong to no product's module"):
@@ -263,10 +263,10 @@ def test_an_operator_that_fvcore_skips_is_an_error() -> None:
             logits, *caches = super().forward(tokens, past, positions)
             return (torch.nn.functional.scaled_dot_product_attention(logits, logits, logits), *caches)
 
-    subject, work = tiny("llama"), WORKLOADS["prefill"]
-    _, given = built(subject, work)
+    loaded, work = tiny("llama"), WORKLOADS["prefill"]
+    _, given = built(loaded, work)
     with torch.device("meta"):
-        fused = Fused(subject.architecture)
+        fused = Fused(loaded.architecture)
     with pytest.raises(counting.UncountedOperatorError, match="scaled_dot_product_attention"):
         counting.multiply_adds(fused, given)
 

@@ -18,7 +18,7 @@ from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 
 STEPS = {
     "prefill": Workload(context=23, tokens=23, batch=3),
@@ -87,10 +87,10 @@ def test_any_pairs_equal_a_count_over_the_mask(old: int, queries: int, window: i
 @pytest.mark.parametrize("name", by_kind(SHAPES))
 def test_masked_flops_are_those_of_the_pairs_in_the_mask(name: str, work: Workload) -> None:
     """Block by block; a product of pairs costs 2 for each of them and each number of a head."""
-    subject, at = tiny(name), work.axes()
-    full, masked = (subject.ledger.flops(at, masked=flag, unfolded=True) for flag in (False, True))
+    model, at = tiny(name), work.axes()
+    full, masked = (model.ledger.flops(at, masked=flag, unfolded=True) for flag in (False, True))
     paired = set()
-    for number, block in enumerate(subject.architecture.blocks()):
+    for number, block in enumerate(model.architecture.blocks()):
         if block.attention is None:
             continue  # no pairs: nothing is masked
         compressed = isinstance(block.attention, CompressedAttention)
@@ -198,9 +198,9 @@ def test_a_window_that_sees_both_ways_by_hand() -> None:
 @pytest.mark.parametrize("name", WINDOWED)
 def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload) -> None:
     """State is min(S, W) tokens: the next query sees one of them less, and itself."""
-    subject = tiny(name)
-    kept = subject.ledger.states(work.axes(), unfolded=True)
-    for number, block in enumerate(subject.architecture.blocks()):
+    model = tiny(name)
+    kept = model.ledger.states(work.axes(), unfolded=True)
+    for number, block in enumerate(model.architecture.blocks()):
         if block.attention is None:
             continue
         tokens = len(range(work.context)[-block.window :]) if block.window else work.context
@@ -221,15 +221,15 @@ def test_a_windowed_block_keeps_the_window_and_no_more(name: str, work: Workload
 
 def test_symbols_for_both_lengths_are_the_numbers() -> None:
     """A formula has a letter for the keys seen and one for those kept; bound, it is the count."""
-    subject, work = tiny("gemma2"), STEPS["chunk"]
+    model, work = tiny("gemma2"), STEPS["chunk"]
     both = {
         **work.axes(),
         VISIBLE_KEYS: 13 + 4,
         CACHED_KEYS: 5,
     }  # 13 new tokens and the 4 that the first of them sees; the window
-    assert subject.ledger.flops(both) == subject.ledger.flops(work.axes())
-    assert subject.ledger.states(both) == subject.ledger.states(work.axes())
-    assert subject.ledger.states({**both, CACHED_KEYS: 6}) != subject.ledger.states(work.axes())
+    assert model.ledger.flops(both) == model.ledger.flops(work.axes())
+    assert model.ledger.states(both) == model.ledger.states(work.axes())
+    assert model.ledger.states({**both, CACHED_KEYS: 6}) != model.ledger.states(work.axes())
 
 
 ALONE = [name for name in SHAPES if tiny(name).architecture.encoder is None]
@@ -240,13 +240,13 @@ STEPPING = [name for name in ALONE if tiny(name).ledger.together == 1]  # not pa
 @pytest.mark.parametrize("name", by_kind(n for n in STEPPING if n in WINDOWED or "moe" in n or "deepseek" in n))
 def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None:
     """Each step on its own, with the keys that its mask keeps counted one by one; every so many of them added up."""
-    subject = tiny(name)
-    total: dict[str, int] = dict.fromkeys(subject.ledger.flops(Workload(1, 1).axes(), unfolded=True), 0)
-    assert not any(decode_flops(subject.ledger, batch=3, prompt=prompt, steps=0).values())
+    model = tiny(name)
+    total: dict[str, int] = dict.fromkeys(model.ledger.flops(Workload(1, 1).axes(), unfolded=True), 0)
+    assert not any(decode_flops(model.ledger, batch=3, prompt=prompt, steps=0).values())
     for step in range(1, 31):
         work = Workload(context=prompt + step, tokens=1, batch=3)
-        counted = subject.ledger.flops(work.axes(), unfolded=True)
-        for number, block in enumerate(subject.architecture.blocks()):
+        counted = model.ledger.flops(work.axes(), unfolded=True)
+        for number, block in enumerate(model.architecture.blocks()):
             if block.attention is None:
                 continue
             kept = sum(map(sum, mask(1, prompt + step, block.window)))
@@ -259,7 +259,7 @@ def test_all_decode_steps_are_the_loop_over_them(name: str, prompt: int) -> None
             path = ".".join(["blocks", "*", *words[2:]]) if words[0] == "blocks" else path
             folded[path] = folded.get(path, 0) + flops
         if step in (1, 2, 6, 30):
-            assert decode_flops(subject.ledger, batch=3, prompt=prompt, steps=step) == folded, step
+            assert decode_flops(model.ledger, batch=3, prompt=prompt, steps=step) == folded, step
 
 
 def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
@@ -267,7 +267,7 @@ def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
     one = Workload(context=23, tokens=1, batch=1).axes()
     made = 2 * 14 * 6 * 8  # R·N·Hp
     forms = {form: tiny("deepseek_v3", latent_attention=form) for form in ("expanded", "absorbed", "unpacked")}
-    counted = {form: subject.ledger.flops(one, unfolded=True) for form, subject in forms.items()}
+    counted = {form: model.ledger.flops(one, unfolded=True) for form, model in forms.items()}
     assert {form: flops["blocks.0.attn.k_b_proj"] for form, flops in counted.items()} == {
         "expanded": 23 * made,
         "absorbed": made,
@@ -279,22 +279,22 @@ def test_a_step_that_expands_the_latent_expands_all_of_it() -> None:
         "absorbed": 2 * 6 * 23 * 18,
         "unpacked": 2 * 6 * 23 * 12,
     }
-    kept = {form: sum(subject.ledger.states(one).values()) for form, subject in forms.items()}
+    kept = {form: sum(model.ledger.states(one).values()) for form, model in forms.items()}
     assert kept == {
         "expanded": 3 * 23 * (14 + 4),
         "absorbed": 3 * 23 * (14 + 4),
         "unpacked": 3 * 23 * 6 * (12 + 10),
     }
-    params = [subject.ledger.parameters() for subject in forms.values()]
+    params = [model.ledger.parameters() for model in forms.values()]
     assert params[0] == params[1] == params[2]
 
 
 @pytest.mark.parametrize(("tokens", "touched"), [(1, 4), (2, 7), (3, 7), (1000, 7)])
 def test_no_more_experts_are_read_than_there_are(tokens: int, touched: int) -> None:
     """Seven experts, four for each token: one token reads the weights of four, two may read all."""
-    subject = tiny("mixtral")
-    axes = {**subject.ledger.groups[1].axes, **Workload(tokens, tokens).axes()}
-    banks = [line for line in subject.ledger.groups[1].lines if isinstance(line, Matmul) and line.bank]
+    model = tiny("mixtral")
+    axes = {**model.ledger.groups[1].axes, **Workload(tokens, tokens).axes()}
+    banks = [line for line in model.ledger.groups[1].lines if isinstance(line, Matmul) and line.bank]
     assert [line.path.rpartition(".")[2] for line in banks] == ["gate_proj", "up_proj", "down_proj"]
     for line in banks:
         left, weights, out = line.operands(axes)
@@ -345,7 +345,7 @@ def test_a_backward_pass_is_twice_the_forward_pass(name: str) -> None:
 def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int]) -> None:
     """Every other of the first max_window_layers: an even one is the first that has none. So does the class."""
     config = {**TINY["qwen2_moe"], "num_hidden_layers": 6, "max_window_layers": up_to}
-    windows = [block.window for block in subject("mine", config).architecture.blocks()]
+    windows = [block.window for block in load_model("mine", config).architecture.blocks()]
     assert [number for number, window in enumerate(windows) if window] == sliding
     transformers = pytest.importorskip("transformers")
     fields = {name: value for name, value in config.items() if name != "model_type"}

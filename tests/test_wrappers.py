@@ -17,7 +17,7 @@ from tfacct.architecture.parts import Attention
 from tfacct.base.errors import ConfigError
 from tfacct.families import multimodal
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import subject
+from tfacct.loading.model import load_model
 from tfacct.reports.build import unknown_hints
 from tfacct.verify.checks import renamed
 
@@ -96,7 +96,7 @@ def theirs(raw: Mapping[str, Any]) -> dict[str, int]:
 
 def agree(raw: Mapping[str, Any]) -> None:
     """Every tensor of the language model, and whether its head is tied."""
-    ours = subject("mine", raw)
+    ours = load_model("mine", raw)
     table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
     assert renamed(ours.ledger.parameters(unfolded=True), table, tensors) == theirs(raw)
 
@@ -186,9 +186,9 @@ def test_an_untied_head_that_the_whole_makes_has_the_language_models_sizes_or_is
     agree({**raw, **sizes})
     agree(whole_of("ovis2", {TIED: True}, {}))
     with pytest.raises(ConfigError, match=r"hidden_size = 1536 of 'ovis2' \(its default\), of which its head is made"):
-        subject("mine", raw)
+        load_model("mine", raw)
     with pytest.raises(ConfigError, match="vocab_size = 7 of 'ovis2', of which its head is made, contradicts"):
-        subject("mine", {**raw, **sizes, "vocab_size": 7})
+        load_model("mine", {**raw, **sizes, "vocab_size": 7})
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_word_on_the_head_in_the_config_that_the_class_does_not_ask_is_not_eno
     if not of_text:
         raw["text_config"].pop(TIED, None)
     with pytest.raises(ConfigError, match="does not say whether its head is tied"):
-        subject("mine", raw)
+        load_model("mine", raw)
 
 
 def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
@@ -223,7 +223,7 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
     raw = {**flat, "pad_token_id": 0, "architectures": ["Qwen2VLForConditionalGeneration"], "vision_token_id": 3}
     agree(raw)
     agree({**raw, TIED: True})
-    ours = subject("mine", {**raw, "vision_config": {"depth": 2}})
+    ours = load_model("mine", {**raw, "vision_config": {"depth": 2}})
     assert (ours.family, ours.left_out, ours.unknown) == ("qwen2", ("vision_config",), ())
 
 
@@ -234,9 +234,9 @@ def test_a_flat_config_is_read_as_its_class_reads_it() -> None:
 def test_a_planners_flat_config_is_the_language_models(whole: str, family: str, named: str) -> None:
     """aiconfigurator writes those of Kimi-K2.5 and Step-3.7 with the language model's fields beside the tower's."""
     own = {"model_type": whole, "architectures": [named], "vision_config": {"depth": 2}, TIED: False}
-    ours = subject("mine", {**TINY[family], **own})
+    ours = load_model("mine", {**TINY[family], **own})
     assert (ours.family, ours.left_out, ours.unknown) == (family, ("vision_config",), ())
-    assert ours.ledger.parameters() == subject("mine", TINY[family]).ledger.parameters()
+    assert ours.ledger.parameters() == load_model("mine", TINY[family]).ledger.parameters()
 
 
 def test_a_planners_minimax_m3() -> None:
@@ -244,19 +244,19 @@ def test_a_planners_minimax_m3() -> None:
     text = TINY["minimax_m3_vl_text"]
     raw = {**text, "model_type": "minimax_m3", "architectures": ["MiniMaxM3ForCausalLM"], "first_k_dense_replace": 1}
     raw |= {"moe_intermediate_size": text["intermediate_size"], "num_nextn_predict_layers": 1}
-    assert subject("mine", raw).ledger.parameters() == subject("mine", text).ledger.parameters()
+    assert load_model("mine", raw).ledger.parameters() == load_model("mine", text).ledger.parameters()
     with pytest.raises(ConfigError, match="first_k_dense_replace = 2 contradicts the layers"):
-        subject("mine", {**raw, "first_k_dense_replace": 2})
+        load_model("mine", {**raw, "first_k_dense_replace": 2})
     with pytest.raises(ConfigError, match="moe_intermediate_size = 38 contradicts intermediate_size"):
-        subject("mine", {**raw, "moe_intermediate_size": 38})
+        load_model("mine", {**raw, "moe_intermediate_size": 38})
 
 
 def test_a_field_and_a_class_of_older_names_are_read() -> None:
     """Nemotron's: published before its class was, which has a name of its own."""
     text = text_of("nemotron_h_omni")
     raw = {"model_type": "nemotron_h_omni", "architectures": ["NemotronH_Omni_Reasoning_V3"], "llm_config": text}
-    ours = subject("mine", {**raw, "sound_config": {"hidden_size": 9}})
-    assert ours.ledger.parameters() == subject("mine", text).ledger.parameters()
+    ours = load_model("mine", {**raw, "sound_config": {"hidden_size": 9}})
+    assert ours.ledger.parameters() == load_model("mine", text).ledger.parameters()
     assert (ours.family, ours.left_out) == ("nemotron_h", ("sound_config",))
 
 
@@ -264,20 +264,22 @@ def test_the_model_that_answers_is_counted_of_one_that_speaks_too() -> None:
     """Published configs of Qwen-Omni hold a thinker, whose language model it is, and a talker."""
     thinker = {"text_config": text_of("qwen2_5_omni_thinker"), "audio_config": {"d_model": 9}, **TOWER}
     whole = {"model_type": "qwen2_5_omni", "thinker_config": thinker, "talker_config": {"hidden_size": 9}}
-    ours, alone = subject("mine", whole), subject("alone", {"model_type": "qwen2_5_omni_thinker", **thinker})
+    ours, alone = load_model("mine", whole), load_model("alone", {"model_type": "qwen2_5_omni_thinker", **thinker})
     assert ours.ledger.parameters() == alone.ledger.parameters()
     assert ours.left_out == ("audio_config", "vision_config", "talker_config")
     with pytest.raises(ConfigError, match="keeps what answers in thinker_config"):
-        subject("mine", {"model_type": "qwen2_5_omni"})
+        load_model("mine", {"model_type": "qwen2_5_omni"})
 
 
 def test_a_field_that_a_class_of_images_has_fixed_is_refused_with_another_value() -> None:
     """GLM-4V's queries always have biases, and its heads share the hidden size."""
     raw = whole_of("glm4v", {}, {})
-    assert {part.head_dim for part in subject("mine", raw).architecture.parts() if isinstance(part, Attention)} == {20}
+    assert {part.head_dim for part in load_model("mine", raw).architecture.parts() if isinstance(part, Attention)} == {
+        20
+    }
     raw["text_config"]["attention_bias"] = False
     with pytest.raises(ConfigError, match="attention_bias = false is not read by the class of glm4v_text"):
-        subject("mine", raw)
+        load_model("mine", raw)
 
 
 @pytest.mark.parametrize("name", [name for name in families.names() if families.config_class(name).nested_defaults])
@@ -294,7 +296,7 @@ def test_sizes_left_out_of_a_text_config_are_its_classs(name: str) -> None:
     made = transformers.AutoConfig.for_model({"phi4_multimodal_text": "phi4_multimodal"}.get(name, name))
     assert TEXT_MODELS[name].sizes == {size: getattr(made, size) for size in TEXT_MODELS[name].sizes}
     uneven = {"head_dim": 16} if made.hidden_size % made.num_attention_heads else {}  # the class does not run without
-    ours = subject("mine", {"model_type": name, **uneven})
+    ours = load_model("mine", {"model_type": name, **uneven})
     assert {size: ours.defaulted[size] for size in TEXT_MODELS[name].sizes if size in ours.defaulted} != {}
     theirs = made.to_dict()  # a size that layers have of their own is no attribute
     read = {field: getattr(ours.config, field) for field in ours.config.counted() if field in theirs}
@@ -310,7 +312,7 @@ def test_heads_of_glm_ocr_share_the_hidden_size_where_their_own_is_left_out(said
 
     raw = {"model_type": "glm_ocr_text", "num_hidden_layers": 1, "architectures": ["GlmOcrTextModel"], **said}
     theirs = hf.parameters(hf.build(raw, "AutoModel"))
-    ours = subject("mine", {**raw, "architectures": ["Glm4Model"]})
+    ours = load_model("mine", {**raw, "architectures": ["Glm4Model"]})
     assert sum(ours.ledger.parameters().values()) == sum(theirs.values())
     assert ours.config.head_dim == said.get("head_dim", 64)
     assert ours.defaulted.get("head_dim") == (None if said else 64)
@@ -326,15 +328,15 @@ def test_sizes_that_the_whole_fills_in_are_its_classs(whole: str) -> None:
 @pytest.mark.parametrize("text", ["gemma", "gemma2"])
 def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -> None:
     """PaliGemma's class writes use_bidirectional_attention; published configs leave it out, or say null."""
-    plain, work = subject("mine", TINY[text]), Workload(11, 7, 3).axes()
+    plain, work = load_model("mine", TINY[text]), Workload(11, 7, 3).axes()
     for said in ({}, {"use_bidirectional_attention": None}, {"use_bidirectional_attention": True}):
-        ours = subject("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **said}, **TOWER})
+        ours = load_model("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **said}, **TOWER})
         assert ours.ledger.flops(work) == plain.ledger.flops(work)
         assert ours.ledger.states(work) == plain.ledger.states(work)
         with pytest.raises(ConfigError, match="the pairs that the mask keeps are not counted"):
             ours.ledger.flops(work, masked=True)
     causal = {**TINY[text], "use_bidirectional_attention": False}
-    ours = subject("mine", {"model_type": "paligemma", "text_config": causal, **TOWER})
+    ours = load_model("mine", {"model_type": "paligemma", "text_config": causal, **TOWER})
     assert ours.ledger.flops(work, masked=True) == plain.ledger.flops(work, masked=True)
 
 
@@ -346,7 +348,7 @@ def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> N
     from tests.test_transformers import agree
 
     said = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
-    ours = subject("mine", {**TINY["gemma3_text"], **said})
+    ours = load_model("mine", {**TINY["gemma3_text"], **said})
     agree(ours, Workload(11, 11, 3), Workload(3, 3, 2))
     assert not ours.keeps and ours.architecture.stacks[0].block.sublayers[0].part.window == window // 2 * 2 + 1
 
@@ -354,7 +356,7 @@ def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> N
 def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
     """LLaVA 1.5's text_config gives little more than the vocabulary: the rest is Llama's, as its class has it."""
     raw = {"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}, **TOWER}
-    ours = subject("mine", raw)
+    ours = load_model("mine", raw)
     assert ours.left_out == ("vision_config",)
     assert ours.defaulted.items() >= {"hidden_size": 4096, "num_hidden_layers": 32, TIED: False}.items()
     # 32,064 rows in table and head, 32 · 4,096 · (4 · 4,096 + 3 · 11,008 + 2) + 4,096: Vicuna 7B and 64 tokens more.
@@ -364,38 +366,38 @@ def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:
 
 def test_the_names_of_special_tokens_are_no_unknown_fields() -> None:
     raw = {**whole_of("internvl", {TIED: False}, {}), **TOWER, "image_token_id": 3, "downsample_ratio": 0.5}
-    assert subject("mine", raw).unknown == ()
+    assert load_model("mine", raw).unknown == ()
 
 
 @pytest.mark.parametrize("named", [["LlavaModel"], ["LlavaForSequenceClassification"], ["LlavaLlamaForCausalLM"]])
 def test_another_class_of_the_whole_is_refused(named: list[str]) -> None:
     with pytest.raises(ConfigError, match="names no class of llama"):
-        subject("mine", {**whole_of("llava", {}, {}), "architectures": named})
-    assert subject("mine", {**whole_of("llava", {}, {}), "architectures": ["LlavaForConditionalGeneration"]})
+        load_model("mine", {**whole_of("llava", {}, {}), "architectures": named})
+    assert load_model("mine", {**whole_of("llava", {}, {}), "architectures": ["LlavaForConditionalGeneration"]})
 
 
 def test_a_text_config_must_be_there_and_be_known() -> None:
     with pytest.raises(ConfigError, match="keeps its language model in text_config, which is missing"):
-        subject("mine", {"model_type": "llava"})
+        load_model("mine", {"model_type": "llava"})
     with pytest.raises(ConfigError, match="the language model in 'llava' is of an unknown model_type \"lama\""):
-        subject("mine", {"model_type": "llava", "text_config": {"model_type": "lama"}})
+        load_model("mine", {"model_type": "llava", "text_config": {"model_type": "lama"}})
 
 
 def test_a_whole_that_nobody_knows_is_read_where_its_config_says_enough() -> None:
     raw = {"model_type": "internvl_chat", "architectures": ["InternVLChatModel"], **TOWER}
     text = {**TINY["qwen2"], "architectures": ["Qwen2ForCausalLM"]}
-    ours = subject("mine", {**raw, "llm_config": text})
+    ours = load_model("mine", {**raw, "llm_config": text})
     assert (ours.family, ours.left_out) == ("qwen2", ("vision_config",))
-    assert ours.architecture == subject("alone", text).architecture
+    assert ours.architecture == load_model("alone", text).architecture
     unsaid = {name: value for name, value in text.items() if name != TIED}
     with pytest.raises(ConfigError, match="the config does not say whether its head is tied"):
-        subject("mine", {**raw, "llm_config": unsaid})
+        load_model("mine", {**raw, "llm_config": unsaid})
     with pytest.raises(ConfigError, match="the config says both"):
-        subject("mine", {**raw, "llm_config": text, TIED: False})
+        load_model("mine", {**raw, "llm_config": text, TIED: False})
     with pytest.raises(ConfigError, match="vocab_size = 7 of 'internvl_chat' contradicts 73 in its llm_config"):
-        subject("mine", {**raw, "llm_config": text, "vocab_size": 7})
+        load_model("mine", {**raw, "llm_config": text, "vocab_size": 7})
     with pytest.raises(ConfigError, match="unknown model_type 'internvl_chat'"):  # an encoder is no language model
-        subject("mine", {**raw, "text_config": TINY["bert"]})
+        load_model("mine", {**raw, "text_config": TINY["bert"]})
 
 
 WINDOWED = {"use_sliding_window": True, "layer_types": ["sliding_attention"]}
@@ -416,7 +418,7 @@ def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said:
     for field in ("use_sliding_window", "layer_types", "head_dim"):
         if field in said:
             with pytest.raises(ConfigError, match=rf"{field} = .* is not read by the class of \w+") as caught:
-                subject("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
+                load_model("mine", {**raw, "text_config": {**raw["text_config"], field: said[field]}})
             assert caught.value.hint == "drop it from the file"
 
 
@@ -435,7 +437,7 @@ def test_a_field_that_the_inner_class_does_not_read_is_refused(whole: str, said:
 def test_a_field_that_says_what_the_inner_class_does_anyway_changes_nothing(whole: str, said: dict[str, Any]) -> None:
     raw = whole_of(whole, {}, {})
     text = {name: value for name, value in raw["text_config"].items() if name not in said}
-    plain, ours = (subject("mine", {**raw, "text_config": {**text, **more}}) for more in ({}, said))
+    plain, ours = (load_model("mine", {**raw, "text_config": {**text, **more}}) for more in ({}, said))
     assert ours.ledger.parameters() == plain.ledger.parameters() and ours.unknown == ()
     assert ours.ledger.states(Workload(11, 7, 3).axes()) == plain.ledger.states(Workload(11, 7, 3).axes())
 
@@ -461,13 +463,13 @@ def test_verify_says_whose_class_was_asked(run) -> None:
 )
 def test_a_type_that_no_part_here_expresses_says_why(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=f"model_type '{name}' is not counted: .*{why}"):
-        subject("mine", {"model_type": name, "text_config": {"model_type": f"{name}_text"}})
+        load_model("mine", {"model_type": name, "text_config": {"model_type": f"{name}_text"}})
 
 
 def test_a_head_tied_by_the_whole_alone_is_said() -> None:
     """Of Mistral 3: files are published with a head of their own whose config says nothing of it."""
     text = {**without_tie(TINY["mistral"]), "model_type": "mistral"}
-    silent = subject("m", {"model_type": "mistral3", "text_config": text}, {})
+    silent = load_model("m", {"model_type": "mistral3", "text_config": text}, {})
     (said,) = [hint for hint in unknown_hints([silent]) if "tied" in hint]
     assert said.startswith("warning: m: its config does not say whether the head is tied; it is counted as tied")
     for config in (
@@ -476,7 +478,7 @@ def test_a_head_tied_by_the_whole_alone_is_said() -> None:
         {**text},
         {**TINY["gpt2"]},
     ):
-        assert not [hint for hint in unknown_hints([subject("m", config, {})]) if "tied" in hint]
+        assert not [hint for hint in unknown_hints([load_model("m", config, {})]) if "tied" in hint]
 
 
 def without_tie(config: Mapping[str, Any]) -> dict[str, Any]:

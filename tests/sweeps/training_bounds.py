@@ -32,7 +32,7 @@ from tfacct import families, load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets, selection
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds
 from tfacct.training.lora import lora_targets, unknown_targets
@@ -149,7 +149,7 @@ def model_of(name: str) -> LoadedModel:
     raw = {**CONFIG_MAPPING[model_type]().to_dict(), "model_type": model_type}
     if raw.get("head_dim", 0) is None:
         raw["head_dim"] = raw["hidden_size"] // raw["num_attention_heads"]
-    return subject(name, raw)
+    return load_model(name, raw)
 
 
 def names() -> list[str]:

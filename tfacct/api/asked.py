@@ -11,7 +11,7 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError, cut
 from tfacct.ledger.groups import Ledger
 from tfacct.loading import find as sources
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 
 @runtime_checkable
@@ -73,7 +73,7 @@ def loaded(source: Asked | Source, sets: Mapping[str, Any]) -> LoadedModel:
     if isinstance(source, Asked):
         return source._with(sets) if sets else source.loaded
     if isinstance(source, Mapping):
-        return subject("config", source, sets)
+        return load_model("config", source, sets)
     if isinstance(source, str):
         return sources.find(source, sets)
     if isinstance(source, os.PathLike):
@@ -91,7 +91,7 @@ def loaded(source: Asked | Source, sets: Mapping[str, Any]) -> LoadedModel:
 def _of_config(config: Config, over: Mapping[str, Any], sets: Mapping[str, Any]) -> LoadedModel:
     fields = config.to_dict()
     name = fields.get("_name_or_path") or getattr(config, "_name_or_path", "") or fields.get("model_type") or "config"
-    return subject(Path(str(name)).name, {**fields, **over}, sets)
+    return load_model(Path(str(name)).name, {**fields, **over}, sets)
 
 
 def _no_model(source: object) -> UsageError:

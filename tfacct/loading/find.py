@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
 from tfacct.loading.described import Provenance
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 if TYPE_CHECKING:
     from tfacct.loading.hub import Waiting
@@ -35,7 +35,7 @@ def find(
     `waiting` is called with what is waited for, should the hub take its time.
     """
     if model == "-":
-        return subject("stdin", files.parse_json("standard input", files.read_stdin()), sets)
+        return load_model("stdin", files.parse_json("standard input", files.read_stdin()), sets)
     if model in presets.names():
         return presets.load(model, sets)
     if not model.strip():
@@ -67,7 +67,7 @@ def find(
 def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
     fields = files.parse_json(str(file), files.read(file))
     if file.name != "config.json":
-        return subject(_short_name(file), fields, sets)
+        return load_model(_short_name(file), fields, sets)
     return in_folder(_short_name(file), fields, file.parent, sets)
 
 
@@ -75,8 +75,8 @@ def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str
     """Model of the config in a folder, with what the files next to it say of its weights. Raises ConfigError."""
     of_format = folder / published.HF_QUANT
     if published.quantized(fields) or not of_format.is_file():
-        return replace(subject(name, fields, sets), folder=folder)
-    model = subject(name, published.with_quantization(fields, of_format), sets)
+        return replace(load_model(name, fields, sets), folder=folder)
+    model = load_model(name, published.with_quantization(fields, of_format), sets)
     return replace(model, folder=folder, format_file=of_format.name)
 
 
@@ -128,7 +128,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         error.hint = f"the hub's cache holds it as {copy.path}"
         raise
     source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
-    found, folder = subject(name, fields, sets, source), copy.path.parent
+    found, folder = load_model(name, fields, sets, source), copy.path.parent
     if published.quantized(fields):
         return replace(found, folder=folder)
     try:
@@ -139,7 +139,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         return replace(found, folder=folder, format_assumed=True)
     if file is None:
         return replace(found, folder=folder)
-    found = subject(name, published.with_quantization(fields, file), sets, source)
+    found = load_model(name, published.with_quantization(fields, file), sets, source)
     return replace(found, folder=folder, format_file=file.name)
 
 

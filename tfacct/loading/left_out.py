@@ -29,6 +29,6 @@ class LeftOut:
         return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
 
     @staticmethod
-    def of(subjects: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
+    def of(models: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
         """These models, where there are any."""
-        return [LeftOut(tuple(subject.name for subject in subjects), why, advice)] if subjects else []
+        return [LeftOut(tuple(model.name for model in models), why, advice)] if models else []

@@ -29,7 +29,7 @@ class LoadedModel(DescribedModel):
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
         """The same model with fields set over its config. Other models in its file stay left out."""
-        changed = subject(self.name, self.raw, sets, self.provenance)
+        changed = load_model(self.name, self.raw, sets, self.provenance)
         return replace(
             changed,
             left_out=self.left_out,
@@ -43,7 +43,7 @@ class LoadedModel(DescribedModel):
 
     def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
         """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
-        found = subject(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
+        found = load_model(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
         return replace(
             found,
             part=part,
@@ -158,7 +158,7 @@ def naming(name: str) -> Iterator[None]:
         raise
 
 
-def subject(
+def load_model(
     name: str,
     raw: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,

@@ -12,7 +12,7 @@ from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError, cut, listed, nearest
 from tfacct.loading import files
 from tfacct.loading.described import WITNESSES, Provenance
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
@@ -54,7 +54,7 @@ def source(name: str) -> Mapping[str, Any]:
 
 def load_file(path: Path, sets: Mapping[str, object] | None = None) -> LoadedModel:
     """Return the preset or own model of a file anywhere. Raises ConfigError, which names the file."""
-    return _subject(path, _read(path), sets)
+    return _model(path, _read(path), sets)
 
 
 def _is_own(file: Mapping[str, Any]) -> bool:
@@ -125,7 +125,7 @@ def _check_names(path: Path, key: str, names: Any) -> None:
             raise ConfigError(f"{path}: [source] hub holds ids as OWNER/NAME, not {cut(repr(name))}")
 
 
-def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
+def _model(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
     if _is_own(file):
         return _own(path, file, sets)
     source, expect = file["source"], file["expect"]
@@ -138,7 +138,7 @@ def _subject(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None
         expected_from=expect["from"],
         working=expect.get("working"),
     )
-    return subject(path.stem, _with_nulls(file["config"], file.get("nulls", ())), sets, provenance)
+    return load_model(path.stem, _with_nulls(file["config"], file.get("nulls", ())), sets, provenance)
 
 
 def _with_nulls(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) ->
         about=source.get("about") or None,
         working=expect.get("working"),
     )
-    return subject(path.stem, tables, sets, provenance if source or expect else None)
+    return load_model(path.stem, tables, sets, provenance if source or expect else None)
 
 
 def load_all(
@@ -190,14 +190,14 @@ def load_all(
 ) -> list[LoadedModel]:
     """Presets by family and size: all, or those of one family, of at most `max_params` parameters, with all
     of the `words` in their name or family."""
-    return _chosen(lambda path, file, _: _subject(path, file, sets), family, max_params, words)
+    return _chosen(lambda path, file, _: _model(path, file, sets), family, max_params, words)
 
 
 def list_all(
     *, family: str | None = None, max_params: int | None = None, words: Collection[str] = ()
 ) -> list[LoadedModel | Listed]:
     """The same presets as the index lists them; those that it does not know are loaded."""
-    return _chosen(lambda path, file, known: known or _subject(path, file, None), family, max_params, words)
+    return _chosen(lambda path, file, known: known or _model(path, file, None), family, max_params, words)
 
 
 def _chosen(

@@ -20,59 +20,59 @@ IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
 """Fields of an image encoder's config that its context follows from, and values of them."""
 
 
-def _image_field(subject: LoadedModel) -> str | None:
+def _image_field(model: LoadedModel) -> str | None:
     """The field that the context of an image encoder follows from. None of others, and of those whose images may have
     any sides: whose patches are merged, or whose positions are rotations of queries and keys alone."""
-    shape = subject.architecture
-    if not isinstance(shape.embed, Patches) or subject.ledger.together != 1:
+    shape = model.architecture
+    if not isinstance(shape.embed, Patches) or model.ledger.together != 1:
         return None
     if shape.positions is None and all(part.rotary is not None for part in shape.attentions):
         return None
-    return next((name for name in IMAGES if name in subject.config.counted()), None)
+    return next((name for name in IMAGES if name in model.config.counted()), None)
 
 
-def own_request(subject: LoadedModel, request: Request) -> Request:
+def own_request(model: LoadedModel, request: Request) -> Request:
     """What is asked of one model: an encoder that is counted together with its language model reads what it always
     reads, whatever context that one is asked for."""
-    return replace(request, ctx=None) if subject.counted_with_text else request
+    return replace(request, ctx=None) if model.counted_with_text else request
 
 
-def takes_context(subject: LoadedModel, context: int | None) -> bool:
+def takes_context(model: LoadedModel, context: int | None) -> bool:
     """False for a context that no image of an encoder has."""
-    return context is None or context == subject.context or _image_field(subject) is None
+    return context is None or context == model.context or _image_field(model) is None
 
 
-def other_context(subject: LoadedModel) -> UsageError:
+def other_context(model: LoadedModel) -> UsageError:
     """What to raise there."""
-    field = _image_field(subject) or ""
-    other = next(size for size in IMAGES[field] if size != getattr(subject.config, field))
+    field = _image_field(model) or ""
+    other = next(size for size in IMAGES[field] if size != getattr(model.config, field))
     return UsageError(
-        f"{subject.name} reads images: its context is the number of an image's patches, and {option('ctx')} would count"
+        f"{model.name} reads images: its context is the number of an image's patches, and {option('ctx')} would count"
         " some that no image has",
         f"change the images: {setting(field, other)}",
     )
 
 
-def workload(subject: LoadedModel, request: Request) -> Workload:
+def workload(model: LoadedModel, request: Request) -> Workload:
     """What is asked of one model. Raises UsageError, which names it."""
-    request = own_request(subject, request)
-    if not takes_context(subject, request.ctx):
-        raise other_context(subject)
+    request = own_request(model, request)
+    if not takes_context(model, request.ctx):
+        raise other_context(model)
     try:
-        work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
-        shared(work.tokens, subject.ledger.together, subject.ledger.beside)
-        return work if subject.logits else replace(work, logits=None)
+        work = request.workload(model.context, source=model.source, keeps=model.keeps)
+        shared(work.tokens, model.ledger.together, model.ledger.beside)
+        return work if model.logits else replace(work, logits=None)
     except UsageError as error:
-        error.message = f"{subject.name}: {error.message}"
+        error.message = f"{model.name}: {error.message}"
         raise
 
 
-def runnable(subject: LoadedModel, request: Request) -> Workload:
+def runnable(model: LoadedModel, request: Request) -> Workload:
     """The same of a step that has to run: to fit, to be served, to be planned. Raises UsageError for one that ends past
     a stored position embedding."""
-    work = workload(subject, request)
-    if (past := subject.past_positions(work)) is not None:
-        raise UsageError(f"{subject.name}: {past}", "`tfacct flops` counts past it")
+    work = workload(model, request)
+    if (past := model.past_positions(work)) is not None:
+        raise UsageError(f"{model.name}: {past}", "`tfacct flops` counts past it")
     return work
 
 
@@ -89,46 +89,46 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
     }
 
 
-def steppable(subjects: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those that can be asked for these of their tokens, and the others; one alone is asked, and says that it
     cannot."""
-    if len(subjects) == 1:
-        return list(subjects), []
+    if len(models) == 1:
+        return list(models), []
     whole = request.tokens is None and not request.decode
-    return in_groups(*((subjects, []) if whole else keeping(subjects)), request)
+    return in_groups(*((models, []) if whole else keeping(models)), request)
 
 
 def in_groups(
-    subjects: Sequence[LoadedModel], left_out: Sequence[LeftOut], request: Request
+    models: Sequence[LoadedModel], left_out: Sequence[LeftOut], request: Request
 ) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
     out already. Where all are others, all are asked, and the first says that it cannot."""
-    grouped = [subject for subject in subjects if subject.ledger.together != 1 and not _whole(subject, request)]
-    images = [subject for subject in subjects if not takes_context(subject, own_request(subject, request).ctx)]
+    grouped = [model for model in models if model.ledger.together != 1 and not _whole(model, request)]
+    images = [model for model in models if not takes_context(model, own_request(model, request).ctx)]
     others = [*grouped, *images]
-    if len(others) == len(subjects):
-        return list(subjects), [*left_out]
+    if len(others) == len(models):
+        return list(models), [*left_out]
     apart = LeftOut.of(grouped, "positions come in groups that this context does not fill; ask for one to read which")
     apart += LeftOut.of(images, "the context is that of its images; ask for one to read how it changes")
-    return [subject for subject in subjects if subject not in others], [*left_out, *apart]
+    return [model for model in models if model not in others], [*left_out, *apart]
 
 
-def _whole(subject: LoadedModel, request: Request) -> bool:
-    request = own_request(subject, request)
-    work = request.workload(subject.context, source=subject.source, keeps=subject.keeps)
+def _whole(model: LoadedModel, request: Request) -> bool:
+    request = own_request(model, request)
+    work = request.workload(model.context, source=model.source, keeps=model.keeps)
     try:
-        shared(work.tokens, subject.ledger.together, subject.ledger.beside)
+        shared(work.tokens, model.ledger.together, model.ledger.beside)
     except UsageError:
         return False
     return True
 
 
-def keeping(subjects: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those that keep anything between steps, and the others. Raises UsageError where none does."""
-    keeps = [subject for subject in subjects if subject.keeps]
-    others = [subject for subject in subjects if not subject.keeps]
+    keeps = [model for model in models if model.keeps]
+    others = [model for model in models if not model.keeps]
     if not keeps:
-        names = ", ".join(subject.name for subject in others)
+        names = ", ".join(model.name for model in others)
         raise UsageError(
             f"{names}: an encoder alone caches nothing between steps, so there is no KV cache",
             "`tfacct memory` counts its weights",
@@ -148,33 +148,33 @@ def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[L
 
 
 def storages(
-    subjects: Sequence[LoadedModel], dtype: str | None
+    models: Sequence[LoadedModel], dtype: str | None
 ) -> tuple[list[tuple[LoadedModel, Storage]], dict[str, str]]:
     """Models with the storage of their weights; and names of those whose bytes are not known → why."""
     known: list[tuple[LoadedModel, Storage]] = []
     why: dict[str, str] = {}
-    for subject in subjects:
+    for model in models:
         try:
-            known.append((subject, subject.storage(dtype)))
+            known.append((model, model.storage(dtype)))
         except TfacctError as error:
-            why[subject.name] = error.message.removeprefix(f"{subject.name}: ")
+            why[model.name] = error.message.removeprefix(f"{model.name}: ")
     return known, why
 
 
-def weight_range(subject: LoadedModel, dtype: str | None) -> tuple[int, int]:
+def weight_range(model: LoadedModel, dtype: str | None) -> tuple[int, int]:
     """Fewest and most bytes of a model's weights: one number twice, unless versions of the program that writes files
     differ. Raises TfacctError."""
-    most = subject.storage(dtype)
+    most = model.storage(dtype)
     least = most if most.least is None else most.least
-    fewest, highest = (int(sum(subject.ledger.weight_bytes(how).values())) for how in (least, most))
+    fewest, highest = (int(sum(model.ledger.weight_bytes(how).values())) for how in (least, most))
     return fewest, highest
 
 
-def range_facts(subject: LoadedModel, how: Storage, weights: int, others: int) -> dict[str, Any]:
+def range_facts(model: LoadedModel, how: Storage, weights: int, others: int) -> dict[str, Any]:
     """Both ends of the bytes of weights, and of the total with `others`, where they have a range."""
     if how.least is None:
         return {}
-    least = int(sum(subject.ledger.weight_bytes(how.least).values()))
+    least = int(sum(model.ledger.weight_bytes(how.least).values()))
     return {
         "weights_low_bytes": least,
         "weights_high_bytes": weights,
@@ -184,21 +184,21 @@ def range_facts(subject: LoadedModel, how: Storage, weights: int, others: int) -
     }
 
 
-def unweighed(subjects: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
+def unweighed(models: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
     """Names of those whose weights' bytes are not known → why."""
-    return storages(subjects, dtype)[1]
+    return storages(models, dtype)[1]
 
 
-def with_known_bytes(subjects: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
+def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those whose weights' bytes are known, and the others. Raises TfacctError where none is left."""
-    known, why = storages(subjects, dtype)
+    known, why = storages(models, dtype)
     if not known:
-        subjects[0].storage(dtype)
+        models[0].storage(dtype)
     alike: dict[str, list[str]] = {}
     for name, said in why.items():
         alike.setdefault(said, []).append(name)
     advice = f"give another {option('dtype')}"
-    return [subject for subject, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
+    return [model for model, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
 
 
 OR_AS_SAID = ", or as their configs say"
@@ -206,56 +206,56 @@ GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
 """Where the format of weights is from: the user, a config or the files next to it, or nobody."""
 
 
-def format_facts(subject: LoadedModel, dtype: str | None) -> dict[str, str | None]:
+def format_facts(model: LoadedModel, dtype: str | None) -> dict[str, str | None]:
     """Where the format that weights are counted in is from, and the one that they are published in, as far as it is
     known."""
-    known = None if assumed(subject) else _published(subject)
+    known = None if assumed(model) else _published(model)
     if dtype is not None:
         return {"dtype_from": GIVEN, "published_dtype": known}
-    alike = known is not None and known == subject.storage().name
+    alike = known is not None and known == model.storage().name
     return {"dtype_from": PUBLISHED if alike else ASSUMED, "published_dtype": known}
 
 
-def _published(subject: LoadedModel) -> str | None:
+def _published(model: LoadedModel) -> str | None:
     """The format that a model is published in; None where nothing says it, or its bytes are not counted."""
     try:
-        found = None if subject.quantized else published(subject)
-        return subject.storage().name if subject.quantized else None if found is None else found.dtype
+        found = None if model.quantized else published(model)
+        return model.storage().name if model.quantized else None if found is None else found.dtype
     except TfacctError:
         return None
 
 
-def format_name(subject: LoadedModel, dtype: str | None) -> str:
+def format_name(model: LoadedModel, dtype: str | None) -> str:
     """The format that a model's weights are counted in: `bf16`, `bf16 (assumed)`, `bf16 (published in fp32)`."""
-    name = subject.storage(dtype).name
+    name = model.storage(dtype).name
     if dtype is not None:
         return name
-    if format_assumed(subject):
+    if format_assumed(model):
         return f"{name} ({ASSUMED})"
-    found = None if subject.quantized else published(subject)
+    found = None if model.quantized else published(model)
     return name if found is None or found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
 
 
-def format_assumed(subject: LoadedModel) -> bool:
+def format_assumed(model: LoadedModel) -> bool:
     """True if nothing says the format that a model is published in."""
-    return assumed(subject) or not (subject.quantized or published(subject))
+    return assumed(model) or not (model.quantized or published(model))
 
 
-def stored_name(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
+def stored_name(models: Sequence[LoadedModel], dtype: str | None) -> str:
     """What the weights of these models are stored in, in a word or two."""
-    names = list(dict.fromkeys(how.name for _, how in storages(subjects, dtype)[0]))
+    names = list(dict.fromkeys(how.name for _, how in storages(models, dtype)[0]))
     return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}{OR_AS_SAID}"
 
 
-def formats(subjects: Sequence[LoadedModel], dtype: str | None) -> str:
+def formats(models: Sequence[LoadedModel], dtype: str | None) -> str:
     """The same for a title: with `(assumed)` where nothing says it, and with the files' dtype where that is another."""
-    known = [subject for subject, _ in storages(subjects, dtype)[0]]
-    named = [format_name(subject, dtype) for subject in known]
+    known = [model for model, _ in storages(models, dtype)[0]]
+    named = [format_name(model, dtype) for model in known]
     if len(set(named)) == 1:
         return named[0]
     unsure = 0 if dtype is not None else sum(map(format_assumed, known))
     if not unsure:
-        return stored_name(subjects, dtype)
-    several = len({how.name for _, how in storages(subjects, dtype)[0]}) > 1
+        return stored_name(models, dtype)
+    several = len({how.name for _, how in storages(models, dtype)[0]}) > 1
     stored = f"{DEFAULT_DTYPE if several else known[0].storage().name} ({ASSUMED} for {unsure:,} of {len(known):,})"
     return f"{stored}{OR_AS_SAID if several else ''}"

@@ -21,16 +21,14 @@ from tfacct.parallel.support import DTYPES, check_mesh, check_rows, encodes, rou
 from tfacct.parallel.verified import verified
 
 
-def model_collectives(
-    subject: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False
-) -> list[Collective]:
+def model_collectives(model: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
     """Every collective of the rank that sends most, in numbers of so many bits. Raises TfacctError."""
-    every = {id(lines): lines for lines in stage_collectives(subject, mesh, at, bits, train=train)}
+    every = {id(lines): lines for lines in stage_collectives(model, mesh, at, bits, train=train)}
     return max(every.values(), key=lambda lines: sum(one.sent for one in lines))
 
 
 def stage_collectives(
-    subject: LoadedModel,
+    model: LoadedModel,
     mesh: Mesh,
     at: Axes,
     bits: int,
@@ -42,29 +40,29 @@ def stage_collectives(
     """Every collective of each rank of `pp`. Raises TfacctError."""
     how: dict[str, Any] = {
         "train": train,
-        "shares": routing_bits(subject, mesh, bits, train=train),
-        "modules": subject.once(fused_modules),
-        "tensors": subject.once(tensors_in_order) if train and mesh.replicas > 1 else None,
+        "shares": routing_bits(model, mesh, bits, train=train),
+        "modules": model.once(fused_modules),
+        "tensors": model.once(tensors_in_order) if train and mesh.replicas > 1 else None,
         "after": after,
         "reduced": reduced,
     }
     if mesh.pp == 1:
-        return [collectives(subject.ledger, mesh, at, bits, **how)]
-    return in_pipeline(subject.ledger, mesh, at, bits, **how)
+        return [collectives(model.ledger, mesh, at, bits, **how)]
+    return in_pipeline(model.ledger, mesh, at, bits, **how)
 
 
-def fused_modules(subject: LoadedModel) -> dict[str, str]:
+def fused_modules(model: LoadedModel) -> dict[str, str]:
     """The module of the class that runs several matmuls of the ledger as one, for each of these."""
-    theirs = subject.config.hf_modules
+    theirs = model.config.hf_modules
     several = Counter(theirs.values())
     return {path: module for path, module in theirs.items() if several[module] > 1}
 
 
-def tensors_in_order(subject: LoadedModel) -> dict[str, str]:
+def tensors_in_order(model: LoadedModel) -> dict[str, str]:
     """The class's tensor for each tensor of the ledger, in the order in which the class computes with them: it norms
     queries and keys after their own matmuls, or after that of the values."""
-    theirs = subject.class_tensors
-    if verified(subject.family, "norms_last"):
+    theirs = model.class_tensors
+    if verified(model.family, "norms_last"):
         return theirs
     last = {paths.module_of(path): place for place, path in enumerate(theirs)}
 

@@ -26,22 +26,22 @@ from tfacct.parallel.support import check_mesh, check_sizes
 
 
 def on_rank(
-    subject: LoadedModel, products: list[Product], mesh: Mesh, work: Workload, *, masked: bool = False
+    model: LoadedModel, products: list[Product], mesh: Mesh, work: Workload, *, masked: bool = False
 ) -> list[Product]:
     """These matmuls as one rank runs them. Raises TfacctError for a model whose tokens the ranks cannot shard."""
     if mesh.cp > 1:
-        check_parts(subject, mesh, work)
+        check_parts(model, mesh, work)
         if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
-            said = f"{subject.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
+            said = f"{model.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
             raise ConfigError(said, f"leave {option('masked')} out")
     return [of_rank(product, mesh) for product in products]
 
 
-def check_parts(subject: LoadedModel, mesh: Mesh, work: Workload) -> None:
+def check_parts(model: LoadedModel, mesh: Mesh, work: Workload) -> None:
     """Raises TfacctError for a model whose tokens the ranks of a sequence cannot shard."""
     alone = Mesh(cp=mesh.cp, cp_method="gather")  # in a ring or gathered: a rank computes the same
-    check_mesh(subject, alone, train=False)
-    check_sizes(subject, alone, work.axes())
+    check_mesh(model, alone, train=False)
+    check_sizes(model, alone, work.axes())
 
 
 def _windowed(product: Product) -> bool:
@@ -56,7 +56,7 @@ def check_elements(mesh: Mesh | None) -> None:
 
 
 def points_of(
-    subject: LoadedModel, point: Point, metrics: Sequence[Metric], mesh: Mesh, dtype: str | None
+    model: LoadedModel, point: Point, metrics: Sequence[Metric], mesh: Mesh, dtype: str | None
 ) -> list[Point]:
     """The model at a point as one rank of each pipeline stage has it, for these metrics. Raises TfacctError."""
     if mesh.fsdp > 1:
@@ -69,10 +69,10 @@ def points_of(
     checked_pass(mesh)
     if mesh.cp > 1:
         if any(metric.unit != "bytes" or metric.name in MEMORY_TRAFFIC for metric in metrics):
-            on_rank(subject, subject.ledger.products(point.at), mesh, point.work, masked=point.masked)
+            on_rank(model, model.ledger.products(point.at), mesh, point.work, masked=point.masked)
         if any(metric.unit == "bytes" and metric.name not in MEMORY_TRAFFIC for metric in metrics):
-            cached_tokens(subject, mesh, point.work)
-    (sharded,) = shard_models([subject], mesh, dtype)[1]
+            cached_tokens(model, mesh, point.work)
+    (sharded,) = shard_models([model], mesh, dtype)[1]
     points = [replace(point, ledger=one.ledger) for _, one in stages_of(sharded, mesh.pp)]
     return [RankPoint.of(one, mesh) for one in points] if mesh.cp > 1 or mesh.ep > 1 else points
 
@@ -158,22 +158,22 @@ def _of_pairs(product: Product, mesh: Mesh) -> Product:
     return product._replace(dims=dims, forward=share(product.forward), backward=share(product.backward))
 
 
-def cached_tokens(subject: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
+def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
     """The part of a workload whose tokens one rank caches. Raises TfacctError for tokens that the ranks cannot shard,
     and for a model that caches anything but keys and values of each token."""
     if mesh is None or mesh.cp == 1:
         return work
     given = option("cp", mesh.cp)
-    for group in subject.ledger.groups:
+    for group in model.ledger.groups:
         states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
         if any("S" not in axes for axes in states):
             raise ConfigError(
-                f"{subject.name}: {given} does not support states that are no keys of a token", "leave it out"
+                f"{model.name}: {given} does not support states that are no keys of a token", "leave it out"
             )
         if states and WINDOW in group.axes:
             said = f"{given} does not support windows: which rank caches the last tokens is the engine's choice"
-            raise ConfigError(f"{subject.name}: {said}", "leave it out")
-    check_sizes(subject, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
+            raise ConfigError(f"{model.name}: {said}", "leave it out")
+    check_sizes(model, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
     return rank_tokens(mesh, work)
 
 

@@ -79,17 +79,17 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
     return [mesh for mesh in every if all(getattr(mesh, name) == size for name, size in sizes.items())]
 
 
-def served(subject: LoadedModel, devices: int) -> Iterator[Mesh]:
+def served(model: LoadedModel, devices: int) -> Iterator[Mesh]:
     """Replicas by tp and pp; if the model has experts, by ep too."""
-    experts = _experts(subject)
-    for tp, pp in _stages(subject, devices):
+    experts = _experts(model)
+    for tp, pp in _stages(model, devices):
         mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
         yield from (mesh, *(replace(mesh, ep=ep) for ep in _whole(experts, tp, devices // pp)))
 
 
-def _stages(subject: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
+def _stages(model: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
     """Sizes of `tp` and `pp`, with no more stages than layers."""
-    blocks = blocks_in(subject.ledger)
+    blocks = blocks_in(model.ledger)
     for tp in divisors([devices]):
         yield from ((tp, pp) for pp in divisors([devices // tp]) if pp <= blocks)
 
@@ -100,14 +100,14 @@ def _sequence_shards(devices: int, tokens: int) -> list[int]:
     return [shards for shards in divisors([devices])[1:] if shards <= most]
 
 
-def trained(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
+def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     """Layouts of tp, fsdp, dp and ZeRO; pp with dp and ZeRO 1; cp and ulysses with fsdp, cp with pp; ep with fsdp, or
     with dp, also in stages."""
-    windows = any(part.window is not None for _, part in subject.architecture.having(Attention))
+    windows = any(part.window is not None for _, part in model.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
-    experts = _experts(subject)
-    heads = gcd(*(group.axes["K"] for group in subject.ledger.groups if "K" in group.axes))  # 0 where there are none
-    for tp, pp in _stages(subject, devices):
+    experts = _experts(model)
+    heads = gcd(*(group.axes["K"] for group in model.ledger.groups if "K" in group.axes))  # 0 where there are none
+    for tp, pp in _stages(model, devices):
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
                 yield from _staged(Mesh(tp, sp, pp=pp), devices // tp // pp)
@@ -136,9 +136,9 @@ def trained(subject: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
                         yield from (Mesh(tp, dp=dp, ep=ep, zero=zero) for zero in ((0, 1, 2) if dp > 1 else (0,)))
 
 
-def _experts(subject: LoadedModel) -> int:
+def _experts(model: LoadedModel) -> int:
     """Greatest number of ranks that experts of all layers divide among; 0 without experts."""
-    return gcd(*(group.axes[EXPERTS] for group in subject.ledger.groups if EXPERTS in group.axes))
+    return gcd(*(group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes))
 
 
 def _whole(experts: int, tp: int, devices: int) -> list[int]:

@@ -28,7 +28,7 @@ from tfacct.parallel.support import (
 )
 
 
-def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
+def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
     """The models as one of `tp` ranks has them: shards of heads, MLP width and vocabulary. `ep`: ranks, `tp` of them to
     a batch, that share whole experts. Raises TfacctError."""
     check_size(option("tp"), tp)
@@ -36,26 +36,26 @@ def on_ranks(subjects: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[Load
     if ep % tp and ep > 1:
         said = f"{option('ep', ep)} shares experts among whole groups of {option('tp', tp)}"
         raise UsageError(said, f"a multiple of {tp}, such as {option('ep', tp)}")
-    return [_on_rank(subject, Mesh(tp, ep=ep)) if tp * ep > 1 else subject for subject in subjects]
+    return [_on_rank(model, Mesh(tp, ep=ep)) if tp * ep > 1 else model for model in models]
 
 
-def _on_rank(subject: LoadedModel, mesh: Mesh) -> LoadedModel:
+def _on_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
     if mesh.ep > 1:  # engines pad nothing
-        check_mesh(subject, mesh)
-        check_sizes(subject, mesh, {})
+        check_mesh(model, mesh)
+        check_sizes(model, mesh, {})
     else:
-        check_shardable(subject, mesh)
-    shape, ledger = _with_shards(subject, mesh)
+        check_shardable(model, mesh)
+    shape, ledger = _with_shards(model, mesh)
     if mesh.ep > 1:
         ledger = with_rank_experts(ledger, mesh)
-    return replace(subject, architecture=shape, ledger=ledger)
+    return replace(model, architecture=shape, ledger=ledger)
 
 
-def _with_shards(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
+def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
     """The model with shards of `tp`, whole experts if `ep` shares them, and its ledger: the same for every `ep`."""
     key = _with_shards, mesh.tp, mesh.ep > 1
-    if key in subject.ledger.known:
-        known: tuple[Transformer, Ledger] = subject.ledger.known[key]
+    if key in model.ledger.known:
+        known: tuple[Transformer, Ledger] = model.ledger.known[key]
         return known
 
     def divided(part: Part) -> Part:
@@ -70,9 +70,9 @@ def _with_shards(subject: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]
             sizes |= {"width": part.width, **shared}
         return replace(part, **sizes) if sizes else part
 
-    shape = subject.architecture.mapped(divided)
+    shape = model.architecture.mapped(divided)
     found = shape, with_rank_heads(shape.ledger(), mesh)
-    subject.ledger.known[key] = found
+    model.ledger.known[key] = found
     return found
 
 

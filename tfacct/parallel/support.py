@@ -421,32 +421,32 @@ def norms_all_heads(part: Part) -> bool:
     return isinstance(part, Attention) and part.qk_norm is not None and part.qk_norm.together
 
 
-def gathers_heads(subject: LoadedModel) -> bool:
+def gathers_heads(model: LoadedModel) -> bool:
     """True of a model with such attention: ranks of `tp` shard its matmuls and gather their outputs."""
-    return any(map(norms_all_heads, subject.architecture.attentions))
+    return any(map(norms_all_heads, model.architecture.attentions))
 
 
-def _fuses(subject: LoadedModel, mesh: Mesh) -> bool:
+def _fuses(model: LoadedModel, mesh: Mesh) -> bool:
     """True if the class stores several matmuls as one tensor, of those whose gradients share buckets."""
-    theirs = subject.class_tensors
-    every = [one.path for one in subject.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
+    theirs = model.class_tensors
+    every = [one.path for one in model.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
 
 
-def routing_bits(subject: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
+def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
     """Bits of the routing weights, if they, their gradients or what they sum are sent. Raises ConfigError for a class
     that was not compared."""
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
-    if not sent or not subject.once(_has_experts):
+    if not sent or not model.once(_has_experts):
         return bits
-    if not any(verified(subject.family, fact) for fact in ROUTING):
+    if not any(verified(model.family, fact) for fact in ROUTING):
         what = "the sum of its router's gradients" if mesh.sp else "the dtype in which its class sums experts"
-        said = f"{subject.name}: {what}, which {option('tp')} sends, was not compared"
+        said = f"{model.name}: {what}, which {option('tp')} sends, was not compared"
         raise ConfigError(said, f"it was for {listed(families(*ROUTING))}")
-    if mesh.sp and verified(subject.family, "fp32_router"):
-        said = f"{subject.name}: {option('sp', True)} does not support a router with weights in fp32"
+    if mesh.sp and verified(model.family, "fp32_router"):
+        said = f"{model.name}: {option('sp', True)} does not support a router with weights in fp32"
         raise ConfigError(said, f"leave {option('sp', True)} out")
-    return max(bits, 32) if verified(subject.family, "fp32_routing") else bits
+    return max(bits, 32) if verified(model.family, "fp32_routing") else bits
 
 
 class CutError(UsageError):
@@ -478,22 +478,22 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
             )
 
 
-def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
+def check_rows(model: LoadedModel, mesh: Mesh) -> None:
     """Refuse padding that depends on how a class lays its tensors out, fused or transposed, if that was not compared.
     Outside the layers every class has the same embeddings and vectors."""
     if mesh.fsdp == 1:
         return  # rows stay whole
-    sizes, ranks = _rows(subject, mesh)
+    sizes, ranks = _rows(model, mesh)
     padded = next((path for path, own in sizes.items() if any(size % ranks[path] for size in own)), None)
     if padded is not None:
         shape = " × ".join(f"{size:,}" for size in sizes[padded])
-        every = rows_divisors(subject, mesh)
+        every = rows_divisors(model, mesh)
         fitting = [size // mesh.sequence_shards for size in every if size % mesh.sequence_shards == 0]
         given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
         them = "it" if len(given) == 1 else "them"
         beside = f" with {' and '.join(given)}" if given else ""
         raise UsageError(
-            f"{subject.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
+            f"{model.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
             " class lays its tensors out was not compared",
             f"sizes that divide all: {', '.join(map(str, fitting))}"
             if fitting
@@ -501,19 +501,19 @@ def check_rows(subject: LoadedModel, mesh: Mesh) -> None:
         )
 
 
-def _rows(subject: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
+def _rows(model: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
     """Rows and columns of each tensor of the layers that `fsdp` shards, and by how many ranks."""
     sizes, ranks = {}, {}
-    for unit in fsdp_units(subject.ledger, mesh):
+    for unit in fsdp_units(model.ledger, mesh):
         for one in unit.shards if unit.what else ():
             sizes[one.path] = [size for size in (one.rows, one.columns)[: 1 + one.transposes] if size > 1]
             ranks[one.path] = unit.ranks
     return sizes, ranks
 
 
-def rows_divisors(subject: LoadedModel, mesh: Mesh) -> list[int]:
+def rows_divisors(model: LoadedModel, mesh: Mesh) -> list[int]:
     """Numbers of ranks that divide the rows of all tensors of the layers, so that none is padded."""
-    return divisors([size for own in _rows(subject, mesh)[0].values() for size in own])
+    return divisors([size for own in _rows(model, mesh)[0].values() for size in own])
 
 
 def supported_on(

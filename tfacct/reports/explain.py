@@ -43,7 +43,7 @@ OF_KEPT = ("state", "windows", "latent")
 
 
 def explain(
-    subject: LoadedModel,
+    model: LoadedModel,
     request: Request,
     of: Of = "flops",
     *,
@@ -72,14 +72,14 @@ def explain(
             raise UsageError(f"{of} does not depend on {option(name)}", "leave it out")
     report: FlopsReport | ParamsReport | KvReport | MemoryReport
     if of == "flops":
-        report = flops([subject], request, train=train, masked=masked)
+        report = flops([model], request, train=train, masked=masked)
     elif of == "params":
-        report = params([subject])
+        report = params([model])
     elif of == "kv":
-        report = kv([subject], request, dtype=dtype)
+        report = kv([model], request, dtype=dtype)
     else:
-        report = memory([subject], request, dtype=dtype, kv_dtype=kv_dtype)
-    return explained(report, [subject], request, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
+        report = memory([model], request, dtype=dtype, kv_dtype=kv_dtype)
+    return explained(report, [model], request, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
 
 
 ReportT = TypeVar("ReportT", bound=Report)
@@ -87,7 +87,7 @@ ReportT = TypeVar("ReportT", bound=Report)
 
 def explained(
     report: ReportT,
-    subjects: Sequence[LoadedModel],
+    models: Sequence[LoadedModel],
     request: Request,
     *,
     train: bool = False,
@@ -99,34 +99,34 @@ def explained(
 
     The options are those that the report was asked with. Raises UsageError.
     """
-    if len(subjects) != 1:
-        raise UsageError(f"{option('explain')} derives the numbers of one MODEL, not of {len(subjects)}")
-    (subject,) = subjects
+    if len(models) != 1:
+        raise UsageError(f"{option('explain')} derives the numbers of one MODEL, not of {len(models)}")
+    (model,) = models
     if report.command == "flops":
-        derivation = _flops(subject, request, train, masked)
+        derivation = _flops(model, request, train, masked)
     elif report.command == "params":
-        derivation = _params(subject)
+        derivation = _params(model)
     elif report.command == "kv":
-        derivation = _kv(subject, request, dtypes(None, dtype)[1])
-        kept = f"{model_notes.cache_name(subjects)} in {dtypes(None, dtype)[1]}"
+        derivation = _kv(model, request, dtypes(None, dtype)[1])
+        kept = f"{model_notes.cache_name(models)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
-            title=f"{build.name_of(subject)}: {kept}, {build.workload_words(subjects, request)}",
+            title=f"{build.name_of(model)}: {kept}, {build.workload_words(models, request)}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
         )
     else:
-        derivation = _memory(subject, request, subject.storage(dtype), dtypes(dtype, kv_dtype)[1])
+        derivation = _memory(model, request, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
-    models = ({**facts, "derivation": derivation.facts()},)
+    described = ({**facts, "derivation": derivation.facts()},)
     said = derivation.takeaway or report.answer
     answer = f"{report.answer} {said}" if facts.get("fit") and said != report.answer else said
-    return replace(report, answer=answer, models=models, derivation=derivation)
+    return replace(report, answer=answer, models=described, derivation=derivation)
 
 
-def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
-    work = selection.workload(subject, request)
-    model = _spelled(subject.settled(work, masked=masked), work)
-    entries = list(model.products(masked=masked, train=train))
+def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> Derivation:
+    work = selection.workload(model, request)
+    spelled = _spelled(model.settled(work, masked=masked), work)
+    entries = list(spelled.products(masked=masked, train=train))
 
     def component(entry: Entry) -> str:
         assert entry.line is not None
@@ -135,43 +135,43 @@ def _flops(subject: LoadedModel, request: Request, train: bool, masked: bool) ->
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
-    said = _flops_in_words(subject, work, entries, train=train)
-    return _derivation(model, entries, "FLOPs", rule, component, said)
+    said = _flops_in_words(model, work, entries, train=train)
+    return _derivation(spelled, entries, "FLOPs", rule, component, said)
 
 
-def _params(subject: LoadedModel) -> Derivation:
-    model = _spelled(subject, None)
-    entries = list(model.tensors())
+def _params(model: LoadedModel) -> Derivation:
+    spelled = _spelled(model, None)
+    entries = list(spelled.tensors())
     rule = "parameters of a block · blocks = parameters"
-    return _derivation(model, entries, "parameters", rule, _part, _params_in_words(subject, entries))
+    return _derivation(spelled, entries, "parameters", rule, _part, _params_in_words(model, entries))
 
 
-def _kv(subject: LoadedModel, request: Request, cached: str) -> Derivation:
-    work = selection.workload(subject, request)
-    model = _spelled(subject, work)
-    entries = list(model.states(width(cached)))
+def _kv(model: LoadedModel, request: Request, cached: str) -> Derivation:
+    work = selection.workload(model, request)
+    spelled = _spelled(model, work)
+    entries = list(spelled.states(width(cached)))
     said = _cache_in_words(work, entries)
-    return _derivation(model, entries, "bytes", _BYTES, _part, said)
+    return _derivation(spelled, entries, "bytes", _BYTES, _part, said)
 
 
 _BYTES = "bytes per element · elements of a block · blocks = bytes"
 
 
-def _memory(subject: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
-    work = selection.workload(subject, request)
-    model = _spelled(subject, work)
+def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
+    work = selection.workload(model, request)
+    spelled = _spelled(model, work)
     if how.by_block:
-        why = f"{subject.name}: in {how.name} a matrix takes other bytes in other blocks"
+        why = f"{model.name}: in {how.name} a matrix takes other bytes in other blocks"
         raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
     rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
-    weights, states = list(model.tensors(how)), list(model.states(width(cached)))
+    weights, states = list(spelled.tensors(how)), list(spelled.states(width(cached)))
     kept = {entry.path for entry in states}
 
     def component(entry: Entry) -> str:
-        return subject.kept if entry.path in kept else f"weights of {_part(entry)}"
+        return model.kept if entry.path in kept else f"weights of {_part(entry)}"
 
     said = _memory_in_words(work, weights, states)
-    return _derivation(model, [*weights, *states], "bytes", rule, component, said)
+    return _derivation(spelled, [*weights, *states], "bytes", rule, component, said)
 
 
 def _spelled(model: LoadedModel, work: Workload | None) -> SpelledModel:

@@ -101,14 +101,14 @@ def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequen
     return {**fact, "tp": mesh.tp, "mesh": own, "whole": {key: whole[key] for key in keys}}
 
 
-def of_experts(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on experts that ranks share."""
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
     said = f"A rank has 1 of {ep:,} of the experts, each of them whole"
-    if len(subjects) == 1:
-        axes = next(group.axes for group in subjects[0].ledger.groups if "E" in group.axes)
+    if len(models) == 1:
+        axes = next(group.axes for group in models[0].ledger.groups if "E" in group.axes)
         said = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of them whole"
     rest = "" if tp > 1 else "; everything else is whole on each"
     return [f"{said}{rest}. {_batches(tp, ep)}".strip()]
@@ -120,9 +120,9 @@ def _batches(tp: int, ep: int) -> str:
     return "Each rank has a batch of its own." if tp == 1 else f"Each {tp:,} of the ranks have a batch of their own."
 
 
-def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
+def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
     """Notes on what one rank stores, and on the whole model if there is one."""
-    said = [*shared(subjects, mesh), *of_stage(subjects, facts, mesh), *of_experts(subjects, mesh)]
+    said = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
     said += [*of_tokens(mesh), *idle(mesh, "sp")]
     if mesh.fsdp > 1:
         said.append("Ranks of fsdp shard weights, and have a batch each. Gathered weights are not included.")
@@ -130,7 +130,7 @@ def notes(subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh
         return said
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
-    one = subjects[0]
+    one = models[0]
     sizes = (
         f"{total}, {weights} of weights and {cache} of {one.kept.removeprefix('KV ')}"
         if one.keeps
@@ -144,10 +144,10 @@ def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
     return {} if mesh is None or mesh.pp == 1 else {"pp": mesh.pp, "stage": number}
 
 
-def of_work(subjects: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
+def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
     """Notes on what one rank computes; `stage`: the one that is shown, of one model."""
-    said = [*shared(subjects, mesh), *of_stage(subjects, [{"stage": stage}], mesh, "computes")]
-    said += of_experts(subjects, mesh)
+    said = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
+    said += of_experts(models, mesh)
     if mesh.ep > 1:
         said.append("Tokens are spread evenly over the experts.")
     if mesh.cp > 1:
@@ -177,14 +177,14 @@ def idle(mesh: Mesh, *axes: str) -> list[str]:
 
 
 def of_stage(
-    subjects: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
+    models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
 ) -> list[str]:
     """Note on the stage that is shown, of one model."""
-    if mesh is None or mesh.pp == 1 or len(subjects) != 1:
+    if mesh is None or mesh.pp == 1 or len(models) != 1:
         return []
     from tfacct.parallel.mesh import Mesh
 
-    stages = division(subjects[0].ledger, Mesh(pp=mesh.pp))
+    stages = division(models[0].ledger, Mesh(pp=mesh.pp))
     return [f"{stages} Shown is stage {facts[0]['stage']:,}, which {does} most."]
 
 
@@ -202,20 +202,20 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
     return said
 
 
-def uneven(subjects: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
+def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     """Notes on heads of one model that several ranks have, or all, and on axes of which the last ranks have less."""
-    if len(subjects) != 1 or mesh.tp == 1:
+    if len(models) != 1 or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import padded_axes, replicated_heads
     from tfacct.parallel.support import gathers_heads
 
-    ledger = subjects[0].ledger
+    ledger = models[0].ledger
     said = [
         f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
         f" {mesh.tp // heads:,} ranks: its weights and its cache."
         for heads in replicated_heads(ledger, mesh)
     ]
-    said += [HEADS_GATHERED] if gathers_heads(subjects[0]) else []
+    said += [HEADS_GATHERED] if gathers_heads(models[0]) else []
     for letter, whole in padded_axes(ledger, mesh):
         share = mesh.shard_size(letter, whole)
         said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")

@@ -35,7 +35,7 @@ from tfacct.loading.calibration import (
     between,
 )
 from tfacct.loading.devices import Device
-from tfacct.loading.model import LoadedModel, subject
+from tfacct.loading.model import LoadedModel, load_model
 from tfacct.output.report import Tick
 from tfacct.timing.placement import unsupported_part
 
@@ -289,10 +289,10 @@ def sweep(device: str, dtype: str, progress: Tick) -> Sweep:
 
     on = running.device(device)
     of = running.dtype(units.dtype_name(dtype), on)
-    models = {"llama": subject("llama of 39 M", LLAMA), "gpt2": subject("gpt2 of 34 M", GPT2)}
+    models = {"llama": load_model("llama of 39 M", LLAMA), "gpt2": load_model("gpt2 of 34 M", GPT2)}
     passes = {f"{name} {kind}": (models[name], *how) for name in models for kind, how in PASSES.items()}
     whole = [calibrating.Checked(one.architecture, work.sizes, train) for one, work, train in passes.values()]
-    small = subject("small", SMALL)
+    small = load_model("small", SMALL)
     whole += [calibrating.Checked(small.architecture, ONE.sizes, train) for train in (False, True)]
     cases = calibrating.sweep(on, of, whole, lambda done, every: progress("sweeping", done, every))
     described = running.describe(on)

@@ -14,38 +14,38 @@ from tfacct.loading.described import FORMAT_FIELDS, DescribedModel
 from tfacct.loading.quantized.names import Modules, rest
 
 
-def as_published(subject: DescribedModel) -> Storage:
+def as_published(model: DescribedModel) -> Storage:
     """Storage of a model as its config says. Raises UsageError for what is not known of it."""
     from tfacct.loading.quantized import methods
 
-    encoder = subject.whole is not None and subject.architecture.head is None  # a part that is no language model
-    field, said = next((field, value) for field in FORMAT_FIELDS if (value := subject.raw.get(field)))
+    encoder = model.whole is not None and model.architecture.head is None  # a part that is no language model
+    field, said = next((field, value) for field in FORMAT_FIELDS if (value := model.raw.get(field)))
     try:
         if not isinstance(said, Mapping):
             raise ConfigError(f"{field} must be an object of fields")
-        found = methods.storage_of(subject, said, "" if subject.format_file else field)
-        return _unconverted(subject, found) if encoder else found
+        found = methods.storage_of(model, said, "" if model.format_file else field)
+        return _unconverted(model, found) if encoder else found
     except ConfigError as error:
         if encoder:
-            raise _not_understood(subject) from None
+            raise _not_understood(model) from None
         other = f"give {option('dtype')} to count another format"
         hint = f"{error.hint}; or {other}" if error.hint else other
-        where = f"{subject.format_file}: " if subject.format_file else ""
-        raise UsageError(f"{subject.name}: {where}{error.message}", hint) from None
+        where = f"{model.format_file}: " if model.format_file else ""
+        raise UsageError(f"{model.name}: {where}{error.message}", hint) from None
 
 
-def _unconverted(subject: DescribedModel, found: Storage) -> Storage:
+def _unconverted(model: DescribedModel, found: Storage) -> Storage:
     """Storage of an encoder, and of the projector that is counted with it, of which the method converts no matrix.
     Raises UsageError where it converts one: published files do not follow such configs."""
-    modules = Modules(subject)
-    for tensor in subject.ledger.tensors(unfolded=found.by_block):
+    modules = Modules(model)
+    for tensor in model.ledger.tensors(unfolded=found.by_block):
         if found.choose(tensor.stored._replace(role=modules.role(tensor), path=tensor.path)) is not None:
-            raise _not_understood(subject)
-    return storage(rest(subject))
+            raise _not_understood(model)
+    return storage(rest(model))
 
 
-def _not_understood(subject: DescribedModel) -> UsageError:
+def _not_understood(model: DescribedModel) -> UsageError:
     return UsageError(
-        f"{subject.name}: the whole is stored quantized, and how this part is stored is not understood",
+        f"{model.name}: the whole is stored quantized, and how this part is stored is not understood",
         f"give {option('dtype', 'bf16')} or another format",
     )

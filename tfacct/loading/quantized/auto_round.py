@@ -28,7 +28,7 @@ HARMLESS = """
 ACTIVATIONS = "act_group_size act_sym act_data_type act_dynamic"
 
 
-def storage_of(subject: DescribedModel, read: Read) -> Storage:
+def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of AutoRound. Raises ConfigError."""
     packing = read.one("packing_format", (*GPTQ, *INDEXED, *AWQ), GPTQ[0])
     if "awq" in str(read.get("backend")) and not read.has("packing_format"):
@@ -44,7 +44,7 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
     schemes = [Scheme(by_name(name), taken) for name, taken in rules.items()]
     head = rules.get("lm_head") is not None
     every = Scheme(by_target(["Linear"]), _packed(packing, bits, group))
-    return by_schemes(subject, [*schemes, every], by_target([] if head else ["lm_head"]))
+    return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]))
 
 
 def _rules(own: Read | None, packing: str, given: tuple[int, int | None]) -> dict[str, Format | None]:

@@ -46,13 +46,13 @@ class Scheme(NamedTuple):
     """Their names in the config, one of which a matrix must have."""
 
 
-def storage_of(subject: DescribedModel, read: Read) -> Storage:
+def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
     whole = read.one("format", FORMATS, "")
     groups = read.inner("config_groups")
     if groups is None or not groups.said:
         raise ConfigError(f"{read.path('config_groups')} is missing")
-    wide = rest(subject)
+    wide = rest(model)
     schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
     ignored = patterns(read.path("ignore"), read.get("ignore"))
     sparse = read.inner("sparsity_config")
@@ -64,7 +64,7 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
         "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
         " dequantize use_optimized_inference"
     )
-    return by_schemes(subject, schemes, by_target(ignored))
+    return by_schemes(model, schemes, by_target(ignored))
 
 
 def _check_transforms(read: Read) -> None:
@@ -166,9 +166,9 @@ def _static(inputs: Read | None, scale: int) -> int:
     return scale + (0 if inputs.switch("symmetric", default=True) else 1)
 
 
-def by_schemes(subject: DescribedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
+def by_schemes(model: DescribedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
     """Storage by the first group that names a tensor's module."""
-    modules = Modules(subject)
+    modules = Modules(model)
     untouched, mixed = modules.left(ignored, TAKES)
     found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
     for scheme, (taken, _) in zip(schemes, found, strict=True):
@@ -195,7 +195,7 @@ def by_schemes(subject: DescribedModel, schemes: list[Scheme], ignored: Skips) -
     return Storage(
         name or "compressed-tensors",
         choose,
-        width(rest(subject)),
+        width(rest(model)),
         TAKES,
         rounds=True,
         about=about,

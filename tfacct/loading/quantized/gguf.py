@@ -170,10 +170,10 @@ ATTENTION = {"q_proj": "", "k_proj": "keys", "v_proj": "values", "o_proj": "outp
 class _Tensors:
     """The tensors of a model by the categories that llama.cpp's files give them."""
 
-    def __init__(self, subject: DescribedModel) -> None:
-        self.names, self.modules = subject.config.hf_tensor_names(), subject.config.hf_module_paths()
-        self.every = subject.ledger.tensors(unfolded=True)
-        shape = subject.architecture
+    def __init__(self, model: DescribedModel) -> None:
+        self.names, self.modules = model.config.hf_tensor_names(), model.config.hf_module_paths()
+        self.every = model.ledger.tensors(unfolded=True)
+        shape = model.architecture
         self.blocks = sum(stack.count for stack in shape.stacks)
         self.experts = max((part.experts for part in shape.parts() if isinstance(part, Experts)), default=1)
         self.nope_dim = next((part.nope_dim for part in shape.parts() if isinstance(part, LatentAttention)), 0)
@@ -241,15 +241,15 @@ class _Tensors:
         at = paths.parse(path)
         return (int(at.number) if at.number.isdigit() else 0) + (self.blocks if at.stack == paths.MTP else 0)
 
-    def versions(self, subject: DescribedModel) -> Iterator[Version]:
+    def versions(self, model: DescribedModel) -> Iterator[Version]:
         """Versions that may write the model's files."""
         found = {self.category(tensor.path) for tensor in self.every}
-        shape, missing = subject.architecture, subject.not_included
+        shape, missing = model.architecture, model.not_included
         more = 0 if shape.mtp is None else int(shape.mtp.count)
         if missing is not None and missing.kind == "MTP":
             more += missing.layers
         either, one = (True, False), (True,)
-        copies = subject.family in COPYING and shape.head is not None and shape.head.tied
+        copies = model.family in COPYING and shape.head is not None and shape.head.tied
         for fields in product(
             either if found & {"qkv", "qkvz", "k_b_proj"} else one,
             either if "k_b_proj" in found else one,
@@ -265,15 +265,15 @@ def mix(name: str) -> Callable[[DescribedModel], Storage]:
     """The storage of a model in one of llama.cpp's types or mixtures, as a function of the model: `once` runs it once.
     It raises UsageError for a model that is no decoder."""
 
-    def found(subject: DescribedModel) -> Storage:
-        shape = subject.architecture
-        if shape.encoder is not None or shape.head is None or not subject.keeps:
+    def found(model: DescribedModel) -> Storage:
+        shape = model.architecture
+        if shape.encoder is not None or shape.head is None or not model.keeps:
             raise UsageError(
-                f"{subject.name}: {name} is llama.cpp's, and it is no decoder with a language model's head",
+                f"{model.name}: {name} is llama.cpp's, and it is no decoder with a language model's head",
                 f"another {option('dtype')}",
             )
-        tensors, sizes = _Tensors(subject), dict[Version, int]()
-        stored = {version: _storage(subject, name, tensors, version) for version in tensors.versions(subject)}
+        tensors, sizes = _Tensors(model), dict[Version, int]()
+        stored = {version: _storage(model, name, tensors, version) for version in tensors.versions(model)}
         for version, how in stored.items():
             sizes[version] = sum(tensor.count * how.bytes(tensor.stored) for tensor in tensors.every)
         most, least = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
@@ -296,9 +296,9 @@ def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
             yield field
 
 
-def _storage(subject: DescribedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
+def _storage(model: DescribedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
     """Storage as one version writes it."""
-    model, usual = _model(subject, name, tensors), MIXES[name]
+    mixed, usual = _model(model, name, tensors), MIXES[name]
     places = tensors.places(version) if name in BY_BLOCK else {}
 
     def type_of(path: str) -> str | None:
@@ -307,11 +307,11 @@ def _storage(subject: DescribedModel, name: str, tensors: _Tensors, version: Ver
         if category in ("qkv", "qkvz"):
             if category == "qkvz" and not version.splits_qkvz:
                 return None
-            return _of_values(model, at) if version.as_values else QKV.get(name)
+            return _of_values(mixed, at) if version.as_values else QKV.get(name)
         if category in ("k_b_proj", "v_b_proj"):
-            return _of_values(model, at) if version.as_values and not version.splits_kv_b else None
+            return _of_values(mixed, at) if version.as_values and not version.splits_kv_b else None
         rule = RULES.get(category)
-        return rule(model, at) if rule else None
+        return rule(mixed, at) if rule else None
 
     def choose(tensor: Stored) -> Format | None:
         module = paths.module_of(tensor.path)
@@ -319,8 +319,8 @@ def _storage(subject: DescribedModel, name: str, tensors: _Tensors, version: Ver
             return _type("F16", tensor.inputs)
         if tensor.role == "other" or (tensor.role == "table" and module not in TOKENS):
             return None
-        if tensor.role == "head" or (tensor.role == "table" and model.tied):
-            fits = _type(usual, tensor.inputs).name == usual and not model.falcon
+        if tensor.role == "head" or (tensor.role == "table" and mixed.tied):
+            fits = _type(usual, tensor.inputs).name == usual and not mixed.falcon
             head = _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
             return formats.both(_type(usual, tensor.inputs), head) if version.copies_head else head
         turned = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
@@ -354,12 +354,12 @@ def _type(name: str, row: Size) -> Format:
     return formats.blocks("F16", 1, 2, "")
 
 
-def _model(subject: DescribedModel, name: str, tensors: _Tensors) -> Model:
-    shape = subject.architecture
+def _model(model: DescribedModel, name: str, tensors: _Tensors) -> Model:
+    shape = model.architecture
     attention = next((one for one in shape.attentions if isinstance(one, Attention)), None)
     group = 1 if attention is None else attention.heads // attention.kv_heads
-    seventy = tensors.blocks == SEVENTY and (subject.family == "qwen2" or (subject.family == "llama" and group > 1))
-    if shape.stacks[0].block.attention is None and not subject.family.startswith("qwen3"):
+    seventy = tensors.blocks == SEVENTY and (model.family == "qwen2" or (model.family == "llama" and group > 1))
+    if shape.stacks[0].block.attention is None and not model.family.startswith("qwen3"):
         group = 0  # the files of these hold a number of heads for each block, and that of the first is asked
     tied = shape.head is not None and shape.head.tied
-    return Model(name, tensors.experts, group, tied, seventy, subject.family == "falcon")
+    return Model(name, tensors.experts, group, tied, seventy, model.family == "falcon")

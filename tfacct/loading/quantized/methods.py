@@ -26,7 +26,7 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 
 
-def storage_of(subject: DescribedModel, said: Mapping[str, Any], where: str) -> Storage:
+def storage_of(model: DescribedModel, said: Mapping[str, Any], where: str) -> Storage:
     """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
     what is not known."""
     method = _method(said)
@@ -37,7 +37,7 @@ def storage_of(subject: DescribedModel, said: Mapping[str, Any], where: str) -> 
             f"quant_method = {format_value(method)} is not known: its bytes are not guessed",
             nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
         )
-    return METHODS[method](subject, Read(said, where))
+    return METHODS[method](model, Read(said, where))
 
 
 def _method(said: Mapping[str, Any]) -> str:
@@ -56,7 +56,7 @@ def _method(said: Mapping[str, Any]) -> str:
 
 
 def made(
-    subject: DescribedModel,
+    model: DescribedModel,
     taken: Format,
     *,
     takes: frozenset[Role] = MATRICES,
@@ -64,13 +64,13 @@ def made(
     joined: bool = True,
 ) -> Storage:
     """Storage in one format: of the tensors of these roles those that a list does not leave as they are."""
-    modules = Modules(subject)
+    modules = Modules(model)
     left, by_block = modules.left(skips, takes) if skips is not None else (frozenset[str](), False)
 
     return Storage(
         taken.name,
         lambda tensor: taken if tensor.role in takes and tensor.path not in left else None,
-        width(rest(subject)),
+        width(rest(model)),
         takes,
         rounds=True,
         about=taken.about,
@@ -81,19 +81,19 @@ def made(
 
 
 def _listed(
-    subject: DescribedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
+    model: DescribedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
 ) -> tuple[Skips | None, frozenset[Role]]:
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
     said = read.get(field)
-    names = [*patterns(read.path(field), said), *subject.config.keep_in_fp32_modules]
+    names = [*patterns(read.path(field), said), *model.config.keep_in_fp32_modules]
     head = frozenset[Role]() if said is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
 
-def _fp8(subject: DescribedModel, read: Read) -> Storage:
+def _fp8(model: DescribedModel, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
-    read = Read({"expert_dtype": subject.raw.get("expert_dtype"), **read.said}, read.where)
+    read = Read({"expert_dtype": model.raw.get("expert_dtype"), **read.said}, read.where)
     # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
     whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
     block = read.pair("weight_block_size", None if whole else (128, 128))
@@ -102,12 +102,12 @@ def _fp8(subject: DescribedModel, read: Read) -> Storage:
     read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
     read.one("kv_cache_scheme", ("static",), "static")  # of the cache, not of the weights
     experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
-    of_experts = modelopt.of_experts(subject, read) if read.has("moe_quant_algo") else formats.MXFP4
-    skips, takes = _fp8_list(subject, read)
+    of_experts = modelopt.of_experts(model, read) if read.has("moe_quant_algo") else formats.MXFP4
+    skips, takes = _fp8_list(model, read)
     read.done("dequantize packed_modules_mapping")
-    if scale == 1 and subject.family in ("deepseek_v3", "deepseek_v32"):
+    if scale == 1 and model.family in ("deepseek_v3", "deepseek_v32"):
         scale = 4  # DeepSeek-V3.1 and V3.2 round their scales to powers of two and store them in 32 bits
-    found = made(subject, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+    found = made(model, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
     if experts == "fp8":
         if read.has("moe_quant_algo"):
             raise read.refuse("moe_quant_algo", "expert_dtype fp4 is given too")
@@ -117,22 +117,22 @@ def _fp8(subject: DescribedModel, read: Read) -> Storage:
     return _experts_in_fp4(found, of_experts)
 
 
-def _fp8_list(subject: DescribedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
+def _fp8_list(model: DescribedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
     """The list of an FP8 checkpoint. AutoFP8, vLLM and MiMo call it `ignored_layers`, and never quantize the head."""
     own = read.has("ignored_layers")
-    return _listed(subject, read, "ignored_layers" if own else SKIPPED, adds=own)
+    return _listed(model, read, "ignored_layers" if own else SKIPPED, adds=own)
 
 
-def _mxfp8(subject: DescribedModel, read: Read) -> Storage:
+def _mxfp8(model: DescribedModel, read: Read) -> Storage:
     """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
     if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, which a config need not name
         raise read.refuse("weight_block_size", "[1, 32] is")
     read.one("activation_scheme", ("dynamic",), "dynamic")
     read.one("scale_fmt", ("ue8m0",), "ue8m0")
     read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
-    skips, takes = _fp8_list(subject, read)
+    skips, takes = _fp8_list(model, read)
     read.done("dequantize packed_modules_mapping")
-    return made(subject, formats.MX[8], takes=takes, skips=skips)
+    return made(model, formats.MX[8], takes=takes, skips=skips)
 
 
 def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
@@ -158,7 +158,7 @@ def _group(read: Read) -> int | None:
     return None if size == -1 else size
 
 
-def _gptq(subject: DescribedModel, read: Read) -> Storage:
+def _gptq(model: DescribedModel, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
@@ -175,11 +175,11 @@ def _gptq(subject: DescribedModel, read: Read) -> Storage:
     if alone is not None and (rules or head):
         raise read.refuse(IN_BLOCK, "one without dynamic and lm_head is")
     if alone is not None:
-        return compressed.by_schemes(subject, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
+        return compressed.by_schemes(model, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
     if not rules:
-        return made(subject, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+        return made(model, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
     every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
-    return compressed.by_schemes(subject, [*rules, every], by_target([] if head else ["lm_head"]))
+    return compressed.by_schemes(model, [*rules, every], by_target([] if head else ["lm_head"]))
 
 
 def _in_block(read: Read) -> Skips | None:
@@ -213,20 +213,20 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
     return found
 
 
-def _awq(subject: DescribedModel, read: Read) -> Storage:
+def _awq(model: DescribedModel, read: Read) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
     if not read.switch("zero_point", default=True):
         raise read.refuse("zero_point", "true is, for awq")
     read.one("version", ("gemm", "GEMM"), "gemm")
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
     read.done("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
-    return made(subject, formats.awq(bits, group), skips=by_part(names) if names else None)
+    return made(model, formats.awq(bits, group), skips=by_part(names) if names else None)
 
 
-def _bitsandbytes(subject: DescribedModel, read: Read) -> Storage:
+def _bitsandbytes(model: DescribedModel, read: Read) -> Storage:
     switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
-    skips, takes = _listed(subject, read, "llm_int8_skip_modules")
+    skips, takes = _listed(model, read, "llm_int8_skip_modules")
     kind = read.one("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
     double = read.switch("bnb_4bit_use_double_quant")
     half = read.switch("llm_int8_has_fp16_weight")
@@ -234,22 +234,22 @@ def _bitsandbytes(subject: DescribedModel, read: Read) -> Storage:
     if four == eight or half:
         raise ConfigError("quantization_config of bitsandbytes must load in 4 bits or in 8")
     taken = formats.bnb4(double=double, name=kind) if four else formats.rows8("bnb-int8")
-    return made(subject, taken, takes=takes, skips=skips)
+    return made(model, taken, takes=takes, skips=skips)
 
 
-def _mxfp4(subject: DescribedModel, read: Read) -> Storage:
-    skips, _ = _listed(subject, read)
+def _mxfp4(model: DescribedModel, read: Read) -> Storage:
+    skips, _ = _listed(model, read)
     read.done("dequantize")
-    return made(subject, formats.MXFP4, takes=EXPERTS, skips=skips)
+    return made(model, formats.MXFP4, takes=EXPERTS, skips=skips)
 
 
-def _fbgemm(subject: DescribedModel, read: Read) -> Storage:
-    skips, takes = _listed(subject, read)
+def _fbgemm(model: DescribedModel, read: Read) -> Storage:
+    skips, takes = _listed(model, read)
     read.done("activation_scale_ub")
-    return made(subject, formats.rows8("fp8-row"), takes=takes, skips=skips)
+    return made(model, formats.rows8("fp8-row"), takes=takes, skips=skips)
 
 
-def _hqq(subject: DescribedModel, read: Read) -> Storage:
+def _hqq(model: DescribedModel, read: Read) -> Storage:
     inner = read.inner("quant_config")
     weights = inner.inner("weight_quant_params") if inner is not None else None
     if inner is None or weights is None:
@@ -261,10 +261,10 @@ def _hqq(subject: DescribedModel, read: Read) -> Storage:
     inner.done("offload_meta quant_zero quant_scale")
     names = patterns(read.path("skip_modules"), read.get("skip_modules"))
     read.done()
-    return made(subject, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
+    return made(model, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
 
 
-def _torchao(subject: DescribedModel, read: Read) -> Storage:
+def _torchao(model: DescribedModel, read: Read) -> Storage:
     read.none("include_input_output_embeddings", "untie_embedding_weights")
     said = read.get("quant_type")
     if isinstance(said, str):  # as older files name it
@@ -278,9 +278,9 @@ def _torchao(subject: DescribedModel, read: Read) -> Storage:
         data = made_of.inner("_data") or Read({}, "quant_type._data")
         taken = _torchao_format(str(made_of.get("_type")), made_of.whole("_version", 1), data)
         made_of.done()
-    skips, takes = _listed(subject, read)
+    skips, takes = _listed(model, read)
     read.done("quant_type_kwargs")
-    return made(subject, taken, takes=takes, skips=skips)
+    return made(model, taken, takes=takes, skips=skips)
 
 
 def _torchao_format(name: str, version: int, data: Read) -> Format:
@@ -305,13 +305,13 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
     raise ConfigError(f"torchao's {format_value(name)} of version {version} is not known: its bytes are not guessed")
 
 
-def _bitnet(subject: DescribedModel, read: Read) -> Storage:
-    skips, takes = _listed(subject, read)
+def _bitnet(model: DescribedModel, read: Read) -> Storage:
+    skips, takes = _listed(model, read)
     read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     read.one("quantization_mode", ("offline",), "offline")
     read.none("use_rms_norm")
     read.done("rms_norm_eps")
-    return made(subject, formats.ternary(), takes=takes, skips=skips)
+    return made(model, formats.ternary(), takes=takes, skips=skips)
 
 
 METHODS: Mapping[str, Callable[[DescribedModel, Read], Storage]] = {

@@ -35,7 +35,7 @@ def is_mlx(said: Mapping[str, object]) -> bool:
     return {"bits", "group_size"} <= said.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
-def storage_of(subject: DescribedModel, read: Read) -> Storage:
+def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of MLX. Raises ConfigError."""
     every = _format(read, {})
     named: dict[str, Format | None] = {}
@@ -44,11 +44,11 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
         named[name] = None if value is False else every if rule is None else _format(rule, read.said)
-    found = _found(subject, named)  # every other name must be a module's
+    found = _found(model, named)  # every other name must be a module's
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
-    mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _some_blocks(subject, found)
+    mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _some_blocks(model, found)
     own = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
 
     def choose(tensor: Stored) -> Format | None:
@@ -61,12 +61,12 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
     return Storage(
         " + ".join(dict.fromkeys(kind.name for kind in kinds)),
         choose,
-        width(rest(subject)),
+        width(rest(model)),
         TAKES,
         rounds=True,
         about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
         by_block=mixed,
-        ahead=Modules(subject).ahead(),
+        ahead=Modules(model).ahead(),
         left=frozenset(path for path, taken in own.items() if taken is None),
     )
 
@@ -87,11 +87,11 @@ def _format(read: Read, whole: Mapping[str, object]) -> Format:
     return taken
 
 
-def _found(subject: DescribedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
+def _found(model: DescribedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
     """Tensors that have a format of their own, and the names by which it is said. Raises ConfigError for a name that is
     none of the model's."""
-    modules, found = Modules(subject), dict[str, str]()
-    for tensor in subject.ledger.tensors(unfolded=True) if named else ():
+    modules, found = Modules(model), dict[str, str]()
+    for tensor in model.ledger.tensors(unfolded=True) if named else ():
         if paths.name_of(tensor.path) != "weight":
             continue
         for spelled in modules.spelled(tensor.path, tensor.stored.role):
@@ -104,10 +104,10 @@ def _found(subject: DescribedModel, named: Mapping[str, Format | None]) -> dict[
     return found
 
 
-def _some_blocks(subject: DescribedModel, found: Mapping[str, str]) -> bool:
+def _some_blocks(model: DescribedModel, found: Mapping[str, str]) -> bool:
     """True if a matrix has a format of its own in some blocks alone."""
     stars = {paths.starred(path) for path in found}
-    every = (tensor.path for tensor in subject.ledger.tensors(unfolded=True) if tensor.path not in found)
+    every = (tensor.path for tensor in model.ledger.tensors(unfolded=True) if tensor.path not in found)
     return any(among(path, frozenset(stars)) for path in every)
 
 

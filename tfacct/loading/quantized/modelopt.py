@@ -35,14 +35,14 @@ BESIDE = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
 """Names in a list that are no module of a language model: its further layers, and what stands in front of it."""
 
 
-def storage_of(subject: DescribedModel, read: Read) -> Storage:
+def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of Model Optimizer. Raises ConfigError."""
     inner = read.inner("quantization") or read
     if inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED):
         name = ""  # its cache alone is quantized
     else:
         name = _named(inner.needed("quant_algo"), MIXED)
-    schemes = _listed(subject, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])] if name else []
+    schemes = _listed(model, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])] if name else []
     field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
     ignored = patterns(inner.path(field), inner.get(field))
     _check_group(inner, name if name != MIXED else "NVFP4")
@@ -50,10 +50,10 @@ def storage_of(subject: DescribedModel, read: Read) -> Storage:
     inner.done("config_groups producer kv_cache_quant_algo kv_cache_scheme quant_library")
     if inner is not read:
         read.done("producer quant_algo")
-    return by_schemes(subject, schemes, by_wildcard(ignored)) if schemes else storage(rest(subject))
+    return by_schemes(model, schemes, by_wildcard(ignored)) if schemes else storage(rest(model))
 
 
-def _listed(subject: DescribedModel, inner: Read) -> list[Scheme]:
+def _listed(model: DescribedModel, inner: Read) -> list[Scheme]:
     """A scheme for each format that modules are listed with. Raises ConfigError where one is no module here: it would
     be counted as it is."""
     listed = inner.inner(LISTED)
@@ -62,8 +62,8 @@ def _listed(subject: DescribedModel, inner: Read) -> list[Scheme]:
     if len(listed.said) > MOST or any(len(name) > LONGEST for name in listed.said):
         raise ConfigError(f"{listed.where} is too long to be a list of modules")
     named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.said})
-    modules, found = Modules(subject), set[str]()
-    for tensor in subject.ledger.tensors(unfolded=True):
+    modules, found = Modules(model), set[str]()
+    for tensor in model.ledger.tensors(unfolded=True):
         if tensor.stored.role in TAKES:
             found |= {one for path in modules.spelled(tensor.path, tensor.stored.role) for one in _ahead(path)}
     lost = next((name for name in named if name not in found and not BESIDE.search(name)), None)
@@ -99,7 +99,7 @@ def _check_group(read: Read, algorithm: str) -> None:
         read.number("group_size", GROUPS[algorithm], GROUPS[algorithm][0])
 
 
-def of_experts(subject: DescribedModel, read: Read) -> Format:
+def of_experts(model: DescribedModel, read: Read) -> Format:
     """The format of all experts of a model whose other matrices are in its own fp8, as DeepSeek-V4's in NVFP4.
     Raises ConfigError."""
     algorithm = read.one("moe_quant_algo", ("NVFP4",), "NVFP4")
@@ -112,7 +112,7 @@ def of_experts(subject: DescribedModel, read: Read) -> Format:
         if found is None or _algorithm(listed, name) != algorithm:
             raise ConfigError(f"{listed.where} names {format_value(name)}, which is not all experts of a layer")
         numbers.add(int(found[1]))
-    tensors = (tensor for tensor in subject.ledger.tensors(unfolded=True) if tensor.stored.role == "expert")
+    tensors = (tensor for tensor in model.ledger.tensors(unfolded=True) if tensor.stored.role == "expert")
     if not numbers.issuperset(int(paths.parse(tensor.path).number) for tensor in tensors):
         raise ConfigError(f"{listed.where} does not name the experts of every layer")
     for field in ("ignore", "config_groups", "producer", "kv_cache_quant_algo"):

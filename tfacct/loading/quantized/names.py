@@ -61,14 +61,14 @@ Skips = Callable[[str], bool]
 class Modules:
     """The matrices of a model by the module paths that its published files may have."""
 
-    def __init__(self, subject: DescribedModel) -> None:
-        self.subject = subject
-        self.table: Mapping[str, str] = subject.config.hf_module_paths()
+    def __init__(self, model: DescribedModel) -> None:
+        self.model = model
+        self.table: Mapping[str, str] = model.config.hf_module_paths()
 
     def spelled(self, path: str, role: str) -> Iterator[str]:
         """Paths of the module that holds a tensor, as files may spell them."""
         module = paths.module_of(path)
-        if self.subject.encodes is not None:
+        if self.model.encodes is not None:
             yield from self._of_encoder(module)
             return
         named = paths.looked_up(self.table, module)
@@ -80,21 +80,21 @@ class Modules:
         apart = [f"{front}.{module.rpartition('.')[2]}"] if last == JOINED else []
         for each in (*apart, named):
             then = each
-            for old in OLDER.get(self.subject.family, ()):
+            for old in OLDER.get(self.model.family, ()):
                 then = then.replace(*old)
-            for one in (then, each) if self.subject.family in BOTH else (then,):
+            for one in (then, each) if self.model.family in BOTH else (then,):
                 inner = re.sub(r"^(model|transformer)\.", "", one)
                 yield from (f"{outer}{inner}" for outer in OUTER)
                 yield one
 
     def _of_encoder(self, module: str) -> Iterator[str]:
         """The same of an encoder, or of the projector that is counted with it, in the files of its whole."""
-        subject = self.subject
-        if subject.whole is None:
+        model = self.model
+        if model.whole is None:
             return
         from tfacct.families.multimodal import modules_of
 
-        found = modules_of(subject.whole.get("model_type"), subject.encodes or "vision")
+        found = modules_of(model.whole.get("model_type"), model.encodes or "vision")
         if found is None:
             return
         encoder, projector = found
@@ -108,12 +108,12 @@ class Modules:
     def role(self, tensor: Tensor) -> Role:
         """Role of a tensor to a method: linear modules of a merger or a projector are modules like any others."""
         role, module = tensor.stored.role, paths.module_of(tensor.path)
-        linear = self.subject.encodes is not None and bool(tensor.parameter.inputs) and module not in NO_MODULES
+        linear = self.model.encodes is not None and bool(tensor.parameter.inputs) and module not in NO_MODULES
         return "matrix" if linear and role == "other" and self._linear(module) else role
 
     def _linear(self, module: str) -> bool:
         """Whether a module is linear: what makes rows of patches or frames is a convolution in most classes."""
-        return not module.startswith("embed.") or self.subject.family in LINEAR_PATCHES
+        return not module.startswith("embed.") or self.model.family in LINEAR_PATCHES
 
     def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
         """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
@@ -121,7 +121,7 @@ class Modules:
         Where they do not, a path stands for all blocks.
         """
         roles, left, there = frozenset(roles), set[str](), dict[str, list[str]]()
-        for tensor in self.subject.ledger.tensors(unfolded=True):
+        for tensor in self.model.ledger.tensors(unfolded=True):
             role = self.role(tensor)
             if role in roles:
                 there.setdefault(paths.starred(tensor.path), []).append(tensor.path)
@@ -132,9 +132,9 @@ class Modules:
 
     def ahead(self) -> dict[tuple[str, int, int], int]:
         """Outputs in front of a matrix's own, where the files hold several of the ledger's as one, as q, k and v."""
-        named, ahead = self.subject.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
+        named, ahead = self.model.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
         before: dict[tuple[str, int], int] = {}
-        for tensor in self.subject.ledger.tensors():
+        for tensor in self.model.ledger.tensors():
             stored, module = tensor.stored, paths.module_of(tensor.path)
             if stored.role not in ("matrix", "beside") or paths.name_of(tensor.path) != "weight":
                 continue
@@ -148,9 +148,9 @@ class Modules:
         return ahead
 
 
-def rest(subject: DescribedModel) -> str:
+def rest(model: DescribedModel) -> str:
     """Dtype of what a format does not take: the config's, bf16 where it names none. Raises ConfigError."""
-    for fields in (subject.raw, subject.whole or {}):
+    for fields in (model.raw, model.whole or {}):
         if any(is_float8(fields.get(field)) for field in ("dtype", "torch_dtype")):
             return "bf16"  # they are the quantized matrices
         if (named := plain_dtype(fields)) is not None:
