@@ -12,7 +12,7 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
-from tfacct.algebra.symbols import block_letters, with_sizes
+from tfacct.algebra.symbols import layer_axes, with_sizes
 from tfacct.algebra.written import WrittenModel, written
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import rounded_up
@@ -59,28 +59,28 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
 
 def changed(rng: random.Random, model: WrittenModel) -> dict[str, int]:
     """Some sizes drawn anew, within what any model has: E ≥ A, and a window around a query is odd."""
-    found = {letter: rng.randint(1, 3 * size + 1) for letter, size in model.sizes.items() if rng.random() < 0.3}
+    found = {axis: rng.randint(1, 3 * size + 1) for axis, size in model.sizes.items() if rng.random() < 0.3}
     every = {**model.sizes, **found}
-    for letter in found:
-        if letter.startswith(ACTIVE) and EXPERTS in every:
-            found[letter] = min(found[letter], every[EXPERTS])
-        if letter.startswith(EXPERTS):
-            found[letter] = max(found[letter], every.get(ACTIVE, 1))
-        if letter.startswith(AROUND):
-            found[letter] |= 1
+    for axis in found:
+        if axis.startswith(ACTIVE) and EXPERTS in every:
+            found[axis] = min(found[axis], every[EXPERTS])
+        if axis.startswith(EXPERTS):
+            found[axis] = max(found[axis], every.get(ACTIVE, 1))
+        if axis.startswith(AROUND):
+            found[axis] |= 1
     return found
 
 
 def at_sizes(shape: Transformer, sizes: Mapping[str, int]) -> Ledger:
     """The ledger of the same model of other sizes, from its parts: the written texts are not asked."""
-    blocks = block_letters(shape)
-    return with_sizes(shape, lambda letter: sizes[letter], frozenset(_numbers(shape, sizes, blocks))).ledger()
+    blocks = layer_axes(shape)
+    return with_sizes(shape, lambda axis: sizes[axis], frozenset(_numbers(shape, sizes, blocks))).ledger()
 
 
 def _numbers(shape: Transformer, sizes: Mapping[str, int], blocks: list[str]) -> set[str]:
-    from tfacct.architecture import letters
+    from tfacct.architecture import axis_names
 
-    return {*letters.sizes(shape), *blocks} - {*sizes}
+    return {*axis_names.sizes(shape), *blocks} - {*sizes}
 
 
 def counts(ledger: Ledger, at: Mapping[str, int], cache: Width) -> dict[str, int]:

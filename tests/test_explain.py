@@ -49,9 +49,9 @@ def checked(report: Report, unit: str) -> None:
         *written, result = line.removesuffix(f" {unit}").split(" = ")
         total = int(result.replace(",", ""))
         if len(written) == 2:
-            letters, numbers = written
-            assert set(AXIS.findall(letters)) <= legend.keys(), letters
-            assert reckoned(AXIS.sub(lambda axis: legend[axis[0]], letters)) == total, line
+            axis_names, numbers = written
+            assert set(AXIS.findall(axis_names)) <= legend.keys(), axis_names
+            assert reckoned(AXIS.sub(lambda axis: legend[axis[0]], axis_names)) == total, line
             assert reckoned(numbers) == total, line
             steps.append(total)
         else:
@@ -242,7 +242,7 @@ def test_two_windows_have_letters_of_their_own() -> None:
             report = explain(model, request, masked=masked)
             checked(report, "FLOPs")
             assert report.derivation is not None
-            legend = {letter.name: letter for letter in report.derivation.letters}
+            legend = {axis.name: axis for axis in report.derivation.axis_names}
             assert {legend["W1"].value, legend["W2"].value} == windows
             assert legend["Sw2"].meaning == "keys a windowed block sees, T + min(S − T, W2 − 1)"
             assert ("window of W2 costs" if masked else "sees (Sw2)") in report.answer
@@ -260,7 +260,7 @@ def test_each_form(run) -> None:
         "path": "blocks.*.attn.scores",
         "step": "attn.scores",
         "spec": "B T K G H, B S K H -> B K G T S",
-        "letters": "2·B·T·S·N·H·L",
+        "symbols": "2·B·T·S·N·H·L",
         "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 blocks",
         "result": 19327352832,
     }

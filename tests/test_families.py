@@ -43,9 +43,9 @@ def test_a_sized_config_says_its_letters(family: str) -> None:
     config, sizes = sampled(family, 0)
     reading = families.read(config)
     assert reading.unknown == ()
-    axes = {letter: size for group in reading.architecture.ledger().groups for letter, size in group.axes.items()}
+    axes = {axis: size for group in reading.architecture.ledger().groups for axis, size in group.axes.items()}
     shared = axes.keys() & sizes.keys()
-    assert shared and {letter: axes[letter] for letter in shared} == {letter: sizes[letter] for letter in shared}
+    assert shared and {axis: axes[axis] for axis in shared} == {axis: sizes[axis] for axis in shared}
 
 
 def test_families_are_listed_newest_first() -> None:

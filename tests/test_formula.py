@@ -16,10 +16,10 @@ from tests.families import SHAPES, Fields, sampled
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops
-from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_letter
-from tfacct.algebra.symbols import block_letters, in_symbols
+from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
+from tfacct.algebra.symbols import in_symbols, layer_axes
+from tfacct.architecture.axis_names import explained
 from tfacct.architecture.blocks import Block, Stack
-from tfacct.architecture.letters import explained
 from tfacct.architecture.parts import (
     Attention,
     FeedForward,
@@ -103,10 +103,10 @@ def test_the_main_job_at_80_columns(run) -> None:
 
 def evaluated(text: str, sizes: dict[str, int]) -> int:
     """A printed formula at these sizes. S, N, E, I and O are names in sympy: every letter has to be said."""
-    symbols = {letter: sympy.Symbol(letter) for letter in sizes}
+    symbols = {axis: sympy.Symbol(axis) for axis in sizes}
     read = sympy.sympify(text.replace("·", "*"), locals=symbols)
     assert read.free_symbols <= set(symbols.values())
-    return int(read.subs({symbols[letter]: size for letter, size in sizes.items()}))
+    return int(read.subs({symbols[axis]: size for axis, size in sizes.items()}))
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -273,7 +273,7 @@ def test_the_json_is_parsable_and_complete(run, family: str, of: str) -> None:
     unit, total = {"params": ("params", "total_params"), "kv": ("elements", "kv_cache_elements")}.get(
         of, ("flops", "total_flops")
     )
-    sizes = {letter: about["value"] for letter, about in facts["legend"].items()}
+    sizes = {axis: about["value"] for axis, about in facts["legend"].items()}
     assert (
         evaluated(facts["total_formula"], sizes)
         == facts[total]
@@ -325,7 +325,7 @@ def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
     shape = load_model(name, SHAPES[name]).architecture
-    assert len({*block_letters(shape)}) == len(shape.every_stack)
+    assert len({*layer_axes(shape)}) == len(shape.every_stack)
 
 
 @pytest.mark.parametrize("family", sorted(set(TINY) - {"own"}))
@@ -335,11 +335,11 @@ def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> Non
     for seed in range(6):
         config, _ = sampled(family, seed)
         for group in load_model("x", config).ledger.groups:
-            for letter, size in group.axes.items():
-                found.setdefault(letter, set()).add(size)
+            for axis, size in group.axes.items():
+                found.setdefault(axis, set()).add(size)
     found.pop("U", None)  # the gate's one number: no field says it
     found.pop("Yc", None)  # nor that of ESM's contacts
-    assert {letter for letter, sizes in found.items() if len(sizes) == 1} == set(fixed)
+    assert {axis for axis, sizes in found.items() if len(sizes) == 1} == set(fixed)
 
 
 def test_the_python_face() -> None:
@@ -411,7 +411,7 @@ def test_letters_of_several_characters() -> None:
     assert factored(("D", "Rq"), [{(1, 2): 3}]).text == "3·D·Rq^2"
     assert factored(("D", "Rq"), [{(1, 2): 3}]).code == "3*D*Rq**2"
     assert factored(("D", "Rq"), [{(1, 2): 3}]).latex == r"3\,D\,R_{\mathrm{q}}^{2}"
-    assert latex_letter("Hv") == r"H_{\mathrm{v}}" and latex_letter("H") == "H"
+    assert latex_axis("Hv") == r"H_{\mathrm{v}}" and latex_axis("H") == "H"
     mathtext = pytest.importorskip("matplotlib.mathtext")
     mathtext.MathTextParser("path").parse(rf"${written.latex}$")
 
@@ -458,7 +458,7 @@ def test_any_polynomial_is_written_exactly(parts: list, after: list) -> None:
 def test_n_is_written_for_k_times_g_exactly() -> None:
     """K·G becomes N wherever both stand, and nothing else does."""
     symbolic = in_symbols(load("llama-3-8b").architecture)
-    K, G, D = (symbolic.symbols[letter] for letter in "KGD")
+    K, G, D = (symbolic.symbols[axis] for axis in "KGD")
     assert symbolic.formula([K * G * D]).written.text == "D·N"
     assert symbolic.formula([K**2 * G + K]).written.text == "K·(N + 1)"
     assert symbolic.formula([K * G**3]).written.text == "N·G^2"
@@ -473,10 +473,10 @@ def test_every_size_is_open() -> None:
         fixed = tiny(family).config.constant_axes
         symbolic = in_symbols(shape, fixed=fixed)
         # A window is not among them: the keys seen in it, and those kept, have letters of their own.
-        sizes = {name for name, letter in explained(shape).items() if letter.made is None} - fixed - WINDOWS
+        sizes = {name for name, axis in explained(shape).items() if axis.made is None} - fixed - WINDOWS
         assert sizes <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
-        axes = {letter: size for group in symbolic.ledger.groups for letter, size in group.axes.items()}
-        assert {letter for letter, size in axes.items() if isinstance(size, int)} - {"U", "Yc", *WINDOWS} == fixed
+        axes = {axis: size for group in symbolic.ledger.groups for axis, size in group.axes.items()}
+        assert {axis for axis, size in axes.items() if isinstance(size, int)} - {"U", "Yc", *WINDOWS} == fixed
 
 
 def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
@@ -517,22 +517,24 @@ def in_two_stacks(*widths: int, window: tuple[int | None, int | None] = (None, N
 @pytest.mark.parametrize(
     ("window", "letters"), [((None, None), {"F1": 71, "F2": 72}), ((None, 4), {"Ffull": 71, "Fwin": 72})]
 )
-def test_blocks_of_two_sizes_have_two_letters(window: tuple, letters: dict[str, int]) -> None:
+def test_blocks_of_two_sizes_have_two_letters(window: tuple, axis_names: dict[str, int]) -> None:
     """The formula of each line, read back, is its number; the legend has every letter, each with its value."""
     both = in_two_stacks(71, 72, window=window)
     for of in ("flops", "params", "kv"):
         (facts,) = formula(both, Request() if of == "params" else Request(ctx=9), of=of).models
-        values = {letter: about["value"] for letter, about in facts["legend"].items() if "value" in about}
+        values = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}
         unit = {"flops": "flops", "params": "params", "kv": "elements"}[of]
         for line in facts["lines"]:
             assert evaluated(line[unit + "_formula"], values) == line[f"{unit}_value"]
             assert set(AXIS.findall(f"{line['spec']} {line[unit + '_formula']}")) <= set(facts["legend"])
         if of != "kv":
-            assert {letter: values[letter] for letter in values if letter[0] == "F"} == letters
-            assert facts["legend"]["F"] == {"meaning": f"any of {', '.join(letters)}"}
+            assert {axis: values[axis] for axis in values if axis[0] == "F"} == axis_names
+            assert facts["legend"]["F"] == {"meaning": f"any of {', '.join(axis_names)}"}
     whose = {"F1": "blocks of kind 1", "Ffull": "full blocks"}
     (facts,) = formula(both, Request(ctx=9)).models
-    assert facts["legend"][next(iter(letters))]["meaning"] == f"feed-forward width in {whose[next(iter(letters))]}"
+    assert (
+        facts["legend"][next(iter(axis_names))]["meaning"] == f"feed-forward width in {whose[next(iter(axis_names))]}"
+    )
 
 
 def test_windows_of_two_sizes_are_refused() -> None:
@@ -575,8 +577,8 @@ def test_one_letter_for_what_one_field_says() -> None:
 def test_what_is_made_of_others_differs_where_they_do() -> None:
     """12 query heads on both sides, of 4 and of 6 key/value heads: N is K · G there, and Kenc · Genc."""
     own = load({**OWN_SIDES, "encoder": {**OWN_SIDES["encoder"], "attention": {"heads": 12, "kv_heads": 4}}})
-    letters = explained(own.architecture)
-    assert letters["Nenc"].made == "Kenc · Genc" and letters["N"].made == "K · G"
+    axis_names = explained(own.architecture)
+    assert axis_names["Nenc"].made == "Kenc · Genc" and axis_names["N"].made == "K · G"
 
 
 OWN_SIDES = {
@@ -600,7 +602,7 @@ OWN_SIDES = {
 def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
     model = load(OWN_SIDES)
     (facts,) = model.formula(of=of, **({} if of == "params" else {"ctx": 9, "source": 7, "batch": 2})).models
-    values = {letter: about["value"] for letter, about in facts["legend"].items()}
+    values = {axis: about["value"] for axis, about in facts["legend"].items()}
     unit = {"params": "params", "kv": "elements"}.get(of, "flops")
     for line in facts["lines"]:
         assert evaluated(line[unit + "_formula"], values) == line[f"{unit}_value"]

@@ -51,7 +51,7 @@ POOLS: dict[str, Sequence[str]] = {
     "[MODEL]…": (*MODELS, *families.names()[:9]),
     "MODULE:FACTORY|FILES": ("code.py:build", "code.py:nothing", "tiny:build", "code.py", "tiny", "weights.gguf"),
     "[NAME]…": ("llama", "8b", "moe", "gpt", *MODELS),
-    "TOPIC": ("counting", "letters", "options", "nothing"),
+    "TOPIC": ("counting", "axes", "options", "nothing"),
     "S": ("1", "2", "16", "128", "1k", "4k", "16,384", "1e6", "1m", "1k..8k", "1,64,4k"),
     "T": ("1", "2", "16", "512", "4k"),
     "J": ("1", "17", "1500", "64k"),

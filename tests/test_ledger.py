@@ -260,7 +260,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
         for axis, meaning in (item for one in every for item in one.legend.items()):
             assert legend.setdefault(axis, meaning) == meaning, f"{axis} is explained twice, differently"
         assert set(part.axes()) <= {axis for one in every for axis in one.legend}
-        lettered = set()
+        with_axes = set()
         for line in part.lines("x"):
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
             used |= set(getattr(line, "bank", None) or ())
@@ -275,10 +275,10 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
             bound |= {share for share, size in SHARES.items() if size in part.axes()}
             bound |= {HALVES, OVERLAPPING} if LONGEST in part.axes() else set()
             assert used <= set(workload.AXES) | bound | set(part.axes()), f"{line.path}: {used}"
-            lettered |= used
+            with_axes |= used
         # A part says the size of every letter that it writes or makes one of, and of no other but its window.
-        lettered |= {letter for one in every for made in one.derived().values() for letter in made.split()}
-        assert set(part.axes()) - lettered <= WINDOWS | {FRONT, LONGEST}
+        with_axes |= {axis for one in every for made in one.derived().values() for axis in made.split()}
+        assert set(part.axes()) - with_axes <= WINDOWS | {FRONT, LONGEST}
 
 
 def test_every_letter_of_a_legend_is_some_models() -> None:

@@ -112,9 +112,13 @@ def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
         for other, one in parameters_of(command_of(name)).items():
             if of(one.annotation).group and not of(one.annotation).argument and other not in command_of(name).options:
                 assert shell_option(other) in {row["option"].split()[0] for row in every}
-    letters = {row["letter"]: row["about"] for row in json.loads(run("help", "letters", "--json").out)["rows"]}
-    assert (letters["K"], letters["V"], letters["T"]) == ("key/value heads", "vocabulary", "new tokens (queries)")
-    assert "did you mean letters" in run("help", "leters").err
+    axis_names = {row["axis"]: row["about"] for row in json.loads(run("help", "axes", "--json").out)["rows"]}
+    assert (axis_names["K"], axis_names["V"], axis_names["T"]) == (
+        "key/value heads",
+        "vocabulary",
+        "new tokens (queries)",
+    )
+    assert "did you mean axes" in run("help", "axs").err
 
 
 @pytest.mark.parametrize("name", schemas.KINDS)

@@ -544,9 +544,9 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
     from tfacct.reports.formula import formula
 
     facts = formula(own, Request(), of=of).models[0]
-    letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
-    read = sympy.sympify(facts["total_formula"], locals=letters)
-    values = {letters[letter]: about["value"] for letter, about in facts["legend"].items()}
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    read = sympy.sympify(facts["total_formula"], locals=axis_names)
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items()}
     at = Workload(29, 29, source=31, new_source=31).axes()
     whole = {
         "flops": own.ledger.total_flops(at),

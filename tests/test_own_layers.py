@@ -391,9 +391,9 @@ def test_the_formula_of_layers_that_differ_is_the_count(of: str) -> None:
 
     own: LoadedModel = load_model("mine", over(MIXED, decoder__every=None))  # whose total would take long to read back
     facts = formula(own, Request(), of=of).models[0]
-    letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
-    read = sympy.sympify(facts["total_formula"], locals=letters)
-    values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    read = sympy.sympify(facts["total_formula"], locals=axis_names)
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
     at = Workload(29, 29).axes()
     whole = {
         "flops": own.ledger.total_flops(at),

@@ -234,11 +234,11 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     chunked = {"chunk": 8}
     own = load_model("mine", hybrid(**{**BESIDE, "mamba2": {**MAMBA2, **chunked}, "delta_net": {**DELTA, **chunked}}))
     facts = formula(own, Request(), of=of).models[0]
-    letters = {letter: sympy.Symbol(letter) for letter in facts["legend"]}
-    values = {letters[letter]: about["value"] for letter, about in facts["legend"].items() if "value" in about}
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items() if "value" in about}
     at = Workload(32, 32).axes()
     count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
-    assert sympy.sympify(facts["total_formula"], locals=letters).subs(values) == sum(count.values())
+    assert sympy.sympify(facts["total_formula"], locals=axis_names).subs(values) == sum(count.values())
 
 
 KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}

@@ -131,16 +131,16 @@ def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Calla
     """At random knobs and letters; where the heads share keys otherwise, a formula with fixed heads says so."""
     rng = random.Random(f"formula {name}")
     (model,), (shape,) = explored(name)["models"], explored(name)["shapes"]
-    sizes = dict(zip(shape["letters"], model["sizes"], strict=True))
+    sizes = dict(zip(shape["axes"], model["sizes"], strict=True))
     for _ in range(2):
-        changed = {letter: rng.randint(size // 2 + 1, 2 * size) for letter, size in sizes.items() if rng.random() < 0.3}
+        changed = {axis: rng.randint(size // 2 + 1, 2 * size) for axis, size in sizes.items() if rng.random() < 0.3}
         if "A" in changed or "E" in changed:
             changed |= {"A": 2, "E": 7}
-        for letter, rule in shape["rules"]:
-            changed |= {letter: 4 * (sizes[letter] // 2)} if rule == 2 and letter in changed else {}
+        for axis, rule in shape["rules"]:
+            changed |= {axis: 4 * (sizes[axis] // 2)} if rule == 2 and axis in changed else {}
         assert all(changed.get(one, sizes[one]) <= changed.get(of, sizes[of]) for one, of in shape["rules"] if of != 2)
         link = knobs(rng, name).partition("&shared")[0]
-        tab.open(pages(name), link + "".join(f"&L.{letter}={size}" for letter, size in changed.items()))
+        tab.open(pages(name), link + "".join(f"&L.{axis}={size}" for axis, size in changed.items()))
         agrees = tab.js("[...document.querySelectorAll('[data-formula]')].map((one) => one.dataset.agrees)")
         assert agrees and set(agrees) == {"true"}, (
             link,
@@ -193,19 +193,19 @@ def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[.
         ("deepseek-v3", "L.Hr=65", "Hr must be even"),
     ):
         tab.open(pages(name), f"#v=1&ctx=64&{link}")
-        assert "letters" not in said(tab)["models"][0]
+        assert "axes" not in said(tab)["models"][0]
         assert f"the link's sizes are ignored: {why}" in tab.js("document.querySelector('.warning').textContent")
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64")
     tab.js("{ const one = document.getElementById('size-H'); one.value = 7; one.dispatchEvent(new Event('change')) }")
     assert tab.js("document.getElementById('size-H').getAttribute('aria-invalid')") == "true"
-    assert "letters" not in said(tab)["models"][0]
+    assert "axes" not in said(tab)["models"][0]
 
 
 def test_heads_by_axis_replace_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """There is no slider if K or G is given, and the printed line has each number once."""
     pytest.importorskip("numpy")
     tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&shared=4&L.G=5")
-    assert said(tab)["models"][0]["letters"] == {"K": 4, "G": 5}
+    assert said(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
     assert tab.js("document.getElementById('shared') === null")
     text = tab.js("document.getElementById('command').dataset.command")
     assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import SHAPES, TINY, tiny
 from tests.lazy import needs
 from tfacct.algebra.symbols import in_symbols
-from tfacct.architecture import letters
+from tfacct.architecture import axis_names
 from tfacct.architecture.parts import CrossAttention, FeedForward
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import Matmul
@@ -38,11 +38,11 @@ def test_plain_families_are_proven_with_symbols(name: str) -> None:
     proven(name, COUNTS)
 
 
-def looked_at(letters: str, window: bool = False) -> list[str]:
+def looked_at(axis_names: str, window: bool = False) -> list[str]:
     """What else is looked at: one of each of these sizes, an empty cache and an empty window."""
     empty = "C = 0, Cw = 0" if window else "C = 0"
     said = ["all four at T = 1", f"all four at {empty}", "all four at B = 1"]
-    return [*COUNTS[:4], *said, *(f"all four at {letter} = 1" for letter in letters), f"all four at B = 1, {empty}"]
+    return [*COUNTS[:4], *said, *(f"all four at {axis} = 1" for axis in axis_names), f"all four at B = 1, {empty}"]
 
 
 BART = [*COUNTS[:7], *(f"all four at {edge} = 1" for edge in ("Kenc", "G", "K")), COUNTS[-1]]
@@ -61,7 +61,7 @@ KINDS = {
     "opt-350m": looked_at("KG"),
     "falcon-40b": looked_at("KG"),
     "gpt-oss-20b": looked_at("KGA", window=True),
-    "bert-base": [*COUNTS[:5], *(f"all four at {letter} = 1" for letter in "BKG")],
+    "bert-base": [*COUNTS[:5], *(f"all four at {axis} = 1" for axis in "BKG")],
     "t5-small": [*COUNTS, "all four at J = 1", "all four at I = 0"],
     "transformer-base": BART,
 }
@@ -239,7 +239,7 @@ def test_tokens_in_chunks_are_a_symbol() -> None:
     sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
     assert (sizes.chunk, sizes.once) == (256, {"Nc": 1})
     counts, guards = proofs.Traces(shape, sizes).at({"Lm": 1, "L": 1}, {"Nc": 2})
-    T, B, D, V = (sizes.symbols[letter] for letter in "TBDV")
+    T, B, D, V = (sizes.symbols[axis] for axis in "TBDV")
     assert guards == [] and counts["forward"].coeff(V) == 2 * B * T * D
 
 
@@ -346,9 +346,9 @@ def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
     """Every size is a symbol, and every one is looked at where a symbol is not: at its least."""
     shape = tiny(name).running("expanded").architecture
     sizes = Sizes(shape, in_symbols(shape, cached=True))
-    own = {called.get(axis, axis) for axis, called in lettered(shape)}
+    own = {called.get(axis, axis) for axis, called in with_axes(shape)}
     assert own == set(sizes.declared)
-    at_least = {letter: edge.sizes[letter] for edge in sizes.edges() for letter in edge.sizes}
+    at_least = {axis: edge.sizes[axis] for edge in sizes.edges() for axis in edge.sizes}
     assert own <= set(at_least)
     for part in shape.parts():  # nothing of a part escapes the declarations
         every = (*part.with_nested(),)
@@ -361,13 +361,13 @@ def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
             *part.made,
             *filter(None, [part.dealt]),
         }
-        assert declared <= {*part.letters.values(), *part.made}
+        assert declared <= {*part.axis_names.values(), *part.made}
         assert set(part.made) <= set(part.legend)
 
 
-def lettered(shape):
+def with_axes(shape):
     """Every axis that a part says is a size of its own, but a window, with what the model calls it."""
-    for place, called in zip(letters.places(shape), letters.names(shape), strict=True):
+    for place, called in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
         for part in place.parts:
             yield from ((axis, called) for axis in part.sizes().values() if axis not in FIXED)
 
@@ -384,7 +384,7 @@ def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Wider(FeedForward):
         second: int = 7
-        letters: ClassVar = {**FeedForward.letters, "second": "Fz"}
+        axis_names: ClassVar = {**FeedForward.axis_names, "second": "Fz"}
         legend: ClassVar = {**FeedForward.legend, "Fz": "second width"}
         cases: ClassVar = frozenset(("Fz",))
 
@@ -395,7 +395,7 @@ def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -
 
     shape = tiny("llama").architecture.mapped(widened)
     sizes = Sizes(shape, in_symbols(shape, cached=True))
-    assert "Fz" in sizes.letters and {"Fz": 1} in [edge.sizes for edge in sizes.edges()]
+    assert "Fz" in sizes.axis_names and {"Fz": 1} in [edge.sizes for edge in sizes.edges()]
 
 
 def test_parts_say_what_sizes_can_be() -> None:

@@ -274,7 +274,7 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "sweep": lambda: LLAMA.sweep(ctx=[19, 23]),
     "solve": lambda: LLAMA.solve("ctx", "share.attn_scores_values=0.3"),
     "show": LLAMA.show,
-    "lettered": LLAMA.lettered,
+    "symbolic_ledger": LLAMA.symbolic_ledger,
     "verify": lambda: LLAMA.verify(ctx=9),
     "prove": lambda: LLAMA.prove(),
     "measure": lambda: LLAMA.measure(ctx=9, steps=1),

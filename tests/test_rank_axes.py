@@ -241,21 +241,21 @@ def test_ranks_beside_the_unknown_ones() -> None:
     assert held[found.total] <= 80 * 10**9 < held[found.total // 2]
 
 
-def _numbers(found: Any, **letters: int) -> int:
+def _numbers(found: Any, **axis_names: int) -> int:
     """The total of a formula, its letters replaced by their sizes."""
-    values = {letter: value["value"] for letter, value in found.legend.items() if "value" in value} | letters
+    values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | axis_names
     return int(eval(found.models[0]["total_formula"].replace("/", "//"), {}, values))
 
 
 def test_letters_are_divided_along_every_axis() -> None:
     model, large = tfacct.load("llama-3.1-8b"), {"tp": 2, "pp": 4, "cp": 2}
-    letters = model.formula(ctx=1024, tp="t", pp="p", cp="c")
-    assert _numbers(letters, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
-    assert {letters.legend[letter]["meaning"] for letter in "tpc"} == {"ranks", "stages", "parts of a sequence"}
-    assert letters.lines[0]["flops_formula"].endswith("/(t*p*c)") and letters.lines[-1]["flops_formula"].endswith(
+    axis_names = model.formula(ctx=1024, tp="t", pp="p", cp="c")
+    assert _numbers(axis_names, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
+    assert {axis_names.legend[axis]["meaning"] for axis in "tpc"} == {"ranks", "stages", "parts of a sequence"}
+    assert axis_names.lines[0]["flops_formula"].endswith("/(t*p*c)") and axis_names.lines[-1]["flops_formula"].endswith(
         "/(t*c)"
     )
-    assert letters.lines[0]["params_formula"].endswith("/(t*p)")
+    assert axis_names.lines[0]["params_formula"].endswith("/(t*p)")
     cached = model.formula(of="kv", ctx=1024, **large)
     assert 2 * cached.kv_cache_elements == cached.kv_cache_bytes == model.kv(ctx=1024, **large).kv_cache_bytes
     train = model.formula(of="train", ctx=1024, pp=4, cp="c")

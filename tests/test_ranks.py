@@ -97,12 +97,12 @@ def test_what_cannot_be_asked_is_refused_by_name(run: Callable[..., Ran], argume
 def test_letters_are_divided(of: Any) -> None:
     sympy = pytest.importorskip("sympy")
     model = tfacct.load(LARGE)
-    letters, numbers = model.formula(of=of, tp="t"), model.formula(of=of, tp=8)
+    axis_names, numbers = model.formula(of=of, tp="t"), model.formula(of=of, tp=8)
     legend = model.formula(of=of, ctx=8192).legend if of != "params" else model.formula(of=of).legend
-    known = {letter: sympy.Symbol(letter) for letter in letters.legend}
-    assert letters.legend["t"] == {"meaning": "ranks"} and "t" not in numbers.legend
-    sizes = {known[letter]: about["value"] for letter, about in legend.items() if letter in known}
-    total = sympy.sympify(letters.models[0]["total_formula"], locals=known).subs({**sizes, known["t"]: 8})
+    known = {axis: sympy.Symbol(axis) for axis in axis_names.legend}
+    assert axis_names.legend["t"] == {"meaning": "ranks"} and "t" not in numbers.legend
+    sizes = {known[axis]: about["value"] for axis, about in legend.items() if axis in known}
+    total = sympy.sympify(axis_names.models[0]["total_formula"], locals=known).subs({**sizes, known["t"]: 8})
     expected = {
         "params": model.params(tp=8).rank_params,
         "kv": model.memory(ctx=8192, tp=8).kv_cache_bytes // 2,
@@ -158,7 +158,7 @@ def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[
 def test_biases_of_what_is_summed_are_whole_in_formulas() -> None:
     model = tfacct.load("starcoder2-3b")  # 24 and 2 heads, and a bias in every product
     found = model.formula(tp="t")
-    values = {letter: value["value"] for letter, value in found.legend.items() if "value" in value} | {"t": 2}
+    values = {axis: value["value"] for axis, value in found.legend.items() if "value" in value} | {"t": 2}
     stored: dict[str, int] = {}
     for line in model.params(tp=2).lines:
         module = line["path"].rpartition(".")[0]

@@ -150,7 +150,7 @@ ASKED: dict[str, list[list[str]]] = {
     "fit": [["memory", "llama-3.1-70b", "--ctx", "8k", "--on", "all"], ["memory", "gpt2", "--on", "t4,tpu-v3"]],
     "metrics": [["help", "metrics"]],
     "options": [["help", "options"], ["help", "layout"], ["help", "recipe"], ["help", "output"]],
-    "letters": [["help", "letters"]],
+    "axes": [["help", "axes"]],
     "schemas": [["help", "schema"]],
     "devices": [["devices"], ["devices", "h100-sxm"]],
     "conventions": [["help", "counting"]],
@@ -162,7 +162,7 @@ SHOWN = {
     "training": "flops",
     "generate": "flops-generate",
     "traffic": "flops-traffic",
-    "lettered": "show-ledger",
+    "symbolic_ledger": "show-ledger",
     "prove": "verify-prove",
     "train_time": "time-train",
 }
@@ -178,7 +178,7 @@ def test_every_command_has_a_schema_and_a_question() -> None:
     assert set(ASKED) == {*schemas.KINDS, *schemas.PAGES} == {file.stem for file in FOLDER.glob("*.json")}
     assert {name.partition("-")[0] for name in ASKED} == {*NAMES, *FORMER} - PICTURED - {"help"} | {
         "options",
-        "letters",
+        "axes",
         "schemas",
     }
 

@@ -77,7 +77,7 @@ def compared(kind: str, mesh: Mesh, seed: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", CAP // 2)
     config = {**random_config(kind, random.Random(f"copies {kind} {seed}"), mesh), "num_hidden_layers": 2 + seed % 2}
     config["hidden_size"] *= 4
-    experts = next(config[field] for field, letter in SIZES[kind].items() if letter == "E")
+    experts = next(config[field] for field, axis in SIZES[kind].items() if axis == "E")
     batch, tokens = 2, experts
     loaded = tfacct.load(config).loaded
     ours: Counted = {}

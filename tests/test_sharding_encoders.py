@@ -10,7 +10,7 @@ import tfacct
 from tests.conftest import TINY
 from tests.lazy import needs
 from tests.training_configs import drawn
-from tfacct.architecture.letters import MARKS
+from tfacct.architecture.axis_names import MARKS
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh, tp_axis
 from tfacct.parallel.shard_shapes import fsdp_units

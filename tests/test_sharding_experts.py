@@ -69,7 +69,7 @@ def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
         "max_position_embeddings": 128,
         "tie_word_embeddings": False,
         **more,
-        **{field: sizes[letter] for field, letter in SIZES[kind].items()},
+        **{field: sizes[axis] for field, axis in SIZES[kind].items()},
     }
 
 
@@ -187,7 +187,7 @@ def compared(kind: str, mesh: str, seed: int, *, train: bool, bits: int = 32) ->
 
     rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
     config = random_config(kind, rng, own)
-    experts = next((config[field] for field, letter in SIZES[kind].items() if letter == "E"), 1)
+    experts = next((config[field] for field, axis in SIZES[kind].items() if axis == "E"), 1)
     batch, tokens = 2, experts * own.tp * rng.randint(1, 2)
     model = built(config).to(torch.bfloat16 if bits == 16 else torch.float32)
     seen, local = witnessed(model, own, batch, tokens, train=train)

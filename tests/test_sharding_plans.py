@@ -49,10 +49,10 @@ def divided(model: str) -> dict[str, str]:
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is None or not paths.repeated(line.path):
                 continue
-            letter = mesh.sharded_axis(line.einsum.every)
-            if letter is None:
+            axis = mesh.sharded_axis(line.einsum.every)
+            if axis is None:
                 continue
-            module, style = theirs[line.path], "colwise" if letter in line.einsum.out else "rowwise"
+            module, style = theirs[line.path], "colwise" if axis in line.einsum.out else "rowwise"
             if line.bank:  # two products of an expert are one tensor
                 module += ".gate_up_proj" if style == "colwise" else ".down_proj"
                 style = style.replace("colwise", "packed_colwise")

@@ -24,10 +24,10 @@ def test_megatrons_operators_follow_from_letters() -> None:
     block = "blocks.*."
     forward = {(f"{block}attn.o_proj", "N"): 32, (f"{block}mlp.down_proj", "F"): 32, ("embed", "V"): 1}
     assert found["forward"] == Counter(forward)
-    letters = Counter[str]()
+    axis_names = Counter[str]()
     for (_, because), calls in found["backward"].items():
-        letters[because] += calls
-    assert letters == Counter({"N": 32, "F": 32, "V": 1}) and rows["backward"]["calls"] == 2 * 32 + 1
+        axis_names[because] += calls
+    assert axis_names == Counter({"N": 32, "F": 32, "V": 1}) and rows["backward"]["calls"] == 2 * 32 + 1
     both = tfacct.load(LLAMA).comms(tp=8, sp=True, train=True)
     calls = Counter({(row["kind"], row["when"]): row["calls"] for row in both.collectives if row["of"] == "stream"})
     assert set(calls.values()) == {2 * 32 + 1} and len(calls) == 4

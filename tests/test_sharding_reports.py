@@ -75,8 +75,8 @@ def work_adds_up(name: str) -> int:
             lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
             for line in one.lines:
                 # What has a divided letter is a share; each rank does the rest by itself.
-                letters = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
-                divided = {letter.rstrip(ascii_lowercase) for letter in letters} & {"K", "N", "F", "V"}
+                axis_names = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
+                divided = {axis.rstrip(ascii_lowercase) for axis in axis_names} & {"K", "N", "F", "V"}
                 shares = tp if divided else 1
                 assert line["flops"] * shares == lines[line["path"], line.get("blocks")]["flops"], (name, tp, line)
             assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())

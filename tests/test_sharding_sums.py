@@ -66,8 +66,8 @@ def operations_add_up(loaded: LoadedModel, mesh: Mesh) -> None:
     assert sum(rank.ledger.parameters().values()) == stored_elements(loaded.ledger, mesh)
     at = Workload(3, 7, 2).axes()
     for whole, own in zip(loaded.ledger.products(at), rank.ledger.products(at), strict=True):
-        letters = whole.line.einsum.every
-        ways = mesh.tp if mesh.sharded_axis(letters) else 1
+        axis_names = whole.line.einsum.every
+        ways = mesh.tp if mesh.sharded_axis(axis_names) else 1
         assert own.line.flops(own.axes) * ways == whole.line.flops(whole.axes), (mesh, whole.path)
 
 

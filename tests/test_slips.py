@@ -59,7 +59,7 @@ ALIKE = {
 """Letters that are another one's size by definition."""
 
 
-def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
+def slips(line: Line, axis_names: list[str]) -> Iterator[tuple[str, str]]:
     """(field, spec) for every letter of the line's specs replaced by every other letter."""
     if isinstance(line, Unused):
         return  # the specs of the line as it would run, where it does
@@ -67,9 +67,9 @@ def slips(line: Line, letters: list[str]) -> Iterator[tuple[str, str]]:
     for field in fields:
         words = getattr(line, field).replace(",", " ,").split()
         for at, word in enumerate(words):
-            for letter in letters:
-                if word in letters and letter != word:
-                    yield field, " ".join([*words[:at], letter, *words[at + 1 :]]).replace(" ,", ",")
+            for axis in axis_names:
+                if word in axis_names and axis != word:
+                    yield field, " ".join([*words[:at], axis, *words[at + 1 :]]).replace(" ,", ",")
 
 
 def by_definition(model: LoadedModel) -> Callable[[str], str]:
@@ -79,8 +79,8 @@ def by_definition(model: LoadedModel) -> Callable[[str], str]:
     keeps = model.keeps
 
     def same(spec: str) -> str:
-        for letter, other in ALIKE.items():
-            spec = spec.replace(letter, other)
+        for axis, other in ALIKE.items():
+            spec = spec.replace(axis, other)
         if one_key_head:
             spec = " ".join("N" if word == "G" else word for word in spec.split())
         return spec if keeps else spec.replace("S", "T")
@@ -180,11 +180,11 @@ def test_every_one_letter_slip_is_rejected_or_caught(family: str) -> None:
     survivors = []
     for group in outside.ledger.groups:
         assert outside.agrees(group), "the specs as they are must agree"
-        letters = list(group.bound(outside.works[0].axes()))
+        axis_names = list(group.bound(outside.works[0].axes()))
         for line in group.lines:
             alone = replace(group, lines=(line,))  # the others stay as they are, and agree
             named = Ledger((first_block(alone),)).parameters(unfolded=True)
-            for field, slipped in slips(line, letters):
+            for field, slipped in slips(line, axis_names):
                 if same(slipped) == same(getattr(line, field)):
                     continue
                 try:

@@ -20,7 +20,7 @@ sympy = pytest.importorskip("sympy")
 
 
 def polynomial(text: str, facts: dict[str, Any]) -> Any:
-    return sympy.expand(sympy.sympify(text, locals={letter: sympy.Symbol(letter) for letter in facts["legend"]}))
+    return sympy.expand(sympy.sympify(text, locals={axis: sympy.Symbol(axis) for axis in facts["legend"]}))
 
 
 def test_a_layer_of_llama_by_hand(run: Callable[..., Ran]) -> None:
@@ -78,12 +78,12 @@ def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
             continue
         request = Request(ctx=work.context, batch=work.batch)
         (facts,) = formula(model, request, of="saved", terms=terms).models
-        letters = {sympy.Symbol(letter): about["value"] for letter, about in facts["legend"].items()}
+        axis_names = {sympy.Symbol(axis): about["value"] for axis, about in facts["legend"].items()}
         assert facts["saved_bytes"] == training_memory(model, work, terms.recipe).step.saved_bytes()
-        assert polynomial(facts["total_formula"], facts).subs(letters) == facts["saved_bytes"]
+        assert polynomial(facts["total_formula"], facts).subs(axis_names) == facts["saved_bytes"]
         assert sum(line["bytes_value"] for line in facts["lines"]) == facts["saved_bytes"]
         for line in facts["lines"]:
-            assert polynomial(line["bytes_formula"], facts).subs(letters) == line["bytes_value"], line["path"]
+            assert polynomial(line["bytes_formula"], facts).subs(axis_names) == line["bytes_value"], line["path"]
 
 
 def test_dtypes_and_levers_change_the_polynomial() -> None:
@@ -99,9 +99,11 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
     """Formulas of either hold for their own contexts, also where kernels round a context up."""
     mistral = load("mistral-7b-v0.1")
     report = mistral.formula(of="saved", ctx=context, attention=attention)
-    letters = {sympy.Symbol(letter): about["value"] for letter, about in report.legend.items()}
+    axis_names = {sympy.Symbol(axis): about["value"] for axis, about in report.legend.items()}
     kept = mistral.train(ctx=context, attention=attention).saved_bytes
-    assert polynomial(report.models[0]["total_formula"], report.models[0]).subs(letters) == report.saved_bytes == kept
+    assert (
+        polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == kept
+    )
     said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
     assert any(said in note for note in report.notes)
 

@@ -40,7 +40,7 @@ def test_every_preset_is_written_and_its_letters_are_explained() -> None:
 
 def test_a_derived_size_follows_its_letters() -> None:
     """Falcon H1's projection holds gates, inputs and the heads' steps: 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm."""
-    blocks = load("falcon-h1-0.5b").lettered().ways[0]["groups"][1]
+    blocks = load("falcon-h1-0.5b").symbolic_ledger().ways[0]["groups"][1]
     assert blocks["count"] == "L" and blocks["blocks"] == "0-35"
     assert blocks["axes"]["N"] == "K*G"
     assert blocks["axes"]["Di"] == "2*Km*Gm*Hm+2*Km*Ns+Km*Gm"
@@ -48,7 +48,7 @@ def test_a_derived_size_follows_its_letters() -> None:
 
 
 def test_an_encoder_of_its_own_sizes_has_its_own_letters() -> None:
-    groups = load("bart-base").lettered().ways[0]["groups"]
+    groups = load("bart-base").symbolic_ledger().ways[0]["groups"]
     assert next(group for group in groups if group["count"] == "Le")["axes"]["N"] == "Kenc*G"
 
 

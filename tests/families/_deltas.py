@@ -33,7 +33,7 @@ def sized_deltas(of: Distinct, config: Fields, sizes: dict[str, int]) -> Sized:
         sizes |= {"Hr": 2 * max(1, of.H // 8)} if part else {}
         return {**config, "layer_types": [FULL] * of.L, **part}, sizes
     Kd, Gd, Hk, Hv, Kc = of.more[4], of.K, of.G, of.more[5], of.P
-    sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
+    sizes = {axis: size for axis, size in sizes.items() if axis not in "KGHN"}
     sizes |= {"Kd": Kd, "Gd": Gd, "Nd": Kd * Gd, "Hk": Hk, "Hv": Hv, "Kc": Kc, "Dc": 2 * Kd * Hk + Kd * Gd * Hv}
     sizes |= {"Pc": 64, "Qc": 64, "Nc": -(-of.T // 64)}
     config |= {"linear_num_key_heads": Kd, "linear_num_value_heads": Kd * Gd, "linear_conv_kernel_dim": Kc}

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import ON, Draw, Fields, some
-from tests.families._mamba2 import letters
+from tests.families._mamba2 import axis_names
 from tests.families._sizes import Distinct, Sized
 
 
@@ -21,8 +21,8 @@ def mixers(draw: Draw, hidden: int) -> Fields:
 def sized_mixers(of: Distinct, config: Fields, sizes: dict[str, int]) -> Sized:
     """Mamba-2 in all layers, whose width is the hidden size."""
     Km, Gm, Hm, Ns, Kc, Pc = of.more[-6:]
-    own = {letter: size for letter, size in sizes.items() if letter not in ("K", "G", "H", "N", "Hr")}
+    own = {axis: size for axis, size in sizes.items() if axis not in ("K", "G", "H", "N", "Hr")}
     config |= {"hidden_size": Km * Gm * Hm, "mamba_expand": 1, "mamba_n_heads": Km * Gm, "mamba_n_groups": Km}
     config |= {"mamba_d_state": Ns, "mamba_d_conv": Kc, "mamba_chunk_size": Pc, "head_dim": 4}
     config |= {"mamba_conv_bias": of.on[1], "mamba_proj_bias": of.on[2]}
-    return config, {**own, "D": Km * Gm * Hm, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+    return config, {**own, "D": Km * Gm * Hm, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}

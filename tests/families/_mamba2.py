@@ -3,7 +3,7 @@
 from tests.families._sizes import Distinct
 
 
-def letters(of: Distinct, heads: tuple[int, int, int], state: int, kernel: int, chunk: int) -> dict[str, int]:
+def axis_names(of: Distinct, heads: tuple[int, int, int], state: int, kernel: int, chunk: int) -> dict[str, int]:
     """Sizes of a mixer by letter: of its groups, the heads in each, and a head."""
     Km, Gm, Hm = heads
     Nm, vectors = Km * Gm, 2 * Km * state

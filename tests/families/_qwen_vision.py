@@ -25,7 +25,7 @@ def grid_sizes(of: Distinct, width: str, out: str) -> Sized:
     together = side**2
     head = 4 * (of.H // 2 + 1)
     sizes = {
-        **of.letters("KLB"),
+        **of.axis_names("KLB"),
         "G": 1,
         "N": of.K,
         "H": head,

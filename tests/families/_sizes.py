@@ -23,14 +23,14 @@ class Distinct:
         self.H = 2 * half
         self.on = [draw.random() < 0.5 for _ in range(3)]
 
-    def letters(self, names: str) -> dict[str, int]:
+    def axis_names(self, names: str) -> dict[str, int]:
         """The numbers of some letters."""
         return {name: getattr(self, name) for name in names}
 
 
 def grouped(of: Distinct, **fields: object) -> Sized:
     """Llama's relatives: key heads, groups, and a head size of its own."""
-    sizes = {**of.letters("KGHDLBTS"), "N": of.K * of.G, "F": of.F + 200, "V": of.V + 300}
+    sizes = {**of.axis_names("KGHDLBTS"), "N": of.K * of.G, "F": of.F + 200, "V": of.V + 300}
     config = {
         "vocab_size": sizes["V"], "hidden_size": of.D, "num_hidden_layers": of.L, "num_attention_heads": of.K * of.G,
         "num_key_value_heads": of.K, "head_dim": of.H, "intermediate_size": sizes["F"],
@@ -41,14 +41,14 @@ def grouped(of: Distinct, **fields: object) -> Sized:
 
 def of_heads(of: Distinct, names: str, **fields: object) -> Sized:
     """Heads that share the hidden size, each with its own keys. `names` are those of V, D, L and N, and of F."""
-    sizes = {**of.letters("KHFVLBTS"), "G": 1, "N": of.K, "D": of.K * of.H}
+    sizes = {**of.axis_names("KHFVLBTS"), "G": 1, "N": of.K, "D": of.K * of.H}
     config = dict(zip(names.split(), (of.V, sizes["D"], of.L, of.K, of.F), strict=False))
     return {**config, **fields}, sizes
 
 
 def parts_of_hidden(of: Distinct, **fields: object) -> Sized:
     """Grouped heads that share the hidden size."""
-    sizes = {**of.letters("KGHFVLBTS"), "N": of.K * of.G, "D": of.K * of.G * of.H}
+    sizes = {**of.axis_names("KGHFVLBTS"), "N": of.K * of.G, "D": of.K * of.G * of.H}
     config = {"vocab_size": of.V, "hidden_size": sizes["D"], "num_hidden_layers": of.L}
     config |= {"num_attention_heads": of.K * of.G, "tie_word_embeddings": of.on[0]}
     return {**config, **fields}, sizes
@@ -56,7 +56,7 @@ def parts_of_hidden(of: Distinct, **fields: object) -> Sized:
 
 def reading(of: Distinct, names: str, **fields: object) -> Sized:
     """An encoder and a decoder. `names` are those of heads, widths and layers of both."""
-    sizes = {**of.letters("KHDFVLBTSJ"), "G": 1, "N": of.K, "I": 0, "Le": of.Le}
+    sizes = {**of.axis_names("KHDFVLBTSJ"), "G": 1, "N": of.K, "I": 0, "Le": of.Le}
     config = dict(zip(names.split(), (of.K, of.K, of.F, of.F, of.Le, of.L), strict=True))
     return {"vocab_size": of.V, **config, **fields}, sizes
 
@@ -74,7 +74,7 @@ def bart_like(of: Distinct, rows: int, **fields: object) -> Sized:
 def sized_latent(of: Distinct, *, ranked: bool) -> Sized:
     """Latent attention, with a latent for the queries too or not; experts and a shared network in every block."""
     R, Rq, Hp, Hr, Hv, *more = of.more
-    sizes = {**of.letters("DVLBTS"), "N": of.K, "R": R, "Hp": Hp, "Hr": 2 * Hr, "Hv": Hv}
+    sizes = {**of.axis_names("DVLBTS"), "N": of.K, "R": R, "Hp": Hp, "Hr": 2 * Hr, "Hv": Hv}
     sizes |= {"Rs": R + 2 * Hr, "Hq": Hp + 2 * Hr, **({"Rq": Rq} if ranked else {})}
     config = {
         "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "num_attention_heads": of.K,
@@ -91,5 +91,5 @@ def routed(sized: Sized, numbers: list[int], experts: str, width: str) -> Sized:
     """Experts in place of the network, and the names of how many there are and of their width."""
     config, sizes = sized
     (A, E), Fe = sorted(numbers[:2]), numbers[2]
-    sizes = {letter: size for letter, size in sizes.items() if letter != "F"} | {"A": A, "E": E, "Fe": Fe}
+    sizes = {axis: size for axis, size in sizes.items() if axis != "F"} | {"A": A, "E": E, "Fe": Fe}
     return {**config, experts: E, "num_experts_per_tok": A, width: Fe}, sizes

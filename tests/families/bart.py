@@ -135,7 +135,7 @@ class M2M100:
 
     def sized(of: Distinct) -> Sized:
         config, sizes = _sizes.bart_like(of, rows=2)
-        return config, {letter: size for letter, size in sizes.items() if letter != "P"}
+        return config, {axis: size for axis, size in sizes.items() if axis != "P"}
 
 
 class Marian:

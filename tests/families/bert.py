@@ -41,7 +41,7 @@ class Electra:
         config, sizes = Bert.sized(of)
         width = of.more[0]
         return {**config, "embedding_size": width}, {
-            **{letter: size for letter, size in sizes.items() if letter != "Dt"},
+            **{axis: size for axis, size in sizes.items() if axis != "Dt"},
             "De": width,
         }
 
@@ -94,7 +94,7 @@ class BertGeneration:
 
     def sized(of: Distinct) -> Sized:
         config, sizes = Bert.sized(of)
-        sizes = {letter: size for letter, size in sizes.items() if letter not in ("Vs", "Dt")}
+        sizes = {axis: size for axis, size in sizes.items() if axis not in ("Vs", "Dt")}
         return {**without(config, "type_vocab_size"), "is_decoder": True}, {**sizes, "T": of.T}
 
 
@@ -180,7 +180,7 @@ class RemBert:
     def sized(of: Distinct) -> Sized:
         config, sizes = Bert.sized(of)
         narrow, wide = of.more[:2]
-        sizes = {letter: size for letter, size in sizes.items() if letter != "Dt"}
+        sizes = {axis: size for axis, size in sizes.items() if axis != "Dt"}
         return {**config, "input_embedding_size": narrow, "output_embedding_size": wide}, {
             **sizes,
             "De": narrow,
@@ -198,7 +198,7 @@ class Splinter:
 
     def sized(of: Distinct) -> Sized:
         config, sizes = Bert.sized(of)
-        return config, {letter: size for letter, size in sizes.items() if letter != "Dt"}
+        return config, {axis: size for axis, size in sizes.items() if axis != "Dt"}
 
 
 class Roberta:

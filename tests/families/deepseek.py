@@ -144,9 +144,7 @@ class KimiLinear:
         if not of.seed % 2:
             return {**config, "layer_types": [FULL] * of.L}, sizes
         Kd, Hk, Kc = of.K, of.G, of.P
-        sizes = {
-            letter: size for letter, size in sizes.items() if letter not in ("N", "R", "Hp", "Hr", "Hv", "Rs", "Hq")
-        }
+        sizes = {axis: size for axis, size in sizes.items() if axis not in ("N", "R", "Hp", "Hr", "Hv", "Rs", "Hq")}
         sizes |= {
             "Kd": Kd,
             "Gd": 1,
@@ -184,7 +182,7 @@ class Youtu:
 
     def sized(of: Distinct) -> Sized:
         config, sizes = _sizes.sized_latent(of, ranked=True)
-        dense = {letter: size for letter, size in sizes.items() if letter not in ("A", "E", "Fe", "Fs")}
+        dense = {axis: size for axis, size in sizes.items() if axis not in ("A", "E", "Fe", "Fs")}
         return {**without(config, *Youtu.ROUTED), "intermediate_size": of.F + 200}, {**dense, "F": of.F + 200}
 
 
@@ -291,7 +289,7 @@ class Dots3Note:
             return config, sizes
         own = {"num_attention_heads": "N", "num_key_value_heads": "N", "q_lora_rank": "Rq", "kv_lora_rank": "R"}
         own |= {"head_dim": "Hq", "qk_nope_head_dim": "Hp", "v_head_dim": "Hv"}
-        config |= {f"swa_{name}": sizes[letter] for name, letter in own.items()}
+        config |= {f"swa_{name}": sizes[axis] for name, axis in own.items()}
         wide = of.G + 3
         config |= {"layer_types": [Dots3Note.SLIDING] * of.L, "sliding_window": wide}
         bound = {"W": wide, "Sw": of.T + min(of.S - of.T, wide - 1), "Sk": min(of.S, wide)}

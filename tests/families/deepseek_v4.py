@@ -64,7 +64,7 @@ class DeepseekV4:
             "layer_types": [DeepseekV4.LIGHT] * of.L,
         }
         sizes = {
-            **of.letters("DVLBTS"),
+            **of.axis_names("DVLBTS"),
             "H": of.H + 2 * of.K,
             "Hr": of.H,
             "Og": of.G,

@@ -124,8 +124,8 @@ class Gemma3n:
         Ru, Vp, *_ = of.more
         own = {"hidden_size_per_layer_input": of.P, "vocab_size_per_layer_input": Vp + 400, "laurel_rank": Ru}
         own |= {"num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.0] * of.L}
-        letters = {"Dy": of.P, "Vp": Vp + 400, "Lp": of.L, "Ru": Ru, "Xo": 3, "Xs": 4, "Xt": 4, "Xu": 4, "Do": of.D}
-        return {**config, **own}, {**sizes, **letters}
+        axis_names = {"Dy": of.P, "Vp": Vp + 400, "Lp": of.L, "Ru": Ru, "Xo": 3, "Xs": 4, "Xt": 4, "Xu": 4, "Do": of.D}
+        return {**config, **own}, {**sizes, **axis_names}
 
 
 class Gemma4:

@@ -366,7 +366,7 @@ class OpenELM:
             "ffn_multipliers": [1.5] * of.L, "ffn_dim_divisor": 1, "ffn_with_glu": of.on[0],
             "normalize_qk_projections": of.on[1], "share_input_output_layers": of.on[2],
         }  # fmt: skip
-        return config, {**of.letters("KGHDVLBTS"), "N": of.K * of.G, "F": int(1.5 * of.D + 0.5)}
+        return config, {**of.axis_names("KGHDVLBTS"), "N": of.K * of.G, "F": int(1.5 * of.D + 0.5)}
 
 
 class Telechat:

@@ -46,7 +46,7 @@ class Lfm2:
     def sized(of: Distinct) -> Sized:
         config, sizes = grouped(of, conv_bias=of.on[1], block_auto_adjust_ff_dim=False, conv_L_cache=of.P)
         if of.seed % 2:
-            own = {letter: sizes[letter] for letter in "DFVLBTS"}
+            own = {axis: sizes[axis] for axis in "DFVLBTS"}
             return {**config, "layer_types": ["conv"] * of.L}, {**own, "Kc": of.P, "Dg": 3 * of.D, "Do": of.D}
         return {**config, "layer_types": ["full_attention"] * of.L}, sizes
 
@@ -105,6 +105,6 @@ class Lfm3:
     def sized(of: Distinct) -> Sized:
         config, sizes = grouped(of, conv_bias=of.on[1], conv_L_cache=of.P, use_attention_gate=of.on[2])
         if of.seed % 2:
-            own = {letter: sizes[letter] for letter in "DFVLBTS"}
+            own = {axis: sizes[axis] for axis in "DFVLBTS"}
             return {**config, "layer_types": [Lfm3.CONV] * of.L}, {**own, "Kc": of.P, "Dg": 3 * of.D, "Do": of.D}
         return {**config, "layer_types": [Lfm3.FULL] * of.L}, sizes

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tests.families._drawing import LAYERS, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
 from tests.families._hybrids import mixers, sized_mixers
-from tests.families._mamba2 import letters
+from tests.families._mamba2 import axis_names
 from tests.families._sizes import Distinct, Sized, grouped, routed
 
 
@@ -39,7 +39,7 @@ class Mamba:
 
     def sized(of: Distinct) -> Sized:
         Dx, Ns, Kc, Rt, *_ = of.more
-        sizes = {**of.letters("DVLBTS"), "Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt, "Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
+        sizes = {**of.axis_names("DVLBTS"), "Dx": Dx, "Ns": Ns, "Kc": Kc, "Rt": Rt, "Dz": 2 * Dx, "Rx": Rt + 2 * Ns}
         config = {
             "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": Dx,
             "state_size": Ns, "conv_kernel": Kc, "time_step_rank": Rt, "use_bias": of.on[0], "use_conv_bias": of.on[1],
@@ -75,7 +75,7 @@ class Mamba2:
 
     def sized(of: Distinct) -> Sized:
         Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
-        sizes = {**of.letters("VLBTS"), "D": Km * Gm * Hm, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+        sizes = {**of.axis_names("VLBTS"), "D": Km * Gm * Hm, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}
         config = {
             "vocab_size": of.V, "hidden_size": sizes["D"], "num_hidden_layers": of.L, "num_heads": Km * Gm,
             "head_dim": Hm, "n_groups": Km, "state_size": Ns, "conv_kernel": Kc, "chunk_size": Pc, "expand": 1,
@@ -160,7 +160,7 @@ class Jamba:
         if of.seed % 2:
             return config, sizes
         Kc, Ns, Rt = of.more[3:6]
-        own = {letter: sizes[letter] for letter in sizes if letter not in "KGHN"}
+        own = {axis: sizes[axis] for axis in sizes if axis not in "KGHN"}
         own |= {"Kc": Kc, "Ns": Ns, "Rt": Rt, "Dx": 2 * of.D, "Dz": 4 * of.D, "Rx": Rt + 2 * Ns}
         config |= {"attn_layer_period": of.L + 1, "attn_layer_offset": of.L, "mamba_d_conv": Kc, "mamba_d_state": Ns}
         return {**config, "mamba_dt_rank": Rt, "mamba_conv_bias": of.on[1], "mamba_proj_bias": of.on[2]}, own
@@ -217,7 +217,7 @@ class Zamba2:
         Km, Gm, Ns, Kc, Pc, Ra = of.more[-6:]
         N = of.K * of.G
         hidden, expand = N * Km * Gm, 3
-        sizes = {**of.letters("VLBTS"), "D": hidden, **letters(of, (Km, Gm, expand * N), Ns, Kc, Pc)}
+        sizes = {**of.axis_names("VLBTS"), "D": hidden, **axis_names(of, (Km, Gm, expand * N), Ns, Kc, Pc)}
         config = {
             "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
             "num_key_value_heads": of.K, "intermediate_size": of.F, "adapter_rank": Ra, "mamba_expand": expand,
@@ -271,4 +271,4 @@ class FalconH1:
         config, sizes = grouped(of, attention_bias=of.on[1], projectors_bias=of.on[2])
         config |= {"mamba_d_ssm": Km * Gm * Hm, "mamba_n_heads": Km * Gm, "mamba_n_groups": Km}
         config |= {"mamba_d_state": Ns, "mamba_d_conv": Kc, "mamba_chunk_size": Pc}
-        return config, {**sizes, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
+        return config, {**sizes, **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc)}

@@ -58,5 +58,5 @@ class MiniCPM3:
     def sized(of: Distinct) -> Sized:
         config, sizes = _sizes.sized_latent(of, ranked=True)
         experts = {"A", "E", "Fe", "Fs"}
-        dense = {letter: size for letter, size in sizes.items() if letter not in experts}
+        dense = {axis: size for axis, size in sizes.items() if axis not in experts}
         return {**without(config, *MiniCPM3.EXPERTS), "intermediate_size": of.F}, {**dense, "F": of.F}

@@ -35,7 +35,7 @@ class MiniMax:
         config |= {"layer_types": [kind] * of.L, "block_size": of.P}
         if kind == MiniMax.FULL:
             return config, sizes
-        sizes = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
+        sizes = {axis: size for axis, size in sizes.items() if axis not in "KGHN"}
         own = {"Nl": of.K * of.G, "Hl": of.H, "Ol": of.H, "Pc": of.P, "Qc": of.P, "Nc": -(-of.T // of.P), "Tr": 0}
         return config, sizes | own
 

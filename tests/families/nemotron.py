@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tests.families._drawing import EVEN, ON, SMALL, VOCAB, WIDTH, Draw, Fields, llama_like, some
-from tests.families._mamba2 import letters
+from tests.families._mamba2 import axis_names
 from tests.families._sizes import Distinct, Sized, grouped
 
 
@@ -49,7 +49,7 @@ class NemotronNas:
             "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": of.K * of.G,
             "max_position_embeddings": of.P, "block_configs": [NemotronNas._layer(of.G, times)] * of.L,
         }  # fmt: skip
-        sizes = {**of.letters("KGHVLBTS"), "N": of.K * of.G, "D": hidden, "F": width}
+        sizes = {**of.axis_names("KGHVLBTS"), "N": of.K * of.G, "D": hidden, "F": width}
         return config, sizes
 
 
@@ -95,7 +95,10 @@ class NemotronH:
             Km, Gm, Hm, Ns, Kc, Pc, *_ = of.more
             config |= {"mamba_num_heads": Km * Gm, "mamba_head_dim": Hm, "n_groups": Km, "ssm_state_size": Ns}
             config |= {"conv_kernel": Kc, "chunk_size": Pc, "use_bias": of.on[1], "use_conv_bias": of.on[2]}
-            own = {letter: sizes[letter] for letter in "DVLBTS"}
-            return {**config, "hybrid_override_pattern": "M" * of.L}, {**own, **letters(of, (Km, Gm, Hm), Ns, Kc, Pc)}
-        own = {letter: size for letter, size in sizes.items() if letter != "F"}
+            own = {axis: sizes[axis] for axis in "DVLBTS"}
+            return {**config, "hybrid_override_pattern": "M" * of.L}, {
+                **own,
+                **axis_names(of, (Km, Gm, Hm), Ns, Kc, Pc),
+            }
+        own = {axis: size for axis, size in sizes.items() if axis != "F"}
         return {**config, "hybrid_override_pattern": "*" * of.L}, own

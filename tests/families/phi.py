@@ -63,5 +63,5 @@ class Phimoe:
         experts, width = of.more[0] + 2, of.more[1]
         own = {"sliding_window": None, "num_local_experts": experts, "intermediate_size": width}
         config, sizes = grouped(of, **own, attention_bias=of.on[1], lm_head_bias=of.on[2])
-        dense = {letter: size for letter, size in sizes.items() if letter != "F"}
+        dense = {axis: size for axis, size in sizes.items() if axis != "F"}
         return config, {**dense, "A": 2, "E": experts, "Fe": width}

@@ -164,7 +164,7 @@ class Rwkv:
 
     def sized(of: Distinct) -> Sized:
         Dw, *_ = of.more
-        sizes = {**of.letters("DFVLBTS"), "Dw": Dw, "Sw": 3, "Do": of.D}
+        sizes = {**of.axis_names("DFVLBTS"), "Dw": Dw, "Sw": 3, "Do": of.D}
         config = {
             "vocab_size": of.V, "hidden_size": of.D, "num_hidden_layers": of.L, "intermediate_size": of.F,
             "attention_hidden_size": Dw, "tie_word_embeddings": of.on[0],
@@ -210,7 +210,7 @@ class RecurrentGemma:
         Nb, Hb, Kp, *_ = of.more
         config |= {"intermediate_size": 2 * sizes["F"], "block_types": ["recurrent"]}
         config |= {"num_attention_heads": Nb, "num_key_value_heads": Nb, "lru_width": Nb * Hb, "conv1d_width": Kp + 1}
-        own = {letter: size for letter, size in sizes.items() if letter not in "KGHN"}
+        own = {axis: size for axis, size in sizes.items() if axis not in "KGHN"}
         return config, {**own, "Nb": Nb, "Hb": Hb, "Ob": Hb, "Dr": Nb * Hb, "Kp": Kp, "Kc": Kp + 1}
 
 
@@ -252,7 +252,7 @@ class Zamba:
         Nh, half, Ns, Kc, Rt = of.more[-5:]
         N, expand = of.K * of.G, 3
         hidden = N * Nh * half
-        sizes = {**of.letters("VLBTS"), "D": hidden, "Nh": Nh, "Hh": expand * N * half, "Ns": Ns, "Kc": Kc, "Rt": Rt}
+        sizes = {**of.axis_names("VLBTS"), "D": hidden, "Nh": Nh, "Hh": expand * N * half, "Ns": Ns, "Kc": Kc, "Rt": Rt}
         sizes |= {"Dx": expand * hidden, "Dz": 2 * expand * hidden, "Rx": Rt + 2 * Ns}
         config = {
             "vocab_size": of.V, "hidden_size": hidden, "num_hidden_layers": of.L, "num_attention_heads": N,
@@ -347,7 +347,7 @@ class JetMoe:
             "head_dim": of.H, "intermediate_size": Fe, "tie_word_embeddings": of.on[0], "num_local_experts": E,
             "num_experts_per_tok": A,
         }  # fmt: skip
-        return config, {**of.letters("KHDLBTS"), "V": of.V + 300, "N": of.K * A, "A": A, "E": E, "Fe": Fe}
+        return config, {**of.axis_names("KHDLBTS"), "V": of.V + 300, "N": of.K * A, "A": A, "E": E, "Fe": Fe}
 
 
 class DiffLlama:

@@ -271,7 +271,7 @@ class Gemma4Vision:
     def sized(of: Distinct) -> Sized:
         side = 1 + of.seed % 3
         together, head = side**2, 4 * (of.H // 2 + 1)
-        sizes = {**of.letters("KGLBDF"), "N": of.K * of.G, "H": head, "T": together * of.S, "S": together * of.S}
+        sizes = {**of.axis_names("KGLBDF"), "N": of.K * of.G, "H": head, "T": together * of.S, "S": together * of.S}
         sizes |= {"Cc": 3, "Px": of.J**2, "Mp": together, "P": of.P, "Xy": 2}
         config = {
             "hidden_size": of.D, "intermediate_size": of.F, "num_hidden_layers": of.L,
@@ -348,4 +348,4 @@ class PixtralVision:
     def sized(of: Distinct) -> Sized:
         of.H *= 2  # its halves turn in pairs
         config, sizes = image_sizes(of, front=0)
-        return config, {letter: size for letter, size in sizes.items() if letter != "P"}
+        return config, {axis: size for axis, size in sizes.items() if axis != "P"}

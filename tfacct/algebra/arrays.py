@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.accounts.metrics import Metric, Point, moved
 from tfacct.algebra import protocols
-from tfacct.algebra.symbols import block_letters, size_letters, with_sizes
-from tfacct.architecture import letters
+from tfacct.algebra.symbols import layer_axes, size_axes, with_sizes
+from tfacct.architecture import axis_names
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import MissingExtraError, NotFoundError, UsageError, nearest
 from tfacct.ledger.einsum import Size
@@ -145,7 +145,7 @@ def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Poin
     work = replace(work, batch=knobs.get("batch", work.batch))
     sizes = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
     if sizes:
-        fixed = frozenset((*size_letters(shape), *block_letters(shape))) - frozenset(sizes)
+        fixed = frozenset((*size_axes(shape), *layer_axes(shape))) - frozenset(sizes)
         shape = with_sizes(shape, sizes.__getitem__, fixed)
     if KV_HEADS in knobs:
         shape = shape.with_kv_heads(knobs[KV_HEADS])
@@ -153,7 +153,7 @@ def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Poin
 
 
 def _check_names(shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> None:
-    known = [*WORKLOAD, KV_HEADS, *block_letters(shape), *size_letters(shape)]
+    known = [*WORKLOAD, KV_HEADS, *layer_axes(shape), *size_axes(shape)]
     for name in knobs:
         if name not in known:
             raise NotFoundError(f"no knob {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
@@ -172,16 +172,16 @@ def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Ite
         yield tokens > context, UsageError("tokens must not be more than the context")
     for heads in shape.query_heads if KV_HEADS in given else ():
         yield heads % given[KV_HEADS] != 0, UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
-    declared = letters.explained(shape)
-    sizes = {**letters.sizes(shape), **given}
-    for name, letter in declared.items():
+    declared = axis_names.explained(shape)
+    sizes = {**axis_names.sizes(shape), **given}
+    for name, axis in declared.items():
         if name in given:
             said = f"{name} must be even: rotary positions rotate a head's elements in pairs"
-            yield given[name] % letter.multiple != 0, UsageError(said)
-        if letter.at_most is not None and {name, letter.at_most} & given.keys():
-            outer = declared[letter.at_most].meaning
-            said = f"{name} ({letter.meaning}) is more than {letter.at_most} ({outer})"
-            yield sizes[name] > sizes[letter.at_most], UsageError(said)
+            yield given[name] % axis.multiple != 0, UsageError(said)
+        if axis.at_most is not None and {name, axis.at_most} & given.keys():
+            outer = declared[axis.at_most].meaning
+            said = f"{name} ({axis.meaning}) is more than {axis.at_most} ({outer})"
+            yield sizes[name] > sizes[axis.at_most], UsageError(said)
 
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:

@@ -42,21 +42,21 @@ def closed_form(
     if stepped or point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
         return _in_numbers(equation, in_numbers)
     try:
-        letters = in_symbols(shape, fixed=fixed)
+        axis_names = in_symbols(shape, fixed=fixed)
     except UsageError:  # one letter is two sizes: numbers are read, not letters
         return _in_numbers(equation, in_numbers)
-    symbols = letters.symbols
+    symbols = axis_names.symbols
     keys = symbols.get("S", symbols["T"])  # of a model that keeps nothing the tokens are all the keys
     known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
-    at = placed(unknown, shape, replace(moved(point, **known), ledger=letters.ledger), chunk=chunk)
+    at = placed(unknown, shape, replace(moved(point, **known), ledger=axis_names.ledger), chunk=chunk)
     polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
     *higher, slope, constant = (sympy.expand(c) for c in _without_zero_roots(polynomial).all_coeffs())
     if higher:
         return None
     root = sympy.expand(-constant / slope)
-    for letter in letters.products:  # N for K · G: the last factor is the product over the others
-        *others, last = letters.factors(letter)
-        root = sympy.expand(root.subs(symbols[last], symbols[letter] / prod(symbols[other] for other in others)))
+    for axis in axis_names.products:  # N for K · G: the last factor is the product over the others
+        *others, last = axis_names.factors(axis)
+        root = sympy.expand(root.subs(symbols[last], symbols[axis] / prod(symbols[other] for other in others)))
     terms = [_written(term, symbols) for term in root.as_ordered_terms()]
     if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
         return None
@@ -92,10 +92,10 @@ def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
         if not all(base.is_Symbol or base.is_Integer for base in powers):
             return None
         coefficient, _ = side.as_coeff_Mul()
-        letters = [letter for letter, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
+        axis_names = [axis for axis, symbol in symbols.items() for _ in range(int(powers.get(symbol, 0)))]
         sign = "-" if coefficient < 0 else ""
-        number = [] if abs(coefficient) == 1 and letters else [f"{abs(int(coefficient)):,}"]
-        sides.append(sign + "·".join([*number, *letters]))
+        number = [] if abs(coefficient) == 1 and axis_names else [f"{abs(int(coefficient)):,}"]
+        sides.append(sign + "·".join([*number, *axis_names]))
     if sides[1] == "1":
         return sides[0]
     return f"{sides[0]}/{sides[1]}" if "·" not in sides[1] else f"{sides[0]}/({sides[1]})"

@@ -47,52 +47,52 @@ class Style:
     times: str
     power: str
     brackets: tuple[str, str] = ("(", ")")
-    letter: Callable[[str], str] = str
+    axis: Callable[[str], str] = str
 
 
-def latex_letter(letter: str) -> str:
+def latex_axis(axis: str) -> str:
     """Letter in LaTeX; small letters behind the capital are its index."""
-    return letter if len(letter) == 1 else f"{letter[0]}_{{\\mathrm{{{letter[1:]}}}}}"
+    return axis if len(axis) == 1 else f"{axis[0]}_{{\\mathrm{{{axis[1:]}}}}}"
 
 
 TEXT = Style("·", "^{}")
 CODE = Style("*", "**{}")
-LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_letter)
+LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_axis)
 
 
 @record
 class Factored:
     """A polynomial in `letters`, ready to be written."""
 
-    letters: tuple[str, ...]
+    axis_names: tuple[str, ...]
     term: Term
 
     @property
     def text(self) -> str:
         """Text as people write it: `2·B·T·D·V`."""
-        return _written(self.term, self.letters, TEXT)
+        return _written(self.term, self.axis_names, TEXT)
 
     @property
     def code(self) -> str:
         """Text as Python and sympy read it: `2*B*T*D*V`."""
-        return _written(self.term, self.letters, CODE)
+        return _written(self.term, self.axis_names, CODE)
 
     @property
     def latex(self) -> str:
         """Text for LaTeX's math mode."""
-        return _written(self.term, self.letters, LATEX)
+        return _written(self.term, self.axis_names, LATEX)
 
 
-def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
+def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
     """The sum of all parts: first what every term shares, then L · (…) for each stack, then what carries no L.
 
     Each part is one term of its sum, with what it shares in front of it; `after` are parts that stand behind the
     others. Otherwise parts without S stand first, short ones before long ones.
     """
     ranked = [*((0, part) for part in parts), *((1, part) for part in after)]
-    shared = _shared([term for _, part in ranked for term in part.items()], len(letters))
-    keys = tuple(int(letter[0] == KEYS) for letter in letters)
-    stacks = [tuple(int(letter == one) for letter in letters) for one in letters if one[0] == BLOCKS]
+    shared = _shared([term for _, part in ranked for term in part.items()], len(axis_names))
+    keys = tuple(int(axis[0] == KEYS) for axis in axis_names)
+    stacks = [tuple(int(axis == one) for axis in axis_names) for one in axis_names if one[0] == BLOCKS]
     inner, outer = [_Sum(keys) for _ in stacks], _Sum(keys)
     for rank, part in ranked:
         rest = _divided(part, shared)
@@ -101,7 +101,7 @@ def factored(letters: Sequence[str], parts: Iterable[Polynomial], after: Iterabl
             sum_.add(_divided(stacked, Term(1, blocks)), rank)
             rest = {powers: count for powers, count in rest.items() if powers not in stacked}
         outer.add(rest, rank)
-    return Factored(tuple(letters), _times(shared, [*_of_stacks(stacks, inner), *outer.terms()]))
+    return Factored(tuple(axis_names), _times(shared, [*_of_stacks(stacks, inner), *outer.terms()]))
 
 
 def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
@@ -111,16 +111,16 @@ def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
         if sum_.found:
             alike.setdefault(tuple(sum_.terms()), []).append(Term(1, blocks))
     found: list[Term] = []
-    for terms, letters in alike.items():
-        together = _times(Term(1, (0,) * len(letters[0].powers)), terms)
-        if len(letters) > 1 and together.inside:
-            found.append(replace(together, over=tuple(letters)))
+    for terms, axis_names in alike.items():
+        together = _times(Term(1, (0,) * len(axis_names[0].powers)), terms)
+        if len(axis_names) > 1 and together.inside:
+            found.append(replace(together, over=tuple(axis_names)))
         else:
-            found += [_times(letter, terms) for letter in letters]
+            found += [_times(axis, terms) for axis in axis_names]
     return found
 
 
-def in_front(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
+def in_front(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
     """The polynomial with the letters of each of `fronts` in front of brackets, one set after the other, and with its
     coefficients as they are: bytes stay bytes.
 
@@ -128,19 +128,19 @@ def in_front(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Se
     >>> in_front("TDF", two, ["T"]).text
     'T·(16·D + 8·F) + 24'
     """
-    return Factored(tuple(letters), Term(1, (0,) * len(letters), _split(letters, polynomial, fronts)))
+    return Factored(tuple(axis_names), Term(1, (0,) * len(axis_names), _split(axis_names, polynomial, fronts)))
 
 
-def _split(letters: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> tuple[Term, ...]:
+def _split(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> tuple[Term, ...]:
     if not fronts:
         return tuple(_monomials(polynomial))
     groups: dict[Powers, dict[Powers, int]] = {}
     for powers, count in polynomial.items():
-        front = tuple(power * (letter in fronts[0]) for power, letter in zip(powers, letters, strict=True))
+        front = tuple(power * (axis in fronts[0]) for power, axis in zip(powers, axis_names, strict=True))
         groups.setdefault(front, {})[powers] = count
     found: list[Term] = []
     for front, part in sorted(groups.items(), key=lambda group: (not any(group[0]), -sum(group[0]), group[0])):
-        inside = _split(letters, _divided(part, Term(1, front)), fronts[1:])
+        inside = _split(axis_names, _divided(part, Term(1, front)), fronts[1:])
         found += [_times(Term(1, front), inside)] if any(front) else inside
     return tuple(found)
 
@@ -190,10 +190,10 @@ def _monomials(part: Polynomial) -> list[Term]:
     return sorted((Term(count, powers) for powers, count in part.items()), key=_lexical)
 
 
-def _shared(terms: Sequence[tuple[Powers, int]], letters: int) -> Term:
+def _shared(terms: Sequence[tuple[Powers, int]], axis_names: int) -> Term:
     """Factor that all terms have in common."""
     if not terms:
-        return Term(0, (0,) * letters)
+        return Term(0, (0,) * axis_names)
     return Term(gcd(*(count for _, count in terms)), tuple(map(min, *(powers for powers, _ in terms), terms[0][0])))
 
 
@@ -218,14 +218,14 @@ def _times(front: Term, terms: Sequence[Term]) -> Term:
     return Term(front.coefficient * only.coefficient, powers, only.inside, only.over)
 
 
-def _written(term: Term, letters: Sequence[str], style: Style) -> str:
+def _written(term: Term, axis_names: Sequence[str], style: Style) -> str:
     factors = [
-        style.letter(letter) + (style.power.format(power) if power > 1 else "")
-        for letter, power in zip(letters, term.powers, strict=True)
+        style.axis(axis) + (style.power.format(power) if power > 1 else "")
+        for axis, power in zip(axis_names, term.powers, strict=True)
         if power
     ]
     for sum_ in filter(None, (term.over, term.inside)):
-        total = " + ".join(_written(one, letters, style) for one in sum_)
+        total = " + ".join(_written(one, axis_names, style) for one in sum_)
         total = total.replace("+ -", "− " if style is TEXT else "- ")
         opening, closing = style.brackets if factors or term.over or term.coefficient != 1 else ("", "")
         factors.append(f"{opening}{total}{closing}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfacct.algebra.factored import latex_letter
+from tfacct.algebra.factored import latex_axis
 from tfacct.base.errors import printable
 from tfacct.ledger import paths
 from tfacct.output.report import Report
@@ -14,7 +14,7 @@ def align(report: Report) -> str:
     rows = [(paths.short(line["path"]), line["latex"]) for line in facts["lines"]]
     rows.append(("total", facts["total_latex"]))
     escaped = ((name.replace("_", r"\_"), formula) for name, formula in rows)
-    legend = (f"%   {latex_letter(letter)}: {about['meaning']}" for letter, about in facts["legend"].items())
+    legend = (f"%   {latex_axis(axis)}: {about['meaning']}" for axis, about in facts["legend"].items())
     head = (f"% {printable(report.title)}", r"% needs \usepackage{amsmath}", *legend)
     body = " \\\\\n".join(rf"  \text{{{name}}} &= {formula}" for name, formula in escaped)
     return "\n".join((*head, r"\begin{align*}", body, r"\end{align*}"))

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from tfacct.algebra.divided import SymbolicLine
 from tfacct.algebra.factored import Factored
-from tfacct.algebra.symbols import Formula, SymbolicModel, block_letters
+from tfacct.algebra.symbols import Formula, SymbolicModel, layer_axes
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, Size, renamed
@@ -88,7 +88,7 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
-def sizes_by_letter(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[str, int]:
+def sizes_by_axis(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[str, int]:
     """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
     sizes: dict[str, int] = {}
     for group in ledger.groups:
@@ -96,11 +96,11 @@ def sizes_by_letter(ledger: Ledger, architecture: Transformer, at: Axes) -> dict
         if WINDOW in group.axes and at:
             sizes |= {VISIBLE_KEYS: group.bound(at)["S"], CACHED_KEYS: group.bound(at, cached=True)["S"]}
         if CHUNK in group.axes and at:
-            sizes |= {letter: group.bound(at)[letter] for letter in (CHUNKS, ONE_BY_ONE)}
+            sizes |= {axis: group.bound(at)[axis] for axis in (CHUNKS, ONE_BY_ONE)}
         if at:
-            of_keys = (letter for named in COMPRESSED.values() for letter in named.values())
+            of_keys = (axis for named in COMPRESSED.values() for axis in named.values())
             bound, there = (PATCHES, *OF_WINDOWS, *SHARES, *of_keys), group.bound(at)
             marks = dict.fromkeys(OF_WINDOWS[1:], group.names.get(HALF, HALF).removeprefix(HALF))
             sizes |= {f"{axis}{marks.get(axis, '')}": there[axis] for axis in bound if axis in there}
-    stacks = zip(block_letters(architecture), architecture.every_stack, strict=True)
-    return sizes | {letter: stack.count for letter, stack in stacks}
+    stacks = zip(layer_axes(architecture), architecture.every_stack, strict=True)
+    return sizes | {axis: stack.count for axis, stack in stacks}

@@ -20,10 +20,10 @@ class Factor(NamedTuple):
     `letter`: the letter that it is, empty for a number or a sum. `blocks`: it counts blocks, and stands last.
     """
 
-    letters: str
+    axis_names: str
     numbers: str
     value: int
-    letter: str = ""
+    axis: str = ""
     sum: bool = False
     blocks: bool = False
 
@@ -78,7 +78,7 @@ class Spelled(int):
         value = int(self) // int(other)
         if (rest := _without(self.factors, factors_of(other))) is not None:
             return Spelled(value, rest, self.minus)
-        over, numbers = (f"{_operand(self, how)} / {_operand(other, how)}" for how in (in_letters, in_numbers))
+        over, numbers = (f"{_operand(self, how)} / {_operand(other, how)}" for how in (in_axes, in_numbers))
         if self.minus:
             return Spelled(value, [Factor(f"⌈{over}⌉", f"⌈{numbers}⌉", -value)], minus=True)
         if int(self) % int(other):
@@ -86,7 +86,7 @@ class Spelled(int):
         return Spelled(value, [Factor(over, numbers, value, sum=True)])
 
 
-def letter(name: str, value: int) -> Spelled:
+def axis(name: str, value: int) -> Spelled:
     """Number by its letter."""
     return Spelled(value, [Factor(name, f"{value:,}", value, name)])
 
@@ -107,19 +107,19 @@ def ordered(factors: Iterable[Factor]) -> list[Factor]:
     """Factors as they are written: numbers, the workload, sizes as they come, sums, blocks."""
 
     def rank(factor: Factor) -> tuple[int, int]:
-        own = factor.letter.rstrip("0123456789")
+        own = factor.axis.rstrip("0123456789")
         if factor.blocks:
             return 4, 0
         if own in WORKLOAD:
             return 1, WORKLOAD.index(own)
-        return (2 if factor.letter else 3 if factor.sum or not factor.letters.isdigit() else 0), 0
+        return (2 if factor.axis else 3 if factor.sum or not factor.axis_names.isdigit() else 0), 0
 
     return sorted(factors, key=rank)
 
 
-def in_letters(factors: Iterable[Factor]) -> str:
+def in_axes(factors: Iterable[Factor]) -> str:
     """Product in letters: `2·B·T·D`."""
-    return _product(factors, TIMES, lambda factor: factor.letters)
+    return _product(factors, TIMES, lambda factor: factor.axis_names)
 
 
 def in_numbers(factors: Iterable[Factor]) -> str:
@@ -131,7 +131,7 @@ def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> l
     """Factors with one letter for a product that has a name: N for K · G."""
     left = list(factors)
     for whole, parts in made.items():
-        while (found := [next((f for f in left if f.letter == part), None) for part in parts]) and None not in found:
+        while (found := [next((f for f in left if f.axis == part), None) for part in parts]) and None not in found:
             at = min(left.index(part) for part in found if part is not None)
             for part in found:
                 left.remove(part)  # type: ignore[arg-type]
@@ -148,11 +148,11 @@ def _product(factors: Iterable[Factor], times: str, how: Callable[[Factor], str]
 
 def _sum(one: int, other: int, sign: str) -> Spelled:
     value = int(one) + int(other) if sign == "+" else int(one) - int(other)
-    letters, numbers = (
+    axis_names, numbers = (
         f"{how(factors_of(one))} {sign} {_operand(other, how) if sign == '−' else how(factors_of(other))}"
-        for how in (in_letters, in_numbers)
+        for how in (in_axes, in_numbers)
     )
-    return Spelled(value, [Factor(letters, numbers, value, sum=True)])
+    return Spelled(value, [Factor(axis_names, numbers, value, sum=True)])
 
 
 def _operand(value: int, how: Callable[[Iterable[Factor]], str]) -> str:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from tfacct.algebra import spelled
 from tfacct.algebra.spelled import Factor, Spelled
-from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings
-from tfacct.architecture import letters
+from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes
+from tfacct.architecture import axis_names
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
 from tfacct.ledger import paths
@@ -38,7 +38,7 @@ from tfacct.ledger.workload import (
     PATCHES,
     Workload,
 )
-from tfacct.output.derivation import Letter, Step
+from tfacct.output.derivation import Axis, Step
 
 
 class Entry(NamedTuple):
@@ -58,14 +58,14 @@ class Entry(NamedTuple):
 
     def has(self, *names: str) -> str:
         """The first of these letters among its factors, a number behind it or not; empty if none is there."""
-        there = [factor.letter for factor in self.factors]
-        return next((letter for letter in there if letter.rstrip("0123456789") in names), "")
+        there = [factor.axis for factor in self.factors]
+        return next((axis for axis in there if axis.rstrip("0123456789") in names), "")
 
     def without(self, *names: str) -> int:
         """Product of the factors but for these letters."""
         value = 1
         for factor in self.factors:
-            value *= 1 if factor.letter in names else factor.value
+            value *= 1 if factor.axis in names else factor.value
         return value
 
 
@@ -76,7 +76,7 @@ class SpelledModel:
 
     groups: tuple[tuple[Group, Axes], ...]
     made: Mapping[Factor, tuple[str, ...]]
-    legend: Mapping[str, Letter]
+    legend: Mapping[str, Axis]
     kinds: Mapping[str, str]
 
     def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
@@ -98,7 +98,7 @@ class SpelledModel:
         for tensor in Ledger(tuple(group for group, _ in self.groups)).tensors():
             count = tensor.count * (tensor.elements if how is None else how.bytes(tensor.stored))
             factors = spelled.factors_of(count)
-            kind = next((self.kinds[factor.letter] for factor in factors if factor.letter in self.kinds), "")
+            kind = next((self.kinds[factor.axis] for factor in factors if factor.axis in self.kinds), "")
             spec = renamed(" ".join(tensor.parameter.axes), names[id(tensor.axes)])
             yield Entry(tensor.path, spec, factors, int(count), kind)
 
@@ -117,7 +117,7 @@ class SpelledModel:
         kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
         name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
         result = sum(entry.value for entry in entries)
-        written = spelled.in_letters(factors), spelled.in_numbers(factors)
+        written = spelled.in_axes(factors), spelled.in_numbers(factors)
         return Step(name, first.path, first.spec, *written, result, first.more)
 
     def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
@@ -128,31 +128,31 @@ class SpelledModel:
             found.setdefault(entry.path, {}).setdefault((entry.spec, own), []).append(entry)
         return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
 
-    def letters(self, steps: Iterable[Step]) -> tuple[Letter, ...]:
+    def axis_names(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
         """Every letter of the steps, and those that their meanings name."""
-        text = " ".join(" ".join((step.spec, *step.more, step.letters)) for step in steps)
+        text = " ".join(" ".join((step.spec, *step.more, step.symbols)) for step in steps)
         used, asked = set[str](), {*AXIS.findall(text)}
         while asked:
             used |= asked
             meanings = " ".join(self.legend[name].meaning for name in asked)
             asked = {name for name in meanings.replace(",", " ").replace("(", " ").split() if name in self.legend}
             asked -= used
-        return tuple(letter for name, letter in self.legend.items() if name in used)
+        return tuple(axis for name, axis in self.legend.items() if name in used)
 
 
 def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> SpelledModel:
     """The model with every size spelled; without a workload nothing is bound. Its latent attention must be settled."""
     at = {} if work is None else work.axes()
-    explained, stacks = letters.explained(shape), block_letters(shape)
-    meanings = {**LEGEND, **{name: letter.meaning for name, letter in explained.items()}, **block_meanings(shape)}
+    explained, stacks = axis_names.explained(shape), layer_axes(shape)
+    meanings = {**LEGEND, **{name: axis.meaning for name, axis in explained.items()}, **block_meanings(shape)}
     windows = list(dict.fromkeys(group.axes[WINDOW] for group in ledger.groups if WINDOW in group.axes))
     lengths = list(dict.fromkeys(group.axes[CHUNK] for group in ledger.groups if CHUNK in group.axes))
     halves = list(dict.fromkeys(group.axes[HALF] for group in ledger.groups if HALF in group.axes))
-    legend: dict[str, Letter] = {}
+    legend: dict[str, Axis] = {}
 
     def named(name: str, value: int, meaning: str = "") -> Spelled:
-        legend[name] = Letter(name, int(value), meaning or meanings[name])
-        return spelled.letter(name, value)
+        legend[name] = Axis(name, int(value), meaning or meanings[name])
+        return spelled.axis(name, value)
 
     step = {name: named(name, value) for name, value in at.items()}
     numbers, groups = iter(stacks), []
@@ -160,26 +160,26 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
         own, bound = dict(group.names), dict(step)
         if WINDOW in group.axes:
             mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
-            own |= {letter: f"{letter}{mark}" for letter in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
-            for letter, kept in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
-                meaning = renamed(meanings[letter], own) if mark else meanings[letter]
-                bound[letter] = named(f"{letter}{mark}", group.bound(at, cached=kept)["S"], meaning)
+            own |= {axis: f"{axis}{mark}" for axis in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
+            for axis, kept in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
+                meaning = renamed(meanings[axis], own) if mark else meanings[axis]
+                bound[axis] = named(f"{axis}{mark}", group.bound(at, cached=kept)["S"], meaning)
         if CHUNK in group.axes and at:
             own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
-            for letter in (CHUNKS, ONE_BY_ONE):
-                meaning = renamed(meanings[letter], own)
-                bound[letter] = named(own.get(letter, letter), group.bound(at)[letter], meaning)
+            for axis in (CHUNKS, ONE_BY_ONE):
+                meaning = renamed(meanings[axis], own)
+                bound[axis] = named(own.get(axis, axis), group.bound(at)[axis], meaning)
         if FRONT in group.axes and at:
             meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
             bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
-        for letter in _of_keys(group) if at else ():
-            bound[letter] = named(letter, group.bound(at)[letter])
+        for axis in _of_keys(group) if at else ():
+            bound[axis] = named(axis, group.bound(at)[axis])
         if len(halves) > 1 and HALF in group.axes:
             own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
-        for letter in OF_WINDOWS if LONGEST in group.axes and at else ():
-            if letter in (there := group.bound(at)):
+        for axis in OF_WINDOWS if LONGEST in group.axes and at else ():
+            if axis in (there := group.bound(at)):
                 of = own if group.reads else {**own, "I": "T"}
-                bound[letter] = named(own.get(letter, letter), there[letter], renamed(meanings[letter], of))
+                bound[axis] = named(own.get(axis, axis), there[axis], renamed(meanings[axis], of))
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
             meaning = meanings[share]
             if FRONT in group.axes:
@@ -191,8 +191,8 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
         groups.append((replace(group, axes=axes, count=count, names=own), bound))
     made = {
         Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
-        for name, letter in explained.items()
-        if name in legend and len(parts := (letter.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
+        for name, axis in explained.items()
+        if name in legend and len(parts := (axis.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
     }
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
@@ -205,12 +205,12 @@ def _of_keys(group: Group) -> list[str]:
     return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 
 
-def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Letter], meanings: Mapping[str, str]) -> int:
+def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meanings: Mapping[str, str]) -> int:
     """The number of a group's blocks, by its letter; of MTP heads, which have none, in words."""
     stack = next((paths.parse(line.path).stack for line in group.lines), "")
     if stack == paths.BLOCKS:
         name = next(stacks)
-        legend[name] = Letter(name, group.count, meanings[name])
+        legend[name] = Axis(name, group.count, meanings[name])
         return spelled.blocks(name, group.count, "block" if group.count == 1 else "blocks")
     return Spelled(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
 
@@ -229,7 +229,7 @@ def _times(count: int, word: str) -> Factor:
 
 def _name(size: object, otherwise: str) -> str:
     """The letter that a bound size is."""
-    return size.factors[0].letter if isinstance(size, Spelled) else otherwise
+    return size.factors[0].axis if isinstance(size, Spelled) else otherwise
 
 
 def _together(entries: Sequence[Entry]) -> list[Factor]:
@@ -242,7 +242,7 @@ def _together(entries: Sequence[Entry]) -> list[Factor]:
     if len(blocks) < 2:
         return [*rest, *blocks]
     value = sum(factor.value for factor in blocks)
-    names, numbers = " + ".join(f.letters for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
+    names, numbers = " + ".join(f.axis_names for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
     return [*rest, Factor(f"({names})", f"({numbers}) blocks", value, blocks=True)]
 
 
@@ -251,7 +251,7 @@ def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
     if unit != "bytes":
         return factors
     for place, factor in enumerate(factors):
-        if factor.letters.isdigit() and not factor.blocks:
+        if factor.axis_names.isdigit() and not factor.blocks:
             return [*factors[:place], factor._replace(numbers=f"{factor.numbers} bytes"), *factors[place + 1 :]]
-    plain = all(factor.letter or factor.blocks for factor in factors)
+    plain = all(factor.axis or factor.blocks for factor in factors)
     return [Factor("1", "1 byte", 1), *factors] if plain else factors

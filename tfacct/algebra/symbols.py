@@ -10,8 +10,8 @@ from dataclasses import field, replace
 from typing import Any
 
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front
-from tfacct.architecture import letters
-from tfacct.architecture.letters import Letter, Names
+from tfacct.architecture import axis_names
+from tfacct.architecture.axis_names import Axis, Names
 from tfacct.architecture.parts import Part, mixers
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
@@ -100,22 +100,21 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
     """
 
     def with_letters(names: Names) -> Callable[[Part], Any]:
-        def changed(letter: str, old: Size) -> Size:
-            called = names.get(letter, letter)
+        def changed(axis: str, old: Size) -> Size:
+            called = names.get(axis, axis)
             return old if called in fixed else size(called)
 
         return lambda part: part.resized(changed)
 
-    blocks = block_letters(shape)
+    blocks = layer_axes(shape)
     counts = [
-        stack.count if letter in fixed else size(letter)
-        for letter, stack in zip(blocks, shape.every_stack, strict=True)
+        stack.count if axis in fixed else size(axis) for axis, stack in zip(blocks, shape.every_stack, strict=True)
     ]
-    changes = [with_letters(names) for names in letters.names(shape)]
+    changes = [with_letters(names) for names in axis_names.names(shape)]
     return shape.mapped_in_places(changes, None if fixed.issuperset(blocks) else counts)
 
 
-def block_letters(shape: Transformer) -> list[str]:
+def layer_axes(shape: Transformer) -> list[str]:
     """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
     encoder, Ls for those whose gates are sparse, Lu for those that do not rotate, Lb for those that borrow a cache, Lf
     for those that take over the keys that others choose, La, Lm and Lc for those of attention, Mamba and convolutions,
@@ -138,13 +137,13 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
     def said(kind: str) -> str:
         return f"blocks of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} blocks".strip()
 
-    meanings = {letter: said(kind) for letter, kind in zip(block_letters(shape), shape.kinds(), strict=True)}
+    meanings = {axis: said(kind) for axis, kind in zip(layer_axes(shape), shape.kinds(), strict=True)}
     return meanings | ({BLOCKS: "decoder blocks"} if shape.encoder is not None else {})
 
 
-def size_letters(shape: Transformer) -> dict[str, str]:
+def size_axes(shape: Transformer) -> dict[str, str]:
     """Every letter that is a size of its own, with its meaning, in the order of the parts."""
-    return {name: letter.meaning for name, letter in letters.explained(shape).items() if letter.made is None}
+    return {name: axis.meaning for name, axis in axis_names.explained(shape).items() if axis.made is None}
 
 
 @record
@@ -172,9 +171,9 @@ class SymbolicModel:
     legend: Mapping[str, str]
     shares: Mapping[Any, Any] = field(default_factory=dict)
 
-    def factors(self, letter: str) -> list[str]:
+    def factors(self, axis: str) -> list[str]:
         """The letters whose product `letter` is written for."""
-        product = self.products[letter]
+        product = self.products[axis]
         return [factor for factor, power in zip(self.symbols, product, strict=True) for _ in range(power)]
 
     def flops(self, of: Callable[[Product], Size]) -> Formula:
@@ -217,22 +216,22 @@ class SymbolicModel:
         """An expression with these letters in front of brackets, one set after the other; its coefficients stay."""
         return in_front(tuple(self.symbols), self._polynomial(expression), fronts)
 
-    def with_letter(self, letter: str, meaning: str) -> SymbolicModel:
+    def with_letter(self, axis: str, meaning: str) -> SymbolicModel:
         """The same with one more letter, which is a size of its own."""
         import sympy
 
-        symbols = {**self.symbols, letter: sympy.Symbol(letter, positive=True, integer=True)}
+        symbols = {**self.symbols, axis: sympy.Symbol(axis, positive=True, integer=True)}
         products = {name: (*powers, 0) for name, powers in self.products.items()}
-        return replace(self, symbols=symbols, products=products, legend={**self.legend, letter: meaning})
+        return replace(self, symbols=symbols, products=products, legend={**self.legend, axis: meaning})
 
     def _polynomial(self, expression: Size) -> Polynomial:
         """The terms of an expression, with N for K · G."""
         found: dict[Powers, int] = {}
         for powers, count in _terms(expression, self.symbols).items():
-            for letter, product in self.products.items():
+            for axis, product in self.products.items():
                 often = min(power // factor for power, factor in zip(powers, product, strict=True) if factor)
                 powers = tuple(
-                    power - often * factor + often * (name == letter)
+                    power - often * factor + often * (name == axis)
                     for name, power, factor in zip(self.symbols, powers, product, strict=True)
                 )
             found[powers] = found.get(powers, 0) + count
@@ -263,53 +262,50 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     import sympy
 
     whole = cached  # as a proof wants it: S is C + T, and patches are T less the tokens in front of them
-    explained, stacks = letters.explained(shape), block_letters(shape)
+    explained, stacks = axis_names.explained(shape), layer_axes(shape)
     _one_size_each(shape)
     windowed = WINDOW in explained
-    fixed = frozenset(name for name, letter in explained.items() if letter.own in (*fixed, *WINDOWS))
-    made = {name: letter.made for name, letter in explained.items() if letter.made is not None}
+    fixed = frozenset(name for name, axis in explained.items() if axis.own in (*fixed, *WINDOWS))
+    made = {name: axis.made for name, axis in explained.items() if axis.made is not None}
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
-    own = dict.fromkeys(name for name in (*letters.sizes(shape), *explained) if name not in made)
+    own = dict.fromkeys(name for name in (*axis_names.sizes(shape), *explained) if name not in made)
     free = [name for name in (*own, *named) if name not in fixed]
     reads, keeps = shape.encoder is not None, shape.ledger().keeps
     cached = cached and keeps
-    if cached:
-        workload_letters = ["B", "T", "C", *(["Cw"] if windowed else [])]
-    else:
-        workload_letters = ["B", "T", *([KEYS] if keeps else [])]
-    workload_letters += ["I", "J"] if reads else []
-    marks = [name.removeprefix(HALF) for name, letter in explained.items() if letter.own == HALF]
-    of_windows = [PADDED, *(f"{letter}{mark}" for mark in marks for letter in (HALVES, OVERLAPPING))]
-    workload_letters += of_windows if LONGEST in explained else ()
+    workload_axes = ["B", "T", "C", *(["Cw"] if windowed else [])] if cached else ["B", "T", *([KEYS] if keeps else [])]
+    workload_axes += ["I", "J"] if reads else []
+    marks = [name.removeprefix(HALF) for name, axis in explained.items() if axis.own == HALF]
+    of_windows = [PADDED, *(f"{axis}{mark}" for mark in marks for axis in (HALVES, OVERLAPPING))]
+    workload_axes += of_windows if LONGEST in explained else ()
     seen = [VISIBLE_KEYS, CACHED_KEYS] if windowed and not cached else []
-    seen += [CHUNKS] if any(letter.own == CHUNK for letter in explained.values()) else []
+    seen += [CHUNKS] if any(axis.own == CHUNK for axis in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
     named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
-    seen += [letter for letter in named_keys if not letter.startswith("T")]  # no count has those made in the step
+    seen += [axis for axis in named_keys if not axis.startswith("T")]  # no count has those made in the step
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
     seen += [PATCHES] if FRONT in explained and not whole else []
     rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
     seen += [MERGED] if rows is not None else []
-    base = {name: letter.own for name, letter in explained.items()}
+    base = {name: axis.own for name, axis in explained.items()}
     symbols = {
-        letter: sympy.Symbol(letter, positive=True, integer=True)
-        for letter in _ordered([*workload_letters, *seen, *stacks, *free], base)
+        axis: sympy.Symbol(axis, positive=True, integer=True)
+        for axis in _ordered([*workload_axes, *seen, *stacks, *free], base)
     }
     keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
-    legend = LEGEND | _in_every_kind(explained) | {name: letter.meaning for name, letter in explained.items()}
+    legend = LEGEND | _in_every_kind(explained) | {name: axis.meaning for name, axis in explained.items()}
     legend |= block_meanings(shape)
     numbers = {
-        letter: str(letters.sizes(shape).get(letter)) for letter in (CHUNK, FRONT, MERGE, LONGEST) if letter not in free
+        axis: str(axis_names.sizes(shape).get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free
     }
     numbers |= {} if reads else {"I": "T"}
     if rows is not None and FRONT in rows.axes():
         legend[MERGED] = legend[MERGED].replace("T /", f"(T − {FRONT}) /")
-    legend |= {letter: renamed(legend[letter], numbers) for letter in (CHUNKS, PATCHES, MERGED, PADDED)}
+    legend |= {axis: renamed(legend[axis], numbers) for axis in (CHUNKS, PATCHES, MERGED, PADDED)}
     for mark in marks:
         half, halves = f"{HALF}{mark}", f"{HALVES}{mark}"
-        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(letters.sizes(shape)[half])})
+        legend[halves] = renamed(LEGEND[HALVES], {HALF: half if half in free else str(axis_names.sizes(shape)[half])})
         legend[f"{OVERLAPPING}{mark}"] = renamed(LEGEND[OVERLAPPING], {HALVES: halves})
     axes = {name: size for group in symbolic.ledger().groups for name, size in group.named().items()}
     at = Workload(context=keys, tokens=symbols["T"], batch=symbols["B"]).axes()
@@ -319,21 +315,21 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if CHUNKS in symbols:
         one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
-    at |= {letter: symbols[letter] for letter in (PATCHES, MERGED, *of_windows) if letter in symbols}
-    at |= {letter: symbols.get(letter, sympy.Symbol(letter)) for letter in named_keys}
+    at |= {axis: symbols[axis] for axis in (PATCHES, MERGED, *of_windows) if axis in symbols}
+    at |= {axis: symbols.get(axis, sympy.Symbol(axis)) for axis in named_keys}
     return SymbolicModel(
         ledger=symbolic.ledger(),
         at=at,
         symbols=symbols,
-        products={letter: powers for letter in named if (powers := _product(axes[letter], symbols))},
-        legend={letter: legend[letter] for letter in _ordered(legend, base)},
+        products={axis: powers for axis in named if (powers := _product(axes[axis], symbols))},
+        legend={axis: legend[axis] for axis in _ordered(legend, base)},
         shares=_shares(shape, rows, symbols, marks) if whole else {},
     )
 
 
 def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
     """What the letters of merged rows and of whole windows stand for: of a source I is J there, or none."""
-    if LONGEST in (sizes := letters.sizes(shape)):
+    if LONGEST in (sizes := axis_names.sizes(shape)):
         source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
         found = {symbols[PADDED]: source}
         for mark in marks:
@@ -352,22 +348,22 @@ def _multiplies(shape: Transformer, axis: str) -> bool:
     return any(isinstance(line, Matmul) and axis in line.einsum.every for line in lines)
 
 
-def _in_every_kind(explained: Mapping[str, Letter]) -> dict[str, str]:
+def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
     """The parts' letters that have other names in every kind of blocks, for a line that stands for all of them."""
     found: dict[str, list[str]] = {}
-    for name, letter in explained.items():
-        found.setdefault(letter.own, []).append(name)
+    for name, axis in explained.items():
+        found.setdefault(axis.own, []).append(name)
     return {own: f"any of {', '.join(names)}" for own, names in found.items() if own not in names}
 
 
 def _one_size_each(shape: Transformer) -> None:
     """Refuse a letter that is two numbers: the formula has one symbol for each letter."""
     sizes: dict[str, Size] = {}
-    for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
+    for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
         for part in place.parts:
-            for letter, size in part.axes().items():
+            for axis, size in part.axes().items():
                 # Chunks of two lengths have two numbers, and Nc is one letter.
-                name = letter if letter == CHUNK else names.get(letter, letter)
+                name = axis if axis == CHUNK else names.get(axis, axis)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
                         f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"
@@ -382,8 +378,8 @@ def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
     found = list(dict.fromkeys(found))
     last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)
 
-    def rank(letter: str) -> tuple[int, int]:
-        own = base.get(letter, letter)
+    def rank(axis: str) -> tuple[int, int]:
+        own = base.get(axis, axis)
         if own in ORDER:
             return 0, ORDER.index(own)
         return (2, last.index(own)) if own in last else (1, 0)

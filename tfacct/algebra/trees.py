@@ -32,16 +32,14 @@ def _written(model: SymbolicModel) -> dict[str, Any]:
         "params": model.parameters().written,
         "cache": model.cached().written,
     }
-    return {name: _tree(tree.term, tree.letters) for name, tree in trees.items() if tree.term.coefficient}
+    return {name: _tree(tree.term, tree.axis_names) for name, tree in trees.items() if tree.term.coefficient}
 
 
-def _tree(term: Term, letters: Sequence[str]) -> list[Any]:
+def _tree(term: Term, axis_names: Sequence[str]) -> list[Any]:
     """A term as [coefficient, letters with their powers, terms inside]."""
     term = term.spread()
     powers = [
-        letter if power == 1 else f"{letter}^{power}"
-        for letter, power in zip(letters, term.powers, strict=True)
-        if power
+        axis if power == 1 else f"{axis}^{power}" for axis, power in zip(axis_names, term.powers, strict=True) if power
     ]
-    inside = [[_tree(one, letters) for one in term.inside]] if term.inside else []
+    inside = [[_tree(one, axis_names) for one in term.inside]] if term.inside else []
     return [term.coefficient, " ".join(powers), *inside]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfacct.algebra.symbols import LEGEND, block_letters, block_meanings, with_sizes
-from tfacct.architecture import letters
+from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes, with_sizes
+from tfacct.architecture import axis_names
 from tfacct.architecture.parts import LatentAttention
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.ranges import spans
@@ -80,18 +80,22 @@ class WrittenModel:
 def written(shape: Transformer) -> WrittenModel:
     """Return the ledger of a model with its sizes written in letters. Raises SpecError."""
     sizes, fixed = _sizes(shape)
-    counts = dict(zip(block_letters(shape), (stack.count for stack in shape.every_stack), strict=True))
+    counts = dict(zip(layer_axes(shape), (stack.count for stack in shape.every_stack), strict=True))
     open_ = with_sizes(shape, Written, fixed)
     every = sizes | counts
     ways: list[dict[str, Any]] = []
-    for real, lettered in zip(shape.ways(), open_.ways(), strict=True):
-        groups = zip(real.ledger().groups, lettered.ledger().groups, strict=True)
+    for real, symbolic in zip(shape.ways(), open_.ways(), strict=True):
+        groups = zip(real.ledger().groups, symbolic.ledger().groups, strict=True)
         ways.append({"form": _form(real, shape), "groups": [_group(*both, every) for both in groups]})
-    used = {letter for way in ways for group in way["groups"] for letter in _letters(group)}
-    known = {**LEGEND, **block_meanings(shape), **{name: one.meaning for name, one in letters.explained(shape).items()}}
+    used = {axis for way in ways for group in way["groups"] for axis in _axis_names(group)}
+    known = {
+        **LEGEND,
+        **block_meanings(shape),
+        **{name: one.meaning for name, one in axis_names.explained(shape).items()},
+    }
     return WrittenModel(
-        sizes={letter: size for letter, size in every.items() if letter in used},
-        legend={letter: meaning for letter, meaning in known.items() if letter in used},
+        sizes={axis: size for axis, size in every.items() if axis in used},
+        legend={axis: meaning for axis, meaning in known.items() if axis in used},
         ways=ways,
     )
 
@@ -100,10 +104,10 @@ def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
     """Sizes by the model's letters, without those that are several numbers by one letter: these stay numbers."""
     found: dict[str, Any] = {}
     several = set()
-    for place, names in zip(letters.places(shape), letters.names(shape), strict=True):
+    for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
         for part in place.parts:
-            for field, letter in part.sizes().items():
-                name, size = names.get(letter, letter), getattr(part, field)
+            for field, axis in part.sizes().items():
+                name, size = names.get(axis, axis), getattr(part, field)
                 if found.setdefault(name, size) != size:
                     several.add(name)
     return {name: size for name, size in found.items() if name not in several}, frozenset(several)
@@ -115,17 +119,17 @@ def _form(way: Transformer, shape: Transformer) -> str | None:
     return next(part.mla_mode for part in way.parts() if isinstance(part, LatentAttention))
 
 
-def _group(real: Group, lettered: Group, sizes: Mapping[str, int]) -> dict[str, Any]:
-    for axis, size in lettered.axes.items():
+def _group(real: Group, symbolic: Group, sizes: Mapping[str, int]) -> dict[str, Any]:
+    for axis, size in symbolic.axes.items():
         if value(size, sizes) != real.axes[axis]:
             raise SpecError(f"{axis} is {real.axes[axis]}, and {size} comes to {value(size, sizes)}")
     return {
         "kind": real.kind,
-        "count": _plain(lettered.count),
+        "count": _plain(symbolic.count),
         "blocks": spans(real.numbers),
         "once": real.once,
         "shared": list(real.shared),
-        "axes": {axis: _plain(size) for axis, size in lettered.axes.items()},
+        "axes": {axis: _plain(size) for axis, size in symbolic.axes.items()},
         "names": dict(real.names),
         "lines": [line_facts(line) for line in real.lines],
     }
@@ -135,7 +139,7 @@ def _plain(size: Size) -> str | int:
     return str(size) if isinstance(size, str) else int(size)
 
 
-def _letters(group: Mapping[str, Any]) -> Iterator[str]:
+def _axis_names(group: Mapping[str, Any]) -> Iterator[str]:
     """Letters of a group: those of the model in its sizes, and those of its lines, as they are called in the model."""
     for size in (group["count"], *group["axes"].values()):
         yield from AXIS.findall(str(size))

@@ -274,7 +274,7 @@ class Model(Rated):
 
         return answered(show(self.loaded))
 
-    def lettered(self) -> LedgerReport:
+    def symbolic_ledger(self) -> LedgerReport:
         """Ledger as data, with derived sizes written in letters, as `models NAME --ledger` prints it."""
         from tfacct.reports.models import ledger
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tfacct.architecture.axis_names import Names
 from tfacct.architecture.blocks import Stack
-from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import Part
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Size, same

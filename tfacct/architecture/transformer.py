@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tfacct.architecture import letters
+from tfacct.architecture import axis_names
+from tfacct.architecture.axis_names import Names
 from tfacct.architecture.blocks import POSITIONS, Block, MtpHead, PartT, Stack, Sublayer, in_order, numbered
 from tfacct.architecture.grouped import group, grouped, in_whole_windows, longest_window, of_source
-from tfacct.architecture.letters import Names
 from tfacct.architecture.parts import (
     CHOSEN,
     Classes,
@@ -194,7 +194,7 @@ class Transformer:
 
     def _lines(self) -> Ledger:
         front, back = self.ends()
-        ends, source, *others, ahead = letters.names(self)
+        ends, source, *others, ahead = axis_names.names(self)
         kinds, mine = self.kinds(), len(self.every_stack) - len(self.stacks)
         blocks = grouped(self.stacks, self.numbers(), kinds[mine:], others[mine:])
         first, last = (group(own.items(), ends) for own in (front, back))

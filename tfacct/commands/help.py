@@ -14,7 +14,7 @@ from tfacct.options import Option
 
 GROUPS = {"options": opt.GROUPS, "layout": (opt.LAYOUT,), "recipe": (opt.RECIPE,), "output": (opt.OUTPUT,)}
 """Groups of options by topic."""
-TOPICS = (*GROUPS, "counting", "letters", "metrics", "schema")
+TOPICS = (*GROUPS, "counting", "axes", "metrics", "schema")
 
 
 def help_(
@@ -35,8 +35,8 @@ def help_(
         return Found(pages.options({group: dict(map(_explained, each)) for group, each in groups.items()}))
     if topic in ("counting", "conventions"):  # the second is its name in the last release
         return Found(pages.conventions())
-    if topic == "letters":
-        return Found(pages.letters())
+    if topic == "axes":
+        return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
     raise UsageError(f"no topic {topic!r}", nearest(topic, (*TOPICS, *NAMES)) or f"topics: {', '.join(TOPICS)}")

@@ -29,7 +29,7 @@ class Distances(Part):
 
     name: ClassVar[str] = "rel_embed"
     listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 0)
-    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}
 
     def for_context(self, context: int) -> Self:
@@ -60,8 +60,8 @@ class DisentangledAttention(Attention):
     shared: bool = True
     reach: int | None
 
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "distances": "Rp"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | {
+    axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "distances": "Rp"}
+    legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | {
         "Rp": DISTANCES,
         "Xd": DIRECTIONS,
     }
@@ -104,7 +104,7 @@ class FirstConvolution(Part):
     name: ClassVar[str] = "first_conv"
     listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 1)
     at_front: ClassVar[bool] = True
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": BESIDE}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": BESIDE}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         BESIDE: "tokens around one that the convolution sees",

@@ -89,7 +89,7 @@ class CompressedAttention(SelfAttention):
     twice: bool = False
 
     name: ClassVar[str] = "attn"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "groups": "Og",
         "group_heads": "Ng",

@@ -189,7 +189,7 @@ class PerLayerProjection(Part):
     name: ClassVar[str] = "per_layer"
     label: ClassVar[str] = "per-layer embeddings"
     listed_after: ClassVar[tuple[str, int]] = (Embedding.name, 0)
-    letters: ClassVar[dict[str, str]] = {"layers": "Lp", "width": "Dy", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"layers": "Lp", "width": "Dy", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = PER_LAYER_LEGEND
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -208,7 +208,7 @@ class PerLayerEmbedding(PerLayerProjection):
 
     vocab: Size
 
-    letters: ClassVar[dict[str, str]] = {"vocab": "Vp", **PerLayerProjection.letters}
+    axis_names: ClassVar[dict[str, str]] = {"vocab": "Vp", **PerLayerProjection.axis_names}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Embedding, scaled rows, product, norm and sum."""
@@ -232,7 +232,7 @@ class PerLayerInput(Part):
     name: ClassVar[str] = "per_layer"
     label: ClassVar[str] = "per-layer embeddings"
     listed_after: ClassVar[tuple[str, int]] = PerLayerProjection.listed_after
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dy"}
     legend: ClassVar[dict[str, str]] = {name: text for name, text in PER_LAYER_LEGEND.items() if name in ("D", "Dy")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -324,9 +324,9 @@ class AltUp(Part):
     name: ClassVar[str] = "altup"
     label: ClassVar[str] = "AltUp"
     listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 1)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {letter: text for letter, text in STREAMS_LEGEND.items() if letter != OTHER}
-    made: ClassVar[dict[str, str]] = {letter: count for letter, count in STREAMS_MADE.items() if letter != OTHER}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
+    legend: ClassVar[dict[str, str]] = {axis: text for axis, text in STREAMS_LEGEND.items() if axis != OTHER}
+    made: ClassVar[dict[str, str]] = {axis: count for axis, count in STREAMS_MADE.items() if axis != OTHER}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Coefficients and predictions, then coefficients and corrections."""
@@ -391,7 +391,7 @@ class AltUpExpand(Part):
 
     name: ClassVar[str] = "streams"
     listed_after: ClassVar[tuple[str, int]] = (Embedding.name, 1)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
         "D": STREAMS_LEGEND["D"],
         OTHER: STREAMS_LEGEND[OTHER],
@@ -430,7 +430,7 @@ class Laurel(Part):
 
     name: ClassVar[str] = "laurel"
     listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 0)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the product parallel to attention"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

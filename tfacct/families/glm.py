@@ -179,7 +179,7 @@ class PooledIndexer(Indexer):
     pool: Size
     tail: bool = True
 
-    letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "pool": RATES["light"]}
+    axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "pool": RATES["light"]}
     legend: ClassVar[dict[str, str]] = {
         **INDEXER_LEGEND,
         RATES["light"]: "tokens that a lightly compressed key is made of",

@@ -243,7 +243,7 @@ class BlockIndexer(Indexer):
     size: Size
     local: int = 1
 
-    letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx"}
+    axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx"}
     legend: ClassVar[dict[str, str]] = INDEXER_LEGEND
 
     def _queries(self, at: str) -> Iterator[Line]:

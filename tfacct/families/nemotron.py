@@ -154,7 +154,7 @@ def _not_understood(number: int, name: str, value: object) -> ConfigError:
 
 
 MLP, MOE = "mlp", "moe"
-LAYER_LETTERS = {"M": MAMBA, "*": FULL, "-": MLP, "E": MOE}
+LAYER_AXES = {"M": MAMBA, "*": FULL, "-": MLP, "E": MOE}
 """Kinds of layers in hybrid_override_pattern."""
 EARLIER_NAMES = {"mamba": MAMBA, "attention": FULL}
 EXPERT_FIELDS = {
@@ -247,9 +247,9 @@ class NemotronH(Mamba2Family, HybridDecoder):
         listed, count = getattr(self, field), self.num_hidden_layers
         if listed is None:
             raise ConfigError("layers_block_type or hybrid_override_pattern must name the layers")
-        kinds = [LAYER_LETTERS.get(name, EARLIER_NAMES.get(name, name)) for name in listed]
+        kinds = [LAYER_AXES.get(name, EARLIER_NAMES.get(name, name)) for name in listed]
         for number, kind in enumerate(kinds):
-            if kind not in LAYER_LETTERS.values():
+            if kind not in LAYER_AXES.values():
                 raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not understood: write one of M * - E")
         if not kinds or count not in (None, len(kinds)):
             raise ConfigError(f"{field} names {len(kinds):,} layers, and num_hidden_layers is {count}")

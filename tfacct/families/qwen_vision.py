@@ -327,9 +327,9 @@ class GatedMerger(Part):
 
     by_rows: ClassVar[bool] = True
     name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "width": "Fm"}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: text for letter, text in Merger.legend.items() if letter != "Du"},
+        **{axis: text for axis, text in Merger.legend.items() if axis != "Du"},
         "Fm": "width of the merger's MLP",
         "Dh": "another vector as wide as Dq",
     }

@@ -512,7 +512,7 @@ class Contacts(Part):
 
     name: ClassVar[str] = "contacts"
     listed_after: ClassVar[tuple[str, int]] = (Classes.name, 0)
-    letters: ClassVar[dict[str, str]] = {"maps": "Am"}
+    axis_names: ClassVar[dict[str, str]] = {"maps": "Am"}
     legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all blocks", "Yc": "1: whether two tokens touch"}
     made: ClassVar[dict[str, str]] = {"Yc": "1"}
 

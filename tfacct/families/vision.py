@@ -239,9 +239,9 @@ class PixelShuffle(Part):
 
     by_rows: ClassVar[bool] = True
     name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq", "front": FRONT}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: text for letter, text in Merger.legend.items() if letter != "Du"},
+        **{axis: text for axis, text in Merger.legend.items() if axis != "Du"},
         FRONT: Patches.legend[FRONT],
         "Dh": "another vector as wide as Dq",
     }

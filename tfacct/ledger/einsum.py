@@ -23,7 +23,7 @@ from tfacct.ledger import workload
 Size: TypeAlias = Any
 """An int, a numpy array or a sympy expression."""
 Axes: TypeAlias = Mapping[str, Size]
-Letters: TypeAlias = tuple[str, ...]
+AxisNames: TypeAlias = tuple[str, ...]
 Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix", "blocks", "entries", "chosen entries"]
 
 
@@ -43,10 +43,10 @@ class Einsum(NamedTuple):
     Made by `einsum(spec)`.
     """
 
-    left: Letters
-    right: Letters
-    out: Letters
-    every: Letters  # each axis once: their product is the number of multiply-adds
+    left: AxisNames
+    right: AxisNames
+    out: AxisNames
+    every: AxisNames  # each axis once: their product is the number of multiply-adds
 
     @property
     def contracts(self) -> bool:
@@ -55,7 +55,7 @@ class Einsum(NamedTuple):
 
 
 @cache
-def letters(spec: str) -> Letters:
+def axis_names(spec: str) -> AxisNames:
     """Axes of one operand: `B T D` → ("B", "T", "D"). Raises SpecError if an axis stands twice."""
     axes = tuple(spec.split())
     for axis in axes:
@@ -82,9 +82,9 @@ def _products(sum_: str) -> tuple[tuple[int | str, ...], ...]:
     return tuple(tuple(int(factor) if factor.isdigit() else factor for factor in product) for product in products)
 
 
-def stored(path: str, spec: str) -> Letters:
+def stored(path: str, spec: str) -> AxisNames:
     """Axes of a tensor that is stored once. Raises SpecError if one of them belongs to the workload."""
-    axes = letters(spec)
+    axes = axis_names(spec)
     if any(axis in workload.OF_STEPS for axis in axes):
         raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
     return axes
@@ -115,7 +115,7 @@ def einsum(spec: str) -> Einsum:
     match = re.fullmatch("([^,>-]+),([^,>-]+)->([^,>-]+)", spec)
     if match is None:
         raise SpecError(f"{spec!r} is not `left, right -> out`")
-    left, right, out = (letters(part.strip()) for part in match.groups())
+    left, right, out = (axis_names(part.strip()) for part in match.groups())
     every = tuple(dict.fromkeys(left + right + out))
     for axis in every:
         if (axis in left) + (axis in right) + (axis in out) < 2:
@@ -123,7 +123,7 @@ def einsum(spec: str) -> Einsum:
     return Einsum(left, right, out, every)
 
 
-def size(axes: Axes, names: Letters) -> Size:
+def size(axes: Axes, names: AxisNames) -> Size:
     """Number of elements of an operand with these axes."""
     return prod(map(axes.__getitem__, names))
 
@@ -135,7 +135,7 @@ def elements(axes: Axes, spec: str) -> Size:
     20
     """
     if "+" not in spec:
-        return size(axes, letters(spec))
+        return size(axes, axis_names(spec))
     found: Size = 1
     for dimension in spec.split():
         padded = SUM.fullmatch(dimension)

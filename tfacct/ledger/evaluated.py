@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tfacct.base.errors import UsageError
 from tfacct.ledger import paths
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up, size
+from tfacct.ledger.einsum import Axes, Size, axis_names, renamed, rounded_up, size
 from tfacct.ledger.lines import Dims, Matmul, Parameter, State
 from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width
 from tfacct.ledger.workload import COMPRESSED
@@ -141,13 +141,13 @@ def width_of(line: State, cache: Width) -> Width:
     it does not follow a narrow cache."""
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
-    return cache if cache.each >= 2 or TOKENS & {*letters(line.spec)} else BF16_EACH
+    return cache if cache.each >= 2 or TOKENS & {*axis_names(line.spec)} else BF16_EACH
 
 
 def kept_bytes(line: State, axes: Axes, cache: Width) -> Size:
     """Bytes of a state at the end of a step, rounded up: its tokens to whole pages of the cache, with the scale of each
     vector where the cache has scales. Raises UsageError for vectors that do not divide into blocks of the cache."""
-    how, names = width_of(line, cache), letters(line.spec)
+    how, names = width_of(line, cache), axis_names(line.spec)
     if how.page > 1 and "S" in names:
         axes = {**axes, "S": rounded_up(axes["S"], how.page) * how.page}
     if how.block == 1 and not how.scale:

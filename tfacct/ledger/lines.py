@@ -16,14 +16,14 @@ from tfacct.base.record import record
 from tfacct.ledger import workload
 from tfacct.ledger.einsum import (
     Axes,
+    AxisNames,
     Einsum,
-    Letters,
     Mask,
     Size,
     SpecError,
+    axis_names,
     compressed_pairs,
     einsum,
-    letters,
     pairs,
     renamed,
     size,
@@ -79,13 +79,13 @@ class Parameter(NamedTuple):
     """
 
     path: str
-    axes: Letters
+    axes: AxisNames
     bank: bool = False
     embedding: bool = False
-    inputs: Letters = ()
+    inputs: AxisNames = ()
     table: Table | None = None
     idle: bool = False
-    dims: tuple[Letters, ...] = ()
+    dims: tuple[AxisNames, ...] = ()
 
     def shape_in_torch(self, sizes: Axes) -> tuple[int, ...]:
         """Shape that the tensor has in torch's modules, for these sizes of its axes."""
@@ -101,13 +101,13 @@ class Dims(NamedTuple):
     times: Size
 
 
-def _is_weight(operand: Letters) -> bool:
+def _is_weight(operand: AxisNames) -> bool:
     """True if an operand is stored rather than computed: it carries no axis of the workload."""
     return not any(axis in workload.OF_STEPS for axis in operand)
 
 
 @cache
-def _weight_axes(spec: str) -> Letters | None:
+def _weight_axes(spec: str) -> AxisNames | None:
     """Axes of the stored operand of a product; None if both are activations."""
     product = einsum(spec)
     return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
@@ -184,7 +184,7 @@ class Matmul:
             return "T", next((axis for axis in entries if axis in self.einsum.every), "S")
         return ("I", "J") if self.mask == "near" and {"I", "J"} <= set(self.einsum.every) else ("T", "S")
 
-    def weight_axes(self) -> Letters | None:
+    def weight_axes(self) -> AxisNames | None:
         """Axes of the operand that carries no axis of the workload; None if both are activations."""
         return _weight_axes(self.spec)
 
@@ -236,7 +236,7 @@ class Matmul:
         if self.idles(axes):
             return 0, 0, 0
 
-        def elements(operand: Letters) -> Size:
+        def elements(operand: AxisNames) -> Size:
             return size(axes, operand) * (self.touched(axes) if _is_weight(operand) else 1)
 
         return elements(self.einsum.left), elements(self.einsum.right), elements(self.einsum.out)
@@ -273,7 +273,7 @@ class Matmul:
         outputs = tuple(a for a in axes if a in self.einsum.out)
         return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank), dims=(*bank, outputs))
 
-    def _dims(self, weight: Letters, inputs: Letters) -> tuple[Letters, ...]:
+    def _dims(self, weight: AxisNames, inputs: AxisNames) -> tuple[AxisNames, ...]:
         """Axes of each dimension of the weight in torch's modules: of a matrix its outputs, then its inputs; of a
         depthwise convolution its channels, the single channel that each of them reads, and the taps; of a convolution
         in groups the channels of all, those that each of them reads, and the taps."""
@@ -287,7 +287,7 @@ class Matmul:
             return ()
         return (results, (), summed) if set(results) <= set(self.einsum.left) else (results, summed)
 
-    def _inputs(self, weight: Letters) -> Letters:
+    def _inputs(self, weight: AxisNames) -> AxisNames:
         """Axes of the weight that are its module's input. They are written first in a spec; a weight that is not summed
         over its first axis is read transposed (a tied head)."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
@@ -332,7 +332,7 @@ class Table:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the table itself."""
-        return (Parameter(f"{self.path}.weight", letters(self.spec), embedding=self.embedding, table=self),)
+        return (Parameter(f"{self.path}.weight", axis_names(self.spec), embedding=self.embedding, table=self),)
 
 
 @record
@@ -345,7 +345,7 @@ class State:
     bits: int | None = None
 
     def __post_init__(self) -> None:
-        letters(self.spec)
+        axis_names(self.spec)
 
     def renamed(self, names: Mapping[str, str]) -> State:
         """The same state with other names for its axes."""
@@ -357,7 +357,7 @@ class State:
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements kept at the end of the step."""
-        return size(axes, letters(self.spec))
+        return size(axes, axis_names(self.spec))
 
     def bytes(self, axes: Axes, cache: int) -> Size:
         """Bytes kept at the end of the step, rounded up, where the cache has elements of so many bits."""
@@ -403,7 +403,7 @@ class Pointwise:
 
     def __post_init__(self) -> None:
         for operand in filter(None, (self.weight, self.bias)):
-            if not set(stored(self.path, operand)) <= set(letters(self.spec)):
+            if not set(stored(self.path, operand)) <= set(axis_names(self.spec)):
                 raise SpecError(f"{self.path}: parameters {operand!r} do not fit the result {self.spec!r}")
 
     @property
@@ -420,14 +420,14 @@ class Pointwise:
         """Scale and shift, where the line has them."""
         named = (("weight", self.weight), ("bias", self.bias))
         owner = self.module or self.path
-        return tuple([_vector(f"{owner}.{name}", letters(axes)) for name, axes in named if axes])
+        return tuple([_vector(f"{owner}.{name}", axis_names(axes)) for name, axes in named if axes])
 
     def elements(self, axes: Axes) -> Size:
         """Number of elements of the result."""
-        return size(axes, letters(self.spec))
+        return size(axes, axis_names(self.spec))
 
 
-def _vector(path: str, axes: Letters) -> Parameter:
+def _vector(path: str, axes: AxisNames) -> Parameter:
     """A parameter of pointwise work. Heads lie next to each other in torch's modules."""
     heads = len(axes) == 2 and axes[0] in ("N", "K") and axes[1][0] == "H"
     return Parameter(path, axes, dims=(axes,) if heads else ())

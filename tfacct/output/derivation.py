@@ -11,8 +11,8 @@ from tfacct.base.record import record
 from tfacct.output.escaping import markdown as escaped
 
 
-class Letter(NamedTuple):
-    """A letter, its value, and what it stands for."""
+class Axis(NamedTuple):
+    """An axis, its value and its meaning."""
 
     name: str
     value: int
@@ -20,7 +20,7 @@ class Letter(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A line of the ledger: `letters` = `numbers` = `result`.
+    """A line of the ledger: `symbols` = `numbers` = `result`.
 
     `spec`: its axes, `more`: those of the products that take as many FLOPs again in a training step.
     """
@@ -28,7 +28,7 @@ class Step(NamedTuple):
     name: str
     path: str
     spec: str
-    letters: str
+    symbols: str
     numbers: str
     result: int
     more: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class Component(NamedTuple):
 
 @record
 class Derivation:
-    """A count that a reader can do again by hand: the letters, a product for every line, the sums.
+    """A count that a reader can do again by hand: the axes, a product for every line, the sums.
 
     `takeaway` is a sentence, `check` the same in numbers; both may be empty. `rule`: what a step multiplies, in units.
     """
 
     unit: str
     rule: str
-    letters: tuple[Letter, ...]
+    legend: tuple[Axis, ...]
     components: tuple[Component, ...]
     takeaway: str = ""
     check: str = ""
@@ -80,7 +80,7 @@ class Derivation:
             "unit": self.unit,
             "takeaway": self.takeaway or None,
             "check": self.check or None,
-            "legend": {letter.name: {"meaning": letter.meaning, "value": letter.value} for letter in self.letters},
+            "legend": {axis.name: {"meaning": axis.meaning, "value": axis.value} for axis in self.legend},
             "parts": [
                 {
                     "component": component.name,
@@ -90,7 +90,7 @@ class Derivation:
                             "step": step.name,
                             "spec": step.spec,
                             **({"gradients": list(step.more)} if step.more else {}),
-                            "letters": step.letters,
+                            "symbols": step.symbols,
                             "numbers": step.numbers,
                             "result": step.result,
                         }
@@ -116,11 +116,11 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
         yield from said(derivation.check, 2)
         yield "", ""
     yield "Letters", "bold"
-    names = max(len(letter.name) for letter in derivation.letters)
-    values = max(len(f"{letter.value:,}") for letter in derivation.letters)
-    for letter in derivation.letters:
-        head = f"  {letter.name:<{names}} = {letter.value:>{values},}  "
-        yield from _hanging(head, printable(letter.meaning), width, spelled)
+    names = max(len(axis.name) for axis in derivation.legend)
+    values = max(len(f"{axis.value:,}") for axis in derivation.legend)
+    for axis in derivation.legend:
+        head = f"  {axis.name:<{names}} = {axis.value:>{values},}  "
+        yield from _hanging(head, printable(axis.meaning), width, spelled)
     yield "", ""
     yield from said(derivation.rule, 0)
     for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
@@ -135,7 +135,7 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
                 yield from said(_arrow(step.spec), 4, "dim")
             for gradient in step.more:
                 yield from said(f"gradient: {_arrow(gradient)}", 4, "dim")
-            yield from said(f"{step.letters} = {step.numbers} = {step.result:,} {derivation.unit}", 4)
+            yield from said(f"{step.symbols} = {step.numbers} = {step.result:,} {derivation.unit}", 4)
         if len(component.steps) > 1:
             yield from said("sum", 2, "dim")
             yield from said(f"{terms} = {total:,} {derivation.unit}", 4)
@@ -151,16 +151,16 @@ def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[st
     out = [f"# {escaped(title)}"]
     out += ["", f"**{escaped(answer)}**"] if answer else []
     out += ["", escaped(derivation.check)] if derivation.check else []
-    out += ["", "## Letters", "", "| letter | value | meaning |", "|---|---:|---|"]
-    out += [f"| {letter.name} | {letter.value:,} | {escaped(letter.meaning)} |" for letter in derivation.letters]
+    out += ["", "## Axes", "", "| axis | value | meaning |", "|---|---:|---|"]
+    out += [f"| {axis.name} | {axis.value:,} | {escaped(axis.meaning)} |" for axis in derivation.legend]
     out += ["", escaped(derivation.rule)]
     for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
-        out += ["", f"## {escaped(component.name)}", "", f"| step | axes | letters | numbers | {derivation.unit} |"]
+        out += ["", f"## {escaped(component.name)}", "", f"| step | spec | symbols | numbers | {derivation.unit} |"]
         out += ["|---|---|---|---|---:|"]
         for step in component.steps:
             axes = "<br>".join(f"`{_arrow(spec)}`" for spec in (step.spec, *step.more))
-            name, letters, numbers = f"`{printable(step.name)}`", escaped(step.letters), escaped(step.numbers)
-            cells = (name, axes, letters, numbers, f"{step.result:,}")
+            name, symbols, numbers = f"`{printable(step.name)}`", escaped(step.symbols), escaped(step.numbers)
+            cells = (name, axes, symbols, numbers, f"{step.result:,}")
             out += [f"| {' | '.join(cells)} |"]
         sums = f"{terms} = " if len(component.steps) > 1 else ""
         out += ["", f"Sum: {sums}**{total:,} {derivation.unit}**"]
@@ -175,13 +175,13 @@ def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[st
 def latex(derivation: Derivation, title: str) -> str:
     """The steps and the sums as an `align*` environment, which needs amsmath; the rest in comments."""
     head = [printable(title), derivation.takeaway, derivation.check, r"needs \usepackage{amsmath}"]
-    head += [f"  {_tex(one.name)} = {one.value:,}: {printable(one.meaning)}" for one in derivation.letters]
+    head += [f"  {_tex(one.name)} = {one.value:,}: {printable(one.meaning)}" for one in derivation.legend]
     unit = rf"\ \text{{{derivation.unit}}}"
     rows = []
     for component in derivation.components:
         for step in component.steps:
             rows += [
-                rf"\text{{{_text(step.name)}}} &= {_tex(step.letters)}",
+                rf"\text{{{_text(step.name)}}} &= {_tex(step.symbols)}",
                 rf"&= {_tex(step.numbers)}",
                 f"&= {_tex(f'{step.result:,}')}{unit}",
             ]
@@ -208,7 +208,7 @@ _SIGNS = {
     "·": r"\cdot ", "/": "/", "⌈": r"\left\lceil ", "⌉": r"\right\rceil ", "−": "-", "+": "+", "(": r"\left(",
     ")": r"\right)",
 }  # fmt: skip
-_TOKEN = re.compile(r"(?P<number>\d[\d,]*)|(?P<letter>[A-Z][a-z]*\d*)|(?P<word>[A-Za-z]+)|(?P<sign>\S)|\s+")
+_TOKEN = re.compile(r"(?P<number>\d[\d,]*)|(?P<axis>[A-Z][a-z]*\d*)|(?P<word>[A-Za-z]+)|(?P<sign>\S)|\s+")
 
 
 def _tex(text: str) -> str:
@@ -217,7 +217,7 @@ def _tex(text: str) -> str:
     for match in _TOKEN.finditer(text):
         if number := match["number"]:
             found.append(number.replace(",", "{,}"))
-        elif name := match["letter"]:
+        elif name := match["axis"]:
             found.append(name if len(name) == 1 else rf"{name[0]}_{{\mathrm{{{name[1:]}}}}}")
         elif (word := match["word"]) or match["sign"]:
             found.append(rf"\ \text{{{word}}}" if word else _SIGNS[match["sign"]])

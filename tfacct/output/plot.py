@@ -48,7 +48,7 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     from matplotlib import rc_context
 
     figure = draw(chart, look)
-    with _letters(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
+    with _axis_names(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
         kind, undated = path.suffix[1:].lower(), _undated(path)
         files.write("output", path, lambda beside: figure.savefig(beside, format=kind, dpi=150, metadata=undated))
 
@@ -81,7 +81,7 @@ def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> A
         return _compose(pyplot.figure(figsize=_inches(chart), layout="constrained"), chart, look)
     named = len(chart.series) + len(chart.levels) if chart.kind in ("bars", "pairs") else 0
     rows = bool(chart.marks) + math.ceil(named / drawing.IN_A_ROW)
-    with _letters():
+    with _axis_names():
         ax.set_title(_title(chart.title), loc="left", pad=6 + LINE * rows, color=look.ink, **HEADING)
         drawing.draw(ax, chart, look)
     return ax
@@ -91,7 +91,7 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
     """Fill a figure and return its first axes."""
     charts = [chart, *chart.beside]
     figure.set_facecolor(look.ground)
-    with _letters():
+    with _axis_names():
         figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
         figure.supxlabel(_caption(chart.caption), fontsize=POINTS, x=0.01, ha="left", color=look.ink)
         rows = figure.subplots(len(charts), squeeze=False, height_ratios=[_rows(each) for each in charts])[:, 0]
@@ -119,7 +119,7 @@ def _held(text: str) -> str:
     return re.sub(r"(?<=\d) (?=[A-Z]i?B?\b)|(?<=[×÷+]) | (?=[×÷+])", "\N{NO-BREAK SPACE}", text)
 
 
-def _letters() -> Any:
+def _axis_names() -> Any:
     """Sizes of letters and hatches; a `$` in a name is a `$`."""
     from matplotlib import rc_context
 

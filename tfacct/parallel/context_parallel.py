@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tfacct.ledger.einsum import Axes, Letters, size, whole_bytes
+from tfacct.ledger.einsum import Axes, AxisNames, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul
 from tfacct.parallel.collectives import Collective, Kind, When, collective
@@ -71,7 +71,7 @@ def _of_heads(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
     """Queries, keys and values go to the rank of their heads, and the result back to the rank of its tokens."""
-    moved: list[tuple[str, Letters]] = [
+    moved: list[tuple[str, AxisNames]] = [
         (scores.path, scores.einsum.left),
         (scores.path, scores.einsum.right),
         (values.path, values.einsum.right),

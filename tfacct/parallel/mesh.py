@@ -13,7 +13,7 @@ from tfacct.base.errors import UsageError, listed
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Letters, Size, divisors, rounded_up
+from tfacct.ledger.einsum import Axes, AxisNames, Size, divisors, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import EXPERTS, Matmul, Parameter, Pointwise
 from tfacct.ledger.workload import check_size
@@ -164,7 +164,7 @@ class Mesh:
         """Size of a sharded axis on the fullest rank of `tp`."""
         return whole if axis is None else rounded_up(whole, self.tp)
 
-    def sharded_axis(self, every: Letters, bank: bool = False) -> str | None:
+    def sharded_axis(self, every: AxisNames, bank: bool = False) -> str | None:
         """Rule 1: the axis of a matmul or tensor that `tp` shards; None if it has none. Experts that `ep` shares are
         whole."""
         if self.tp == 1 or (bank and self.ep > 1):

@@ -15,7 +15,7 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.cost import Cost
-from tfacct.ledger.einsum import Axes, Size, divided, letters, rounded_up
+from tfacct.ledger.einsum import Axes, Size, axis_names, divided, rounded_up
 from tfacct.ledger.evaluated import Product
 from tfacct.ledger.lines import ACTIVE, WINDOW, Matmul, State
 from tfacct.ledger.workload import Workload
@@ -165,7 +165,7 @@ def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Work
         return work
     given = option("cp", mesh.cp)
     for group in model.ledger.groups:
-        states = [letters(line.spec) for line in group.lines if isinstance(line, State)]
+        states = [axis_names(line.spec) for line in group.lines if isinstance(line, State)]
         if any("S" not in axes for axes in states):
             raise ConfigError(
                 f"{model.name}: {given} does not support states that are no keys of a token", "leave it out"

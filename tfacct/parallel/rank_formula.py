@@ -40,7 +40,7 @@ class RankTotal(NamedTuple):
     """The total of one rank, the letters of the lines that ranks can divide, and which pipeline stage has the most."""
 
     total: Divided
-    letters: set[str]
+    axis_names: set[str]
     stage: Literal["first", "last", "each"]
 
 
@@ -68,7 +68,7 @@ def total_of_rank(
     ledger: Ledger, symbolic: SymbolicModel, layout: Layout, counts: Mapping[str, Size], of: str
 ) -> RankTotal:
     """The total of one rank, with pipeline stages of the stage that has the most. `ledger`: the model's in numbers."""
-    letters, experts = _letters(symbolic, of), expert_paths(symbolic.ledger)
+    axis_names, experts = _axis_names(symbolic, of), expert_paths(symbolic.ledger)
     ends = _ends(ledger) if "pp" in layout else ({*counts}, {*counts})
     weigh = ledger.parameters() if of == "params" else dict.fromkeys(counts, 1)
     first, last = (sum(weigh[path] for path in end if path in counts) for end in ends)
@@ -76,14 +76,14 @@ def total_of_rank(
     total = _sum(
         symbolic,
         (
-            (ranks_of(path, letters[path], layout, of, path in experts), count)
+            (ranks_of(path, axis_names[path], layout, of, path in experts), count)
             for path, count in counts.items()
             if paths.repeated(path) or path in here
         ),
     )
-    counted = (path for path in letters if path in counts and not ("ep" in layout and path in experts))
+    counted = (path for path in axis_names if path in counts and not ("ep" in layout and path in experts))
     stage: Literal["first", "last", "each"] = "each" if not first and not last else "first" if first > last else "last"
-    return RankTotal(total, set().union(*(letters[path] for path in counted)), stage)
+    return RankTotal(total, set().union(*(axis_names[path] for path in counted)), stage)
 
 
 def expert_paths(ledger: Ledger) -> frozenset[str]:
@@ -92,10 +92,10 @@ def expert_paths(ledger: Ledger) -> frozenset[str]:
     return frozenset(path for line in lines for path in (line.path, *(one.path for one in line.parameters())))
 
 
-def ranks_of(path: str, letters: Iterable[str], layout: Layout, of: str, expert: bool = False) -> Ranks:
+def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expert: bool = False) -> Ranks:
     """Numbers that divide the count of a line with these letters. Expert parallelism leaves each expert (`expert`)
     whole; the ranks of a batch share the experts' tokens."""
-    axes = {*letters}
+    axes = {*axis_names}
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
     whole = expert and "ep" in layout and of == "params"
     divided = {
@@ -128,7 +128,7 @@ def _sum(symbolic: SymbolicModel, counts: Iterable[tuple[Ranks, Size]]) -> Divid
     return Divided(tuple((symbolic.formula(some).written, by) for by, some in parts.items()))
 
 
-def _letters(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
+def _axis_names(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
     """The letters of everything that is counted, by path."""
     found: dict[str, set[str]] = {}
     for group in symbolic.ledger.groups:
@@ -160,9 +160,9 @@ def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
         elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
             what = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
             raise UsageError(what, f"for example {axis[0]}")
-    letters = [text for text in found.values() if not text.isdigit()]
-    if len(letters) > len({*letters}):
-        raise UsageError(f"one letter names two axes: {', '.join(letters)}", "give each its own")
+    axis_names = [text for text in found.values() if not text.isdigit()]
+    if len(axis_names) > len({*axis_names}):
+        raise UsageError(f"one letter names two axes: {', '.join(axis_names)}", "give each its own")
     return found
 
 
@@ -226,5 +226,5 @@ def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
         check_shardable(model, mesh)
     uneven = [("K", heads) for heads in replicated_heads(model.ledger, mesh)] + padded_axes(model.ledger, mesh)
     if uneven:
-        named = ", ".join(f"{letter} = {whole:,}" for letter, whole in uneven)
+        named = ", ".join(f"{axis} = {whole:,}" for axis, whole in uneven)
         raise UsageError(f"{model.name}: {option('tp', number)} does not divide {named} evenly")

@@ -13,7 +13,7 @@ from tfacct.architecture.parts import LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import letters
+from tfacct.ledger.einsum import axis_names
 from tfacct.ledger.evaluated import width_of
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
@@ -206,14 +206,14 @@ def is_compressed(model: LoadedModel) -> bool:
     return any(part.compression is not None for part in model.architecture.attentions)
 
 
-def _block_letters(model: LoadedModel) -> dict[int, str]:
+def _layer_axes(model: LoadedModel) -> dict[int, str]:
     """The letter that counts a group's blocks, where there are several kinds; by the group's id."""
     if len(model.architecture.every_stack) == 1:
         return {}
-    from tfacct.algebra.symbols import block_letters
+    from tfacct.algebra.symbols import layer_axes
 
     groups = (group for group in model.ledger.groups if group.kind or group.numbers)
-    return {id(group): letter for group, letter in zip(groups, block_letters(model.architecture), strict=False)}
+    return {id(group): axis for group, axis in zip(groups, layer_axes(model.architecture), strict=False)}
 
 
 def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
@@ -234,7 +234,7 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     kept_in = width(cached)
     kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
-    blocks = _block_letters(model)
+    blocks = _layer_axes(model)
     for group in model.ledger.groups:
         windowed = WINDOW in group.axes
         keys = f"min(S, {group.axes[WINDOW]:,})" if windowed else "S" if cp == 1 else f"S / {cp}"
@@ -242,7 +242,7 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
         sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
         of_keys = _compressed(RATES)
         lines = (line for line in group.lines if isinstance(line, State))
-        states = [(letters(line.spec), width_of(line, kept_in)) for line in lines]
+        states = [(axis_names(line.spec), width_of(line, kept_in)) for line in lines]
         for spec, how in dict.fromkeys(states):
             alike, each = states.count((spec, how)), how.each
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
@@ -254,8 +254,8 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
             name = " · ".join([*named, "bytes" if how == kept_in else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
-            found, letter = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
-            found[letter] = found.get(letter, 0) + group.count
+            found, axis = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
+            found[axis] = found.get(axis, 0) + group.count
     names, numbers = [], []
     for (alike, name, values), found in kept.items():
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias, TypeGuard
 
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Letters, letters, size, whole_bytes
+from tfacct.ledger.einsum import Axes, AxisNames, axis_names, size, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 from tfacct.parallel.collectives import Collective, Kind, Of, When, collective
@@ -71,7 +71,7 @@ class Sent(NamedTuple):
     what: str
     kind: Kind
     when: When
-    operand: Letters
+    operand: AxisNames
     because: str
     of: Of = "stream"
 
@@ -102,8 +102,8 @@ def _of_group(
 
 def _of_matmuls(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str], lookups: bool) -> Iterator[Sent]:
     """Collectives that the sharded matmuls of a group need."""
-    whole: set[tuple[str, str, Letters]] = set()
-    reduced: set[tuple[str, Letters]] = set()
+    whole: set[tuple[str, str, AxisNames]] = set()
+    reduced: set[tuple[str, AxisNames]] = set()
     inside = between(group, mesh)
     whens: tuple[When, ...] = ("forward", "backward") if train else ("forward",)
     for line in _matmuls(group, lookups):
@@ -171,12 +171,12 @@ def _of_replicated_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Ite
             )
 
 
-def _streams(operand: Letters, sharded: str) -> bool:
+def _streams(operand: AxisNames, sharded: str) -> bool:
     """True if an operand is the residual stream, which is sharded along its tokens."""
     return sharded not in operand and any(axis in TOKENS for axis in operand) and not _latent(operand)
 
 
-def _latent(operand: Letters) -> bool:
+def _latent(operand: AxisNames) -> bool:
     """True of latents, which each rank has whole."""
     return not LATENTS.isdisjoint(operand)
 
@@ -188,7 +188,7 @@ def _of_source(ledger: Ledger) -> bool:
 
 
 def _looks_up(line: Line) -> TypeGuard[Table]:
-    return isinstance(line, Table) and any(tp_axis(axis) == VOCABULARY for axis in letters(line.spec))
+    return isinstance(line, Table) and any(tp_axis(axis) == VOCABULARY for axis in axis_names(line.spec))
 
 
 def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
@@ -200,7 +200,7 @@ def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
                 yield line
             elif _looks_up(line):
                 # Tokens need no gradient, and that of the embedding no sum over V.
-                rows, width = letters(line.spec)
+                rows, width = axis_names(line.spec)
                 source = paths.parse(line.path).side
                 for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
                     yield Matmul(line.path, f"B {tokens} {rows}, {line.spec} -> B {tokens} {width}")
@@ -208,15 +208,15 @@ def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
     return group.own.once((_matmuls, lookups), lambda: tuple(found()))
 
 
-def _shared(group: Group) -> Iterator[tuple[str, Letters, Letters]]:
+def _shared(group: Group) -> Iterator[tuple[str, AxisNames, AxisNames]]:
     """Weights of pointwise work: path, axes of the work, axes of the weight."""
     for line in group.lines:
         if isinstance(line, Pointwise):
             for parameter in line.parameters():
                 if trained(parameter.path):
-                    yield parameter.path, letters(line.spec), parameter.axes
+                    yield parameter.path, axis_names(line.spec), parameter.axes
         elif isinstance(line, Table) and not _looks_up(line):
-            yield f"{line.path}.weight", ("B", "T", "D"), letters(line.spec)
+            yield f"{line.path}.weight", ("B", "T", "D"), axis_names(line.spec)
 
 
 def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead) -> Iterator[Collective]:

@@ -37,7 +37,7 @@ class Polynomials:
 @of_symbols()
 def polynomials(
     open_shape: Callable[[Callable[[str], Any]], Transformer],
-    letters: Iterable[str],
+    axis_names: Iterable[str],
     fixed: Mapping[str, int] | None = None,
     factors: Mapping[str, Sequence[int | str]] | None = None,
     rests: Mapping[str, Sequence[str | int]] | None = None,
@@ -52,7 +52,7 @@ def polynomials(
     and those other sizes or numbers together.
     """
     fixed = fixed or {}
-    env, own, mode = _opened(letters, fixed, ranges)
+    env, own, mode = _opened(axis_names, fixed, ranges)
     sizes = _sizes(own, fixed, factors or {}, rests or {})
     shape = open_shape(sizes.__getitem__)
     with mode:
@@ -76,14 +76,14 @@ def polynomials(
 
 
 def _opened(
-    letters: Iterable[str], fixed: Mapping[str, int], ranges: Mapping[str, tuple[int, int]] | None = None
+    axis_names: Iterable[str], fixed: Mapping[str, int], ranges: Mapping[str, tuple[int, int]] | None = None
 ) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
     """A world of symbols: a size for each letter, a symbol where it is not fixed, and the mode that tensors live in."""
     try:
         env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
         own = {
-            letter: fixed[letter] if letter in fixed else _symbol(env, letter, 2 * hint + 3, (ranges or {}).get(letter))
-            for hint, letter in enumerate(letters)
+            axis: fixed[axis] if axis in fixed else _symbol(env, axis, 2 * hint + 3, (ranges or {}).get(axis))
+            for hint, axis in enumerate(axis_names)
         }
         mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
         mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
@@ -95,7 +95,7 @@ def _opened(
 def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], counts: Mapping[str, Any]) -> Polynomials:
     return Polynomials(
         counts={name: _expression(count) for name, count in counts.items()},
-        symbols={letter: _expression(size) for letter, size in own.items() if letter not in fixed},
+        symbols={axis: _expression(size) for axis, size in own.items() if axis not in fixed},
         guards=[str(guard.expr) for guard in env.guards if not _known(guard.expr, env)],
     )
 
@@ -119,14 +119,14 @@ def _sizes(
     rests: Mapping[str, Sequence[str | int]],
 ) -> dict[str, Any]:
     """The sizes that are made of the symbols: multiples of numbers, then wholes, then multiples of others."""
-    sizes, there = dict(own), [letter for letter in own if letter not in fixed]
-    for letter in there:
-        sizes[letter] = prod((n for n in factors.get(letter, ()) if isinstance(n, int)), start=own[letter])
-    for letter in (letter for letter in there if letter in rests):
-        shares = (one if isinstance(one, int) else sizes[one] for one in rests[letter])
-        sizes[letter] = sum(shares, start=sizes[letter])
-    for letter in there:
-        sizes[letter] = prod((sizes[n] for n in factors.get(letter, ()) if isinstance(n, str)), start=sizes[letter])
+    sizes, there = dict(own), [axis for axis in own if axis not in fixed]
+    for axis in there:
+        sizes[axis] = prod((n for n in factors.get(axis, ()) if isinstance(n, int)), start=own[axis])
+    for axis in (axis for axis in there if axis in rests):
+        shares = (one if isinstance(one, int) else sizes[one] for one in rests[axis])
+        sizes[axis] = sum(shares, start=sizes[axis])
+    for axis in there:
+        sizes[axis] = prod((sizes[n] for n in factors.get(axis, ()) if isinstance(n, str)), start=sizes[axis])
     return sizes
 
 
@@ -135,8 +135,8 @@ def _expression(size: Any) -> Any:
     return Integer(size) if isinstance(size, int) else size.node.expr
 
 
-def _symbol(env: ShapeEnv, letter: str, hint: int, within: tuple[int, int] | None) -> Any:
-    source = ConstantSource(letter)
+def _symbol(env: ShapeEnv, axis: str, hint: int, within: tuple[int, int] | None) -> Any:
+    source = ConstantSource(axis)
     symbol = env.create_symbol(hint, source=source, dynamic_dim=DimDynamic.DYNAMIC)
     if within is not None:
         env.constrain_symbol_range(symbol, *within)

@@ -86,21 +86,21 @@ class Budgeted(ExactFit):
     largest_batch: int | None
 
 
-class Letter(TypedDict):
-    """Meaning of a letter, and its value in a model."""
+class Axis(TypedDict):
+    """Meaning of an axis, and its value in a model."""
 
     meaning: str
     value: NotRequired[int]
 
 
 class Step(TypedDict):
-    """A line of a derivation: `letters` = `numbers` = `result`."""
+    """A line of a derivation: `symbols` = `numbers` = `result`."""
 
     path: str
     step: str
     spec: str
     gradients: NotRequired[list[str]]
-    letters: str
+    symbols: str
     numbers: str
     result: int
 
@@ -119,7 +119,7 @@ class Derivation(TypedDict):
     unit: str
     takeaway: str | None
     check: str | None
-    legend: dict[str, Letter]
+    legend: dict[str, Axis]
     parts: list[Component]
     total: int
 

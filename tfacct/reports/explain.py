@@ -195,11 +195,11 @@ def _derivation(
         found.setdefault(component(entry), []).append(entry)
     components = tuple(Component(name, tuple(model.steps(own, unit))) for name, own in found.items())
     steps = [step for one in components for step in one.steps]
-    if any("⌈" in step.letters for step in steps):
+    if any("⌈" in step.symbols for step in steps):
         rule = f"{rule}; ⌈ ⌉ is rounded up to a whole number"
-    if any("⌊" in step.letters for step in steps):
+    if any("⌊" in step.symbols for step in steps):
         rule = f"{rule}; ⌊ ⌋ is rounded down"
-    used = model.letters(steps)
+    used = model.axis_names(steps)
     return Derivation(unit, rule, used, components, *said)
 
 
@@ -261,7 +261,7 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
 def _payer(entry: Entry, work: Workload) -> str:
     """The letter whose number a product goes with first: new tokens, source tokens, keys; the letters of masked pairs;
     nothing where it is once for a sequence."""
-    if pairs := next((factor.letters for factor in entry.factors if factor.sum), ""):
+    if pairs := next((factor.axis_names for factor in entry.factors if factor.sum), ""):
         return pairs
     if entry.has("O"):
         return "T" if work.logits == "all" else ""
@@ -273,12 +273,12 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
     keys: dict[str, tuple[int, int]] = {}
     counts = {"T": work.tokens, "I": work.new_source, "": 1}
     for entry in entries:
-        by_letter = {one.letter or one.letters: one.value for one in entry.factors}
-        many = counts.get(who, by_letter.get(who, 1))
+        by_axis = {one.axis or one.axis_names: one.value for one in entry.factors}
+        many = counts.get(who, by_axis.get(who, 1))
         met = entry.has(*KEYS) if who in NEW else ""
-        own = entry.value // max(1, work.batch * many * by_letter.get(met, 1))
+        own = entry.value // max(1, work.batch * many * by_axis.get(met, 1))
         if met:
-            keys[met] = keys.get(met, (0, 0))[0] + own, by_letter[met]
+            keys[met] = keys.get(met, (0, 0))[0] + own, by_axis[met]
         elif who in NEW and entry.weights:
             weights += own // factor
         else:
@@ -304,7 +304,7 @@ def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: b
         case "J":
             return f"Each source token, new or not, costs {share.beside:,} more."
         case "":
-            chunks = next((one.value for e in entries if e.value for one in e.factors if one.letter == CHUNKS), 0)
+            chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
             length = (
                 f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
             )
@@ -376,7 +376,7 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
         elif blocks is None:
             outside += entry.value
         else:
-            found[blocks.letter] = blocks.value, found.get(blocks.letter, (0, 0))[1] + entry.value // blocks.value
+            found[blocks.axis] = blocks.value, found.get(blocks.axis, (0, 0))[1] + entry.value // blocks.value
     said = [
         f"each of the {count:,} {called[name]} has {each:,} parameters"
         if count > 1
@@ -418,10 +418,10 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
     where bytes are rounded up."""
     found: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        if any("⌈" in factor.letters for factor in entry.factors):
+        if any("⌈" in factor.axis_names for factor in entry.factors):
             return None
         name = entry.has(*HELD)
-        many = next((one.value for one in entry.factors if one.letter == name and name), 1)
+        many = next((one.value for one in entry.factors if one.axis == name and name), 1)
         own = entry.value // max(1, work.batch * many)
         found[name] = found.get(name, (0, 0))[0] + own, many
     total = sum(entry.value for entry in entries)

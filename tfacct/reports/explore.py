@@ -14,7 +14,7 @@ from typing import Any
 from tfacct.accounts.products import never_called
 from tfacct.algebra.trees import formula_trees
 from tfacct.algebra.written import WrittenModel, value, written
-from tfacct.architecture import letters
+from tfacct.architecture import axis_names
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
@@ -156,13 +156,13 @@ class _Pools:
 
 
 def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
-    in_letters = written(model.architecture)
+    written_model = written(model.architecture)
     form = model.mla_mode
     shape = {
-        "letters": list(in_letters.sizes),
-        "ways": [_way(way, pools) for way in [*in_letters.ways, *_unpacked(model)]],
-        "legend": [pools.texts(f"{letter}\t{meaning}") for letter, meaning in in_letters.legend.items()],
-        "rules": _rules(model, in_letters),
+        "axes": list(written_model.sizes),
+        "ways": [_way(way, pools) for way in [*written_model.ways, *_unpacked(model)]],
+        "legend": [pools.texts(f"{axis}\t{meaning}") for axis, meaning in written_model.legend.items()],
+        "rules": _rules(model, written_model),
     }
     key = _compact(shape)
     if key not in pools.formulas:
@@ -174,8 +174,8 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "name": model.name,
         "family": model.family,
         "shape": pools.shapes(_compact(shape)),
-        "sizes": list(in_letters.sizes.values()),
-        "blocks": _blocks(in_letters),
+        "sizes": list(written_model.sizes.values()),
+        "blocks": _blocks(written_model),
         "context": model.context,
         "positions": model.position_limit,
         "fixed": not selection.takes_context(model, model.context + 1),
@@ -201,7 +201,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
         "longer": _longer(model),
         "answers": bool(model.answers),
         "conventions": pools.texts("\n".join(_conventions(model))),
-        "shared": _shared_field(model, in_letters),
+        "shared": _shared_field(model, written_model),
         "form": model.config.mla_mode_field if form == "auto" else None,
         "built_form": form if form != "auto" else None,
         "quantized": _published(model),
@@ -210,11 +210,11 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
 
-def _rules(model: LoadedModel, in_letters: WrittenModel) -> list[list[Any]]:
+def _rules(model: LoadedModel, written_model: WrittenModel) -> list[list[Any]]:
     """Letters that are even (2), and letters with the letter that they do not exceed, as `evaluate` asks."""
-    found = ((name, one.multiple, one.at_most) for name, one in letters.explained(model.architecture).items())
-    rules = ([name, rule] for name, *both in found if name in in_letters.sizes for rule in both)
-    return [[name, rule] for name, rule in rules if rule == 2 or rule in in_letters.sizes]
+    found = ((name, one.multiple, one.at_most) for name, one in axis_names.explained(model.architecture).items())
+    rules = ([name, rule] for name, *both in found if name in written_model.sizes for rule in both)
+    return [[name, rule] for name, rule in rules if rule == 2 or rule in written_model.sizes]
 
 
 def _usual(fact: Any) -> bool:
@@ -309,26 +309,26 @@ def _conventions(model: LoadedModel) -> list[str]:
     return [text.removesuffix(" all logits") for text in texts]
 
 
-def _shared_field(model: LoadedModel, in_letters: WrittenModel) -> str | None:
+def _shared_field(model: LoadedModel, written_model: WrittenModel) -> str | None:
     """Field of the config that sets K and leaves K · G as it is; None where there is none."""
-    if not {"K", "G"} <= set(in_letters.sizes):
+    if not {"K", "G"} <= set(written_model.sizes):
         return None
-    heads = in_letters.sizes["K"] * in_letters.sizes["G"]
+    heads = written_model.sizes["K"] * written_model.sizes["G"]
     for field in SHARED_FIELDS:
         if field not in type(model.config).model_fields:
             continue
-        if all(_shares(model, in_letters, field, number, heads // number) for number in (1, heads)):
+        if all(_shares(model, written_model, field, number, heads // number) for number in (1, heads)):
             return field
     return None
 
 
-def _shares(model: LoadedModel, in_letters: WrittenModel, field: str, number: int, each: int) -> bool:
+def _shares(model: LoadedModel, written_model: WrittenModel, field: str, number: int, each: int) -> bool:
     """True if the model with this number in the field has so many key/value heads, and nothing else has changed."""
     try:
         other = written(model.with_fields({field: number}).architecture).sizes
     except (TfacctError, ValueError):
         return False
-    return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(in_letters.sizes)
+    return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(written_model.sizes)
 
 
 def _published(model: LoadedModel) -> dict[str, Any] | None:

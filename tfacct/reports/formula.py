@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 from tfacct.algebra.divided import Divided, SymbolicLine
 from tfacct.algebra.factored import BLOCKS, Factored
-from tfacct.algebra.model_lines import CACHED, counts_in, sizes_by_letter, symbolic_lines, total_in
+from tfacct.algebra.model_lines import CACHED, counts_in, sizes_by_axis, symbolic_lines, total_in
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.architecture.parts import MlaMode
 from tfacct.base.errors import UsageError, nearest
@@ -48,7 +48,7 @@ from tfacct.parallel.rank_formula import (
 )
 from tfacct.reports import build, model_notes, params
 from tfacct.reports import ranks as one_rank
-from tfacct.reports.build import Counting, Letter, ModelReport, WorkloadFacts
+from tfacct.reports.build import Axis, Counting, ModelReport, WorkloadFacts
 
 if TYPE_CHECKING:
     from tfacct.training.saved_formula import SavedFormula
@@ -95,7 +95,7 @@ class FormulaReport(ModelReport):
     total_formula: str
     total_text: str
     total_latex: str
-    legend: dict[str, Letter]
+    legend: dict[str, Axis]
     total_flops: int | None
     total_params: int | None
     kv_cache_elements: int | None
@@ -231,8 +231,8 @@ def formula(
     else:
         found = _ledger(model, work, of, layout, family=family, sp=sp)
     words, lines, total = found.words, found.lines, found.total
-    letters = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
-    legend = _legend(found.symbolic, lines, total, found.sizes) | letters
+    axis_names = {text: {"meaning": AXES[axis]} for axis, text in found.layout.items() if not text.isdigit()}
+    legend = _legend(found.symbolic, lines, total, found.sizes) | axis_names
     work = None if family else work
     facts = {
         **({"model": model.family} if family else {}),
@@ -304,7 +304,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         counts = counts_in(symbolic.ledger, symbolic.at, of)
         rank = total_of_rank(model.ledger, symbolic, layout, counts, of)
         total, how = rank.total, _layout_notes(rank, layout, of)
-    letters = any(not text.isdigit() for text in layout.values())
+    axis_names = any(not text.isdigit() for text in layout.values())
     operations = words.line == "operation"
 
     def heading(line: SymbolicLine) -> str:
@@ -315,8 +315,8 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         symbolic,
         sections=[[*section] for _, section in groupby(lines, key=heading)],
         total=total,
-        sizes={} if family else sizes_by_letter(model.ledger, model.architecture, at) | at,
-        facts={} if letters or ("pp" in layout and of == "params") else _summed(words, lines),
+        sizes={} if family else sizes_by_axis(model.ledger, model.architecture, at) | at,
+        facts={} if axis_names or ("pp" in layout and of == "params") else _summed(words, lines),
         after=[
             *how,
             *([one_rank.IDLE["sp"]] if sp else []),
@@ -370,12 +370,12 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
     work = replace(work, context=1, tokens=1, batch=SEVERAL) if family else work
     step = training_memory(model, work, recipe).step
     found = saved_formula(model, recipe, work)
-    sizes = {} if family else sizes_by_letter(model.ledger, model.architecture, work.axes()) | work.axes()
+    sizes = {} if family else sizes_by_axis(model.ledger, model.architecture, work.axes()) | work.axes()
     if not found.total.is_polynomial(*found.total.free_symbols) or (
         not family and found.at(sizes) != int(step.saved_bytes())
     ):
         raise UsageError(f"{model.name}: what its step saves is no polynomial in its sizes", "`tfacct train` counts it")
-    symbolic, own = found.symbolic, [letter for letter in ("B", "T") if letter in found.symbolic.symbols]
+    symbolic, own = found.symbolic, [axis for axis in ("B", "T") if axis in found.symbolic.symbols]
     layers = {
         kind: symbolic.in_front(expand(found.step.bytes_in(group).of(found.step.saved_in(group))), own)
         for kind, group in zip(model.architecture.kinds(), found.step.graph.layers, strict=True)
@@ -428,14 +428,14 @@ def _legend(
 ) -> dict[str, dict[str, Any]]:
     """Every letter that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
-    letters = set(AXIS.findall(f"{shown} {total.code}"))
-    letters |= {factor for letter in symbolic.products if letter in letters for factor in symbolic.factors(letter)}
+    axis_names = set(AXIS.findall(f"{shown} {total.code}"))
+    axis_names |= {factor for axis in symbolic.products if axis in axis_names for factor in symbolic.factors(axis)}
     named = ((WINDOW, {VISIBLE_KEYS, CACHED_KEYS}), (LONGEST, {PADDED}))  # which their meanings name
-    letters |= {letter for letter, by in named if letters & by}
+    axis_names |= {axis for axis, by in named if axis_names & by}
     return {
-        letter: {"meaning": meaning, **({"value": values[letter]} if letter in values else {})}
-        for letter, meaning in symbolic.legend.items()
-        if letter in letters
+        axis: {"meaning": meaning, **({"value": values[axis]} if axis in values else {})}
+        for axis, meaning in symbolic.legend.items()
+        if axis in axis_names
     }
 
 
@@ -473,11 +473,11 @@ def _title(what: str, where: str) -> str:
 
 def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, family: bool) -> Iterator[str]:
     """What another model's formulas need not have: sizes that are fixed, a weight of two lines, biases and ties."""
-    sizes = sizes_by_letter(model.ledger, model.architecture, {})
-    fixed = ", ".join(f"{letter} = {sizes[letter]}" for letter in sorted(model.config.constant_axes) if letter in sizes)
-    for letter in symbolic.products:
-        if len(symbolic.factors(letter)) == 1:
-            yield f"{fixed} in every {model.family}: {symbolic.factors(letter)[0]} is written {letter}."
+    sizes = sizes_by_axis(model.ledger, model.architecture, {})
+    fixed = ", ".join(f"{axis} = {sizes[axis]}" for axis in sorted(model.config.constant_axes) if axis in sizes)
+    for axis in symbolic.products:
+        if len(symbolic.factors(axis)) == 1:
+            yield f"{fixed} in every {model.family}: {symbolic.factors(axis)[0]} is written {axis}."
     if words.line == "operation":
         every = (line for group in model.ledger.groups for line in group.lines)
         tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
@@ -491,8 +491,8 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     """Which axes of the lines the layout divides, and whose total is written."""
     notes = []
     if tp := layout.get("tp"):
-        letters = " ".join(sorted(filter(tp_axis, rank.letters), key=tp_order))
-        notes.append(f"{tp} ranks divide {letters}: on one rank, a line with any of these letters is divided once.")
+        axis_names = " ".join(sorted(filter(tp_axis, rank.axis_names), key=tp_order))
+        notes.append(f"{tp} ranks divide {axis_names}: on one rank, a line with any of these letters is divided once.")
     if cp := layout.get("cp"):
         notes.append(f"{cp} parts of a sequence divide {'S' if of == 'kv' else 'T'}.")
     if ep := layout.get("ep"):
@@ -524,9 +524,9 @@ def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
 def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The letters, as many on a line as fit."""
     notes: list[str] = []
-    for letter, about in legend.items():
+    for axis, about in legend.items():
         value = f" = {about['value']:,}" if "value" in about else ""
-        entry = f"{letter}{value} {about['meaning']}"
+        entry = f"{axis}{value} {about['meaning']}"
         if notes and len(f"{notes[-1]}; {entry}") < LEGEND_WIDTH:
             notes[-1] += f"; {entry}"
         else:

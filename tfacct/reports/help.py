@@ -95,7 +95,7 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     )
 
 
-def letters() -> Report:
+def axes() -> Report:
     """The axes of the matrix products: those of a step, then those of each part of a model."""
     from tfacct.architecture import parts
     from tfacct.ledger.workload import AXES
@@ -106,16 +106,16 @@ def letters() -> Report:
             found.setdefault(axis, part.__name__)
     first, second = (
         tuple[Row, ...](
-            {"letter": letter, "about": meaning, "of": where}
-            for (letter, meaning), where in found.items()
+            {"axis": axis, "about": meaning, "of": where}
+            for (axis, meaning), where in found.items()
             if (where == "a step") == of_step
         )
         for of_step in (True, False)
     )
     return Report(
-        command="letters",
+        command="axes",
         title="Axes of the matrix products",
-        columns=(Column("letter", "axis"), Column("about", "meaning"), Column("of", "first part with it", drop=1)),
+        columns=(Column("axis", "axis"), Column("about", "meaning"), Column("of", "first part with it", drop=1)),
         sections=(first, second),
         models=(),
         notes=("`tfacct formula MODEL` writes a model's formulas with them.",),

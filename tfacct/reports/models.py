@@ -91,7 +91,7 @@ class LedgerReport(build.ModelReport):
     """Lines of a model, with symbols for sizes."""
 
     sizes: dict[str, int]
-    legend: dict[str, build.Letter]
+    legend: dict[str, build.Axis]
     ways: list[WrittenWay]
 
 
@@ -234,12 +234,12 @@ def ledger(model: LoadedModel) -> Report:
     from tfacct.algebra.written import written
 
     symbols = written(model.architecture)
-    meanings = {letter: {"meaning": meaning} for letter, meaning in symbols.legend.items()}
+    meanings = {axis: {"meaning": meaning} for axis, meaning in symbols.legend.items()}
     columns = (
         Column("blocks", "blocks"),
         Column("path", "path"),
         Column("line", "line", drop=1),
-        Column("spec", "letters", "spec"),
+        Column("spec", "spec", "spec"),
         Column("with", "with", drop=1),
     )
     sections = tuple(_ledger_rows(way, group) for way in symbols.ways for group in way["groups"] if group["lines"])
@@ -278,5 +278,5 @@ def _ledger_notes(sizes: dict[str, int], ways: list[dict[str, Any]]) -> list[str
             name = group["names"].get(axis, axis)
             if str(size) != name:
                 derived[name] = str(size).replace("*", " · ").replace("+", " + ")
-    said = [", ".join(f"{letter} = {size:,}" for letter, size in sizes.items())]
-    return [*said, *([", ".join(f"{letter} = {made}" for letter, made in derived.items())] if derived else [])]
+    said = [", ".join(f"{axis} = {size:,}" for axis, size in sizes.items())]
+    return [*said, *([", ".join(f"{axis} = {made}" for axis, made in derived.items())] if derived else [])]

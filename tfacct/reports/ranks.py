@@ -216,9 +216,9 @@ def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
         for heads in replicated_heads(ledger, mesh)
     ]
     said += [HEADS_GATHERED] if gathers_heads(models[0]) else []
-    for letter, whole in padded_axes(ledger, mesh):
-        share = mesh.shard_size(letter, whole)
-        said.append(f"{letter} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
+    for axis, whole in padded_axes(ledger, mesh):
+        share = mesh.shard_size(axis, whole)
+        said.append(f"{axis} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
     return said
 
 

@@ -78,7 +78,7 @@ TYPED = {
     "conventions": "help counting",
     "metrics": "help metrics",
     "options": "help options",
-    "letters": "help letters",
+    "axes": "help axes",
     "schemas": "help schema",
 }
 """The command of an answer, where its name is another."""
@@ -87,7 +87,7 @@ PAGES: Mapping[str, Mapping[str, Any]] = {
     "schemas": dict.fromkeys(("name", "about"), str),
     "conventions": dict.fromkeys(("topic", "meaning"), str),
     "options": dict.fromkeys(("group", "option", "about"), str),
-    "letters": dict.fromkeys(("letter", "about", "of"), str),
+    "axes": dict.fromkeys(("axis", "about", "of"), str),
     "devices": {
         "device": str,
         "bf16": int | None,

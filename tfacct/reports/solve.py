@@ -322,7 +322,7 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
     def notes(_: slice) -> list[str]:
         return [
             *answer.notes,
-            *_letters(answer.form, model.settled(solution.work, masked=terms.masked)),
+            *_axis_names(answer.form, model.settled(solution.work, masked=terms.masked)),
             *model_notes.metric_notes(settings, metrics, terms),
             *model_notes.latent_notes(
                 [(settings[0], point.work) for point in points.values()], metrics, masked=terms.masked
@@ -423,15 +423,13 @@ def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) ->
     return f", {words.rpartition(', batch')[0] if unknown == 'batch' else words}"
 
 
-def _letters(form: str | None, model: LoadedModel) -> list[str]:
+def _axis_names(form: str | None, model: LoadedModel) -> list[str]:
     """What the letters of a closed form stand for, and their sizes."""
     shown = set(AXIS.findall(form or ""))
     if not shown:
         return []
     symbolic = in_symbols(model.architecture, fixed=model.config.constant_axes)
-    return ["; ".join(f"{letter} {meaning}" for letter, meaning in symbolic.legend.items() if letter in shown)][
-        : len(shown)
-    ]
+    return ["; ".join(f"{axis} {meaning}" for axis, meaning in symbolic.legend.items() if axis in shown)][: len(shown)]
 
 
 def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:

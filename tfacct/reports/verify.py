@@ -21,7 +21,7 @@ from tfacct.parallel.mesh import Mesh, checked
 from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.support import DTYPES, supported_on
 from tfacct.reports import build, model_notes
-from tfacct.reports.build import Counting, Letter, MeshFacts, ModelReport, WorkloadFacts
+from tfacct.reports.build import Axis, Counting, MeshFacts, ModelReport, WorkloadFacts
 from tfacct.reports.model_notes import TRAINING
 from tfacct.reports.train import error_words
 from tfacct.training.bounds import answered_groups
@@ -607,7 +607,7 @@ class ProveReport(ModelReport):
 
     by: Literal["symbols", "grid"]
     proven: bool
-    legend: dict[str, Letter]
+    legend: dict[str, Axis]
     statements: list[Statement]
 
 
@@ -637,7 +637,7 @@ def _proven(model: LoadedModel, proof: Proof) -> Report:
         model,
         proof.statements,
         by=proof.by,
-        legend={letter: symbolic.legend[letter] for letter in symbolic.symbols},
+        legend={axis: symbolic.legend[axis] for axis in symbolic.symbols},
         means=[_means(model, proof)],
         title="the formula is what the model does",
         convention=counted.removesuffix(";"),
@@ -732,7 +732,7 @@ def prove_saved(
 def _saved_legend(small: LoadedModel, recipe: Recipe) -> dict[str, str]:
     written = saved_formula(small, recipe, Workload(1, 1, SEVERAL))
     used = {str(symbol) for symbol in written.total.free_symbols}
-    return {letter: meaning for letter, meaning in written.symbolic.legend.items() if letter in used}
+    return {axis: meaning for axis, meaning in written.symbolic.legend.items() if axis in used}
 
 
 def _proof_report(
@@ -773,7 +773,7 @@ def _proof_report(
     fact = {
         "by": by,
         "proven": holds,
-        "legend": {letter: {"meaning": meaning} for letter, meaning in legend.items()},
+        "legend": {axis: {"meaning": meaning} for axis, meaning in legend.items()},
         "statements": [
             {
                 "what": each.what,
@@ -787,7 +787,7 @@ def _proof_report(
     }
     notes = (
         *(f"{what} = {text}" for what, text in formulas.items()),
-        "; ".join(f"{letter} {meaning}" for letter, meaning in legend.items()),
+        "; ".join(f"{axis} {meaning}" for axis, meaning in legend.items()),
         *means,
     )
     return build.report(

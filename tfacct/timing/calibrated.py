@@ -16,7 +16,7 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, letters, size
+from tfacct.ledger.einsum import Axes, axis_names, size
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import width
@@ -109,13 +109,13 @@ class _Priced:
             elif isinstance(line, Pointwise):
                 yield Taken("pointwise", self.count, 0, self.count * self._pointwise(line))
             elif isinstance(line, State) and self.axes["S"] > self.axes["T"]:
-                joined = self.work("join", size(self.axes, letters(line.spec)))
+                joined = self.work("join", size(self.axes, axis_names(line.spec)))
                 yield Taken("cache joined", self.count, 0, self.count * joined)
             elif isinstance(line, Table):
                 rows = self.axes["B"] * self.axes["T"] * self.axes["D"]
                 yield Taken("tables", 1, 0, self.on.work["rearrange"].at(rows, "forward"))
                 if self.run == "train":
-                    whole = size(self.axes, letters(line.spec))
+                    whole = size(self.axes, axis_names(line.spec))
                     yield Taken("gradients of tables", 1, 0, self.work("table", whole))
 
     def _matmul(self, line: Matmul) -> float:
@@ -126,7 +126,7 @@ class _Priced:
 
     def _pairs(self, line: Matmul) -> float:
         """Scores or values, each half of what both took; heads are laid out for the first of them."""
-        b, t, s, n, h = (self.axes[letter] for letter in "BTSNH")
+        b, t, s, n, h = (self.axes[axis] for axis in "BTSNH")
         group = "shared" if self.axes.get("G", 1) > 1 else "own"
         one = t == 1
         curve = self.on.work[f"{group}_{'token' if one else 'heads'}"]
@@ -142,7 +142,7 @@ class _Priced:
 
     def _pointwise(self, line: Pointwise) -> float:
         leaf, elements = line.path.rpartition(".")[2], line.elements(self.axes)
-        if "S" in letters(line.spec):
+        if "S" in axis_names(line.spec):
             return self.work("softmax", elements)
         if leaf.endswith("rotary"):
             return self.work("rotary", elements)
@@ -181,7 +181,7 @@ def _check(group: Group) -> None:
     """Raises ConfigError for lines that are no decoder's of attention and dense networks."""
     for line in group.lines:
         every: Any = {*line.einsum.every} if isinstance(line, Matmul) else set()
-        odd = isinstance(line, State) and "S" not in letters(line.spec)
+        odd = isinstance(line, State) and "S" not in axis_names(line.spec)
         pairs = isinstance(line, Matmul) and line.weight_axes() is None and not {"N", "K"} & every
         if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.bank):
             raise ConfigError(

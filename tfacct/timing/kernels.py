@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, Letters, letters, rounded_up, size
+from tfacct.ledger.einsum import Axes, AxisNames, axis_names, rounded_up, size
 from tfacct.ledger.evaluated import as_stored, kept_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
@@ -172,7 +172,7 @@ class _Lowered:
         moved = size(axes, scores.einsum.left) + size(axes, values.einsum.out)
         keys, read = scores.einsum.right, [size(axes, line.einsum.right) for line in lines]
         states = [line for line in self.group.lines if isinstance(line, State)]
-        once = not {"K", "N"} & {*keys, *values.einsum.right} or [letters(one.spec) for one in states] == [keys]
+        once = not {"K", "N"} & {*keys, *values.einsum.right} or [axis_names(one.spec) for one in states] == [keys]
         kept = {line.path: count * kept_bytes(line, self.kept, self.cache) for line in states}
         return Kernel(
             f"{paths.short(paths.module_of(scores.path))}.attention",
@@ -197,9 +197,9 @@ class _Lowered:
         if not lines:
             return None
         count = self.group.count
-        run = [line for line in lines if isinstance(line, Pointwise) and not {"S"} & {*letters(line.spec)}]
+        run = [line for line in lines if isinstance(line, Pointwise) and not {"S"} & {*axis_names(line.spec)}]
         elements = sum(
-            size(self.bank if ACTIVE in letters(line.spec) else self.axes, letters(line.spec)) for line in run
+            size(self.bank if ACTIVE in axis_names(line.spec) else self.axes, axis_names(line.spec)) for line in run
         )
         every = [parameter for line in lines for parameter in line.parameters()]
         return Kernel(
@@ -214,10 +214,10 @@ class _Lowered:
 
     def _reduced(self) -> Iterator[Kernel]:
         """Partial sums of each part, those of its experts and of what stands beside them together."""
-        found: dict[tuple[str, Letters], tuple[int, int]] = {}
+        found: dict[tuple[str, AxisNames], tuple[int, int]] = {}
         for line in self.group.lines:
-            if isinstance(line, Table) and "V" in letters(line.spec):
-                part, made, contracted = line.path, ("B", "T", *letters(line.spec)[1:]), {"V"}
+            if isinstance(line, Table) and "V" in axis_names(line.spec):
+                part, made, contracted = line.path, ("B", "T", *axis_names(line.spec)[1:]), {"V"}
             elif isinstance(line, Matmul) and line.weight_axes() is not None:
                 part, made = str(paths.parse(line.path)._replace(leaf="")), line.einsum.out
                 contracted = set(line.einsum.every) - set(made)
@@ -281,9 +281,9 @@ def divided(axes: Axes, split: Split, *, bank: bool = False) -> dict[str, int]:
     """Sizes of a group's letters on one device, rounded up: with `bank` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
-    for letter in TP_AXES:
-        if letter in local:
-            local[letter] = rounded_up(local[letter], split.tp)
+    for axis in TP_AXES:
+        if axis in local:
+            local[axis] = rounded_up(local[axis], split.tp)
     if bank and "Fe" in local:
         local["Fe"] = rounded_up(axes["Fe"], split.each_expert)
     if "K" in local:
@@ -295,7 +295,7 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
     """Lines that are one kernel, in the order of the first of each. Raises ConfigError for one that has none here."""
     found: dict[Any, list[Any]] = {}
     for line in lines:
-        if isinstance(line, State) and "S" not in letters(line.spec):
+        if isinstance(line, State) and "S" not in axis_names(line.spec):
             raise _refused(line.path)
         if isinstance(line, Table):
             found[line.path] = [line]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
-from tfacct.ledger.einsum import Axes, Size, letters, renamed, rounded_up
+from tfacct.ledger.einsum import Axes, Size, axis_names, renamed, rounded_up
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE
 from tfacct.ledger.storage import Width, width
@@ -80,7 +80,7 @@ ROUNDS = 3
 
 def shard_graph(graph: StepGraph, mesh: Mesh, axes: Axes) -> StepGraph:
     """The graph of one rank: `graph` is that of the rank's model, `axes` are the sizes of its micro-batch."""
-    if mesh.tp > 1 and any(tp_axis(axis) == VOCABULARY for axis in letters(graph.logits.axes)):
+    if mesh.tp > 1 and any(tp_axis(axis) == VOCABULARY for axis in axis_names(graph.logits.axes)):
         graph = graph._replace(after=graph.after._replace(graph=_vocabulary_parallel(graph.after.graph)))
 
     def change(group: LayerGroup) -> LayerGroup:
@@ -112,7 +112,7 @@ def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
         if each.at != LOSS:
             return each
         terms = (
-            Transient(one.axes, "fp32", one.times + 1) if letters(one.axes)[-1] == VOCABULARY else one
+            Transient(one.axes, "fp32", one.times + 1) if axis_names(one.axes)[-1] == VOCABULARY else one
             for one in each.temporary
         )
         return each._replace(temporary=(*terms, *LOSS_TENSORS))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tfacct.algebra.symbols import SymbolicModel, block_letters, in_symbols, with_sizes
-from tfacct.architecture import letters
+from tfacct.algebra.symbols import SymbolicModel, in_symbols, layer_axes, with_sizes
+from tfacct.architecture import axis_names
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import AXIS
@@ -31,8 +31,8 @@ class SavedFormula(NamedTuple):
 
     def at(self, sizes: Mapping[str, int]) -> Any:
         """The total for some sizes."""
-        named = {letter: sizes[letter] for letter in AXIS.findall(str(self.total)) if letter in sizes}
-        return self.total.subs({self.symbolic.symbols[letter]: size for letter, size in named.items()})
+        named = {axis: sizes[axis] for axis in AXIS.findall(str(self.total)) if axis in sizes}
+        return self.total.subs({self.symbolic.symbols[axis]: size for axis, size in named.items()})
 
 
 def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFormula:
@@ -48,18 +48,18 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     # One key head for all query heads stays a number: it is a view of one sequence, and copied of several.
     single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
     symbolic = in_symbols(shape, fixed=model.config.constant_axes | ({"K"} if single else set()))
-    symbols, stacks = symbolic.symbols, block_letters(shape)
-    fixed = frozenset(name for name in letters.explained(shape) if name not in symbols)
+    symbols, stacks = symbolic.symbols, layer_axes(shape)
+    fixed = frozenset(name for name in axis_names.explained(shape) if name not in symbols)
     in_sizes = with_sizes(shape, symbols.__getitem__, fixed.union(stacks))
     written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
     graph = graph_of(model, work, recipe, sizes=written)
     if len(graph.layers) != len(stacks):
         raise UsageError(f"{model.name}: layers of one kind save different tensors", "`tfacct train` counts them")
     counted = zip(graph.layers, stacks, strict=True)
-    graph = graph._replace(layers=tuple(group._replace(count=symbols[letter]) for group, letter in counted))
+    graph = graph._replace(layers=tuple(group._replace(count=symbols[axis]) for group, axis in counted))
     tokens = symbols["T"]
     at = Workload(context=tokens, tokens=tokens, batch=symbols["B"]).axes()
-    at |= {letter: symbols[letter] for letter in (CHUNKS, PATCHES) if letter in symbols}
+    at |= {axis: symbols[axis] for axis in (CHUNKS, PATCHES) if axis in symbols}
     compute, full = width(recipe.dtype), recipe.recompute == "full"
     stored = width(FP32) if recipe.autocast else compute
     step = TrainingStep(graph, symbolic.ledger, at, compute, stored, recompute=full)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tfacct.architecture.parts import Patches
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths
-from tfacct.ledger.einsum import Axes, letters, renamed
+from tfacct.ledger.einsum import Axes, axis_names, renamed
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Matmul, Pointwise, Table, Unused
 from tfacct.training.step import (
@@ -231,7 +231,7 @@ class LayerRules:
     def pointwise(self, line: Pointwise) -> None:
         """By the kind of work: softmax, norm, linear, activation, gate, or a product with what the line makes."""
         path, kind = line.path, line.kind
-        axes = self.experts(axis for axis in letters(line.spec) if axis != "U")
+        axes = self.experts(axis for axis in axis_names(line.spec) if axis != "U")
         spec, made = " ".join(axes), self.made.get(canonical(axes), [])
         if kind == "softmax" and KEY_AXES & {*axes}:
             if not self.mode.sdpa:

@@ -72,12 +72,10 @@ class Traces:
         from tfacct.reference.symbolic import polynomials
 
         def open_shape(size: Callable[[str], Any]) -> Transformer:
-            return with_sizes(
-                self.shape, lambda letter: layers[letter] if letter in layers else size(letter), self.sizes.fixed
-            )
+            return with_sizes(self.shape, lambda axis: layers[axis] if axis in layers else size(axis), self.sizes.fixed)
 
-        whole = {**self.sizes.whole, **{letter: (number,) for letter, number in (before or {}).items()}}
-        found = polynomials(open_shape, self.sizes.letters, fixed, self.sizes.factors(fixed), whole, ranges)
+        whole = {**self.sizes.whole, **{axis: (number,) for axis, number in (before or {}).items()}}
+        found = polynomials(open_shape, self.sizes.axis_names, fixed, self.sizes.factors(fixed), whole, ranges)
         ours = self.sizes.in_ours(found.symbols, fixed, whole)
         counts = {name: sympy.expand(count.subs(ours, simultaneous=True)) for name, count in found.counts.items()}
         return counts, found.guards
@@ -196,7 +194,7 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
         sizes = {"I": sizes.get("J", symbols["J"]), **sizes}
     if ONE_BY_ONE in symbols:
         sizes = {ONE_BY_ONE: 0, **sizes}
-    return formula.expression.subs({symbols[letter]: value for letter, value in sizes.items()})
+    return formula.expression.subs({symbols[axis]: value for axis, value in sizes.items()})
 
 
 def unstretched(part: Any) -> Any:
@@ -221,8 +219,8 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
     assumed = what_was_assumed([guard for _, guards in runs for guard in guards])
     for name, formula in formulas.items():
         counts = dict(zip(tried, (counts[name] for counts, _ in runs), strict=True))
-        once = {symbols[letter]: size for letter, size in sizes.once.items()}
-        whole, linear = for_all_layers(counts, [symbols[letter] for letter in stacks], once)
+        once = {symbols[axis]: size for axis, size in sizes.once.items()}
+        whole, linear = for_all_layers(counts, [symbols[axis] for axis in stacks], once)
         difference = sympy.expand(whole - _at(formula, symbols, {}))
         evidence = assumed + ("" if linear else f", not linear in {', '.join(stacks)}")
         yield Proven(name, formula, str(difference), evidence, difference == 0 and linear and assumed == NOTHING)
@@ -244,8 +242,8 @@ def for_all_layers(
     of three in all, which was taken with the sizes of `once`, is the same."""
     ones = tuple(1 for _ in stacks)
     whole = counts[ones]
-    for i, letter in enumerate(stacks):
-        whole += (letter - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
+    for i, axis in enumerate(stacks):
+        whole += (axis - 1) * (counts[(*ones[:i], 2, *ones[i + 1 :])] - counts[ones])
     linear = True
     for layers, count in counts.items():
         if 3 in layers:
@@ -265,17 +263,17 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     """
     from tfacct.reference import grid
 
-    letters = [*open_.letters, *open_.stacks]
-    symbols = {letter: symbolic.symbols[letter] for letter in letters}
-    chunked = [symbolic.symbols[letter] for letter in (CHUNKS, ONE_BY_ONE) if letter in symbolic.symbols]
+    axis_names = [*open_.axis_names, *open_.stacks]
+    symbols = {axis: symbolic.symbols[axis] for axis in axis_names}
+    chunked = [symbolic.symbols[axis] for axis in (CHUNKS, ONE_BY_ONE) if axis in symbolic.symbols]
     formulas = _formulas(symbolic)
-    values = {letter: open_.values(letter) for letter in letters}
+    values = {axis: open_.values(axis) for axis in axis_names}
     if prod(map(len, values.values())) > MOST_POINTS:
         raise UsageError(
-            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(letters)} sizes are open",
+            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(axis_names)} sizes are open",
             "prove it by symbols",
         )
-    sizes = [dict(zip(letters, point, strict=True)) for point in product(*values.values())]
+    sizes = [dict(zip(axis_names, point, strict=True)) for point in product(*values.values())]
     points = [
         grid.Point(
             with_sizes(shape, at.__getitem__, open_.fixed),
@@ -287,7 +285,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
         )
         for at in sizes
     ]
-    own = {letter: symbolic.symbols[letter] for letter in (ONE_BY_ONE,) if letter in symbolic.symbols}
+    own = {axis: symbolic.symbols[axis] for axis in (ONE_BY_ONE,) if axis in symbolic.symbols}
     expressions = {name: _at(formula, symbolic.symbols, own) for name, formula in formulas.items()}
     evaluate: dict[str, Callable[..., int]] = {
         name: sympy.lambdify([*symbols.values(), *chunked], expression) for name, expression in expressions.items()
@@ -311,7 +309,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     for what, points_wrong in wrong.items():
         formula = formulas[what.split(",")[0]]
         bounded = all(
-            sympy.degree(expressions[what.split(",")[0]], symbols[letter]) < len(values[letter]) for letter in letters
+            sympy.degree(expressions[what.split(",")[0]], symbols[axis]) < len(values[axis]) for axis in axis_names
         )
         agreeing = f"0 at {len(points) - points_wrong:,} of {len(points):,}"
         by = {"forward": "fvcore", "parameters": "numel", "cached": "numel"}.get(what, "FlopCounterMode")

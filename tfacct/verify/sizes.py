@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import lcm
 from typing import Any
 
-from tfacct.algebra.symbols import SymbolicModel, block_letters
-from tfacct.architecture.letters import Letter, explained
+from tfacct.algebra.symbols import SymbolicModel, layer_axes
+from tfacct.architecture.axis_names import Axis, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
@@ -44,12 +44,12 @@ class Sizes:
 
     def __init__(self, shape: Transformer, symbolic: SymbolicModel) -> None:
         self.symbols = symbolic.symbols
-        self.stacks = block_letters(shape)
+        self.stacks = layer_axes(shape)
         known = explained(shape).items()
-        self.fixed = frozenset(name for name, letter in known if letter.own in FIXED)
+        self.fixed = frozenset(name for name, axis in known if axis.own in FIXED)
         """Letters of the model that stay numbers."""
-        self.declared: Mapping[str, Letter] = {
-            name: letter for name, letter in known if letter.made is None and letter.own not in FIXED
+        self.declared: Mapping[str, Axis] = {
+            name: axis for name, axis in known if axis.made is None and axis.own not in FIXED
         }
         lengths = {part.axes()[CHUNK] for part in shape.parts() if CHUNK in part.axes()}
         self.chunk: int | None = max(lengths, default=None)
@@ -71,9 +71,9 @@ class Sizes:
         """The highest power of T in a count: without attention, every product multiplies it once."""
 
     @property
-    def letters(self) -> list[str]:
+    def axis_names(self) -> list[str]:
         """Those that are left open."""
-        return [*(letter for letter in WORKLOAD if letter in self.symbols), *self.declared]
+        return [*(axis for axis in WORKLOAD if axis in self.symbols), *self.declared]
 
     @property
     def tokens_tried(self) -> range:
@@ -102,9 +102,9 @@ class Sizes:
     def edges(self) -> list[Edge]:
         """What a symbol leaves out, each in a run of its own: the step's cases, sizes whose least is a case by their
         part, and, all together, the other sizes at their least."""
-        step = {*(letter for letter in WORKLOAD if letter in self.symbols), *({"I"} & set(self.symbols))}
+        step = {*(axis for axis in WORKLOAD if axis in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
-        alone = [self._alone(name) for name, letter in self.declared.items() if letter.case]
+        alone = [self._alone(name) for name, axis in self.declared.items() if axis.case]
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
         alone += [] if self.chunk is None else [{"T": self.chunk}]
         plain = CASES[1:] if self.together > 1 or self.front > 1 else CASES  # which no single token is
@@ -116,11 +116,11 @@ class Sizes:
         """With an empty cache a window sees nothing of it. Tokens that are a number are not dealt out by a symbol."""
         sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
         if "B" in case and (self.recurs or self.chunk is not None):
-            dealt = [name for name, letter in self.declared.items() if letter.dealt]
+            dealt = [name for name, axis in self.declared.items() if axis.dealt]
             sizes |= dict.fromkeys([*dealt, *(share for name in dealt for share in self._shares(name))], 1)
         chunks = self._in_chunks(case.get("T"))
         shown = {**sizes, **chunks} if "T" in case else sizes
-        return Edge(", ".join(f"{letter} = {size}" for letter, size in shown.items()), {**sizes, **chunks})
+        return Edge(", ".join(f"{axis} = {size}" for axis, size in shown.items()), {**sizes, **chunks})
 
     def _alone(self, name: str) -> dict[str, int]:
         """A size at its least: 1, or where shares are cut off it or it comes in multiples, what these leave."""
@@ -132,10 +132,10 @@ class Sizes:
             return {}
         number = 2 if tokens is None else 0 if tokens == 1 else -(-tokens // self.chunk)
         of = {CHUNKS: number, **({ONE_BY_ONE: 1} if tokens == 1 else {})}
-        return {letter: size for letter, size in of.items() if letter in self.symbols}
+        return {axis: size for axis, size in of.items() if axis in self.symbols}
 
     def _rest(self) -> Edge:
-        rest = [name for name, letter in self.declared.items() if not letter.case]
+        rest = [name for name, axis in self.declared.items() if not axis.case]
         least = {name: self._least(name) for name in rest}
         least |= {share: self._least(share) for name in rest for share in self._shares(name)}
         return Edge(f"the least {', '.join(rest)}", {**least, **self._in_chunks(None)})
@@ -146,7 +146,7 @@ class Sizes:
         return max([rows, self.declared[name].multiple, *map(self._least, self._shares(name))])
 
     def _shares(self, whole: str) -> list[str]:
-        return [name for name, letter in self.declared.items() if letter.at_most == whole]
+        return [name for name, axis in self.declared.items() if axis.at_most == whole]
 
     def _cut(self, whole: str) -> list[str]:
         return [share for share in self._shares(whole) if self.declared[share].cut]
@@ -154,7 +154,7 @@ class Sizes:
     def conditions(self) -> list[str]:
         """What the proof asks of sizes beyond being at least 2."""
         declared = self.declared.items()
-        even = [f"{name} a multiple of {letter.multiple}" for name, letter in declared if letter.multiple > 1]
+        even = [f"{name} a multiple of {axis.multiple}" for name, axis in declared if axis.multiple > 1]
         own = f"T − {self.front}" if self.front else "T"
         even += [f"{own} a multiple of {self.together}"] if self.together > 1 else []
         even += [f"J a multiple of {self.source}"] if self.source > 1 else []
@@ -162,15 +162,15 @@ class Sizes:
         cut = []
         for whole, shares in self.whole.items():
             least = 2 + sum(share for share in shares if isinstance(share, int))
-            letters = (share for share in shares if isinstance(share, str))
-            cut.append(f"{whole} at least {' + '.join([*letters, str(least)])}")
-        return [*even, *cut, *(f"B a multiple of {name}" for name, letter in declared if letter.dealt)]
+            axis_names = (share for share in shares if isinstance(share, str))
+            cut.append(f"{whole} at least {' + '.join([*axis_names, str(least)])}")
+        return [*even, *cut, *(f"B a multiple of {name}" for name, axis in declared if axis.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
         """Sizes that come in multiples, of a number or of other letters: a part's own, and the tokens, of which experts
         get as many each."""
         factors: dict[str, tuple[int | str, ...]] = {
-            name: (letter.multiple,) for name, letter in self.declared.items() if letter.multiple > 1
+            name: (axis.multiple,) for name, axis in self.declared.items() if axis.multiple > 1
         }
         if self.together > 1:
             factors["T"] = (self.together,)
@@ -178,22 +178,22 @@ class Sizes:
             factors["J"] = (self.source,)
         if self.period > 1:
             factors["C"] = (self.period,)
-        dealt = tuple(name for name, letter in self.declared.items() if letter.dealt)
-        for letter in ("T", "J") if "B" in fixed else ("B",):
+        dealt = tuple(name for name, axis in self.declared.items() if axis.dealt)
+        for axis in ("T", "J") if "B" in fixed else ("B",):
             if dealt:
-                factors[letter] = (*factors.get(letter, ()), *dealt)
+                factors[axis] = (*factors.get(axis, ()), *dealt)
         return factors
 
-    def values(self, letter: str) -> list[int]:
+    def values(self, axis: str) -> list[int]:
         """The smallest that there are, one more than the degree: what proves a polynomial on a grid."""
-        step = self.declared[letter].multiple if letter in self.declared else self._taken(letter)
-        largest = [max(self.values(share)) for share in self._shares(letter)]
-        first = 0 if letter in ("C", "Cw") else max([step, *largest])
-        return [first + step * i for i in range(DEGREES.get(letter, 1) + 1)]
+        step = self.declared[axis].multiple if axis in self.declared else self._taken(axis)
+        largest = [max(self.values(share)) for share in self._shares(axis)]
+        first = 0 if axis in ("C", "Cw") else max([step, *largest])
+        return [first + step * i for i in range(DEGREES.get(axis, 1) + 1)]
 
-    def _taken(self, letter: str) -> int:
+    def _taken(self, axis: str) -> int:
         """Tokens that come together: new ones, and those in the cache."""
-        return {"T": self.together, "C": self.period, "J": self.source}.get(letter, 1)
+        return {"T": self.together, "C": self.period, "J": self.source}.get(axis, 1)
 
     def in_ours(
         self,
@@ -205,9 +205,9 @@ class Sizes:
         whole = self.whole if whole is None else whole
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
-        for letter, symbol in theirs.items():
-            size = sizes[letter] - sum(one if isinstance(one, int) else sizes[one] for one in whole.get(letter, ()))
-            for factor in factors.get(letter, ()):
+        for axis, symbol in theirs.items():
+            size = sizes[axis] - sum(one if isinstance(one, int) else sizes[one] for one in whole.get(axis, ()))
+            for factor in factors.get(axis, ()):
                 size /= factor if isinstance(factor, int) else sizes[factor]
             found[symbol] = size
         return found

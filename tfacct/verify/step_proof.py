@@ -82,14 +82,14 @@ class Grid:
         known = {*given.raw, *type(given.config).counted()}
         self.given = given
         self.fields = {
-            letter: next(name for name in names if name in known)
-            for letter, names in FIELDS.items()
+            axis: next(name for name in names if name in known)
+            for axis, names in FIELDS.items()
             if any(name in known for name in names)
         }
         routed = any("E" in part.axes() for part in shape.parts())
-        for letter in ("F",) if routed else ("Fe", "E", "A"):
-            self.fields.pop(letter, None)
-        values = {letter: VALUES[letter] for letter in ("B", "T", "K", *self.fields) if letter in VALUES}
+        for axis in ("F",) if routed else ("Fe", "E", "A"):
+            self.fields.pop(axis, None)
+        values = {axis: VALUES[axis] for axis in ("B", "T", "K", *self.fields) if axis in VALUES}
         self.grouped, self.free_heads = "K" in self.fields, "H" in self.fields and "head_dim" in {*raw, *known}
         if self.grouped:
             values["G"] = VALUES["G"]
@@ -104,7 +104,7 @@ class Grid:
             values["T"] = ROUNDED_TOKENS
         self.values = values
 
-    def letters(self, point: Mapping[str, int]) -> dict[str, int]:
+    def axis_names(self, point: Mapping[str, int]) -> dict[str, int]:
         """Sizes of the letters of a formula at a point."""
         heads = point["K"] * point.get("G", 1)
         sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
@@ -113,9 +113,9 @@ class Grid:
 
     def model(self, point: Mapping[str, int]) -> LoadedModel:
         """The model of a point. Raises UsageError where the family cannot have such sizes."""
-        sizes = self.letters(point)
-        fields = {name: sizes[letter] for letter, name in self.fields.items()}
-        fields |= {name: sizes[letter] for name, letter in SAME.items() if name in self.given.raw}
+        sizes = self.axis_names(point)
+        fields = {name: sizes[axis] for axis, name in self.fields.items()}
+        fields |= {name: sizes[axis] for name, axis in SAME.items() if name in self.given.raw}
         halves, angles = dict.fromkeys(self.halves, 0.5), dict.fromkeys(self.angles)
         fields |= {name: 0 for name in OTHERS if name == PAD or isinstance(self.given.raw.get(name), (int, list))}
         try:
@@ -130,8 +130,8 @@ class Grid:
 
     def points(self, recipe: Recipe) -> Iterator[Point]:
         """Every point with the bytes that the class saves: a model is built once for all its batches and contexts."""
-        inner = {letter: values for letter, values in self.values.items() if letter in ("B", "T")}
-        outer = {letter: values for letter, values in self.values.items() if letter not in inner}
+        inner = {axis: values for axis, values in self.values.items() if axis in ("B", "T")}
+        outer = {axis: values for axis, values in self.values.items() if axis not in inner}
         for chosen in product(*outer.values()):
             sizes = dict(zip(outer, chosen, strict=True))
             model, built = self.model({**sizes, "B": 1, "T": 1}), None
@@ -142,7 +142,7 @@ class Grid:
 
     def edge(self, recipe: Recipe, fixed: Mapping[str, int]) -> Point:
         """One point with some sizes as small as they can be."""
-        at = {**{letter: values[0] for letter, values in self.values.items()}, **fixed}
+        at = {**{axis: values[0] for axis, values in self.values.items()}, **fixed}
         model = self.model(at)
         return Point(at, model, _saved(build(model, Workload(1, 1), recipe).model, at))
 
@@ -155,7 +155,7 @@ class Grid:
 def small_model(model: LoadedModel, recipe: Recipe) -> LoadedModel:
     """The smallest model of the grid."""
     grid = Grid(model, rounded=recipe.rounds_tokens)
-    return grid.model({letter: values[0] for letter, values in grid.values.items()})
+    return grid.model({axis: values[0] for axis, values in grid.values.items()})
 
 
 def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
@@ -167,8 +167,8 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
     tokens = grid.values["T"][0]
     formula = saved_formula(small_model(model, recipe), recipe, Workload(tokens, tokens, SEVERAL))
     symbols = {str(symbol): symbol for symbol in formula.total.free_symbols}
-    smallest = {letter: values[0] for letter, values in grid.values.items()}
-    unvaried = [letter for letter in symbols if letter not in grid.letters(smallest)]
+    smallest = {axis: values[0] for axis, values in grid.values.items()}
+    unvaried = [axis for axis in symbols if axis not in grid.axis_names(smallest)]
     if unvaried:
         raise UsageError(f"{model.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
     evaluate = sympy.lambdify(list(symbols.values()), formula.total)
@@ -176,8 +176,8 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
     for done, point in enumerate(grid.points(recipe), start=1):
         if done % 48 == 0:
             progress(f"counting in {recipe.dtype}", done, grid.size)
-        sizes = grid.letters(point.sizes)
-        wrong += int(evaluate(*(sizes[letter] for letter in symbols))) != point.saved
+        sizes = grid.axis_names(point.sizes)
+        wrong += int(evaluate(*(sizes[axis] for axis in symbols))) != point.saved
     heads = symbols.get("K", sympy.Integer(1)) * symbols.get("G", sympy.Integer(1))
     opened = sympy.expand(formula.total.subs({symbols["D"]: heads * sympy.Symbol("Dn")} if "D" in symbols else {}))
     bounded = all(
@@ -195,7 +195,7 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
             continue
         work = Workload(edge.sizes["T"], edge.sizes["T"], edge.sizes["B"])
         difference = edge.saved - int(training_memory(edge.model, work, recipe).step.saved_bytes())
-        at = ", ".join(f"{letter} = {size}" for letter, size in fixed.items())
+        at = ", ".join(f"{axis} = {size}" for axis, size in fixed.items())
         yield Proven(f"{what} at {at}", None, f"{difference:,}", "the class", not difference)
 
 

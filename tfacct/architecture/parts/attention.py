@@ -186,7 +186,7 @@ class DistanceBias(Part):
     furthest: int = 128
     across: int | None = None
 
-    letters: ClassVar[dict[str, str]] = {"buckets": "Rp"}
+    axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp"}
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -255,7 +255,7 @@ class Attention(Grouped, SelfAttention):
     name: ClassVar[str] = "attn"
     reads_source: ClassVar[bool] = False
     """Whether its queries also see the tokens of a source."""
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "kv_heads": "K",
         "group": "G",

@@ -29,7 +29,7 @@ class Pooler(Part):
     norm_shift: bool = True
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": "result of the pooler, as wide as D"}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
@@ -61,7 +61,7 @@ class TokenPooler(Part):
     then: Size | None = None
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dvf"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dvf"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dv": "width of the vector of a sequence or position",
@@ -98,7 +98,7 @@ class Classes(Part):
     taught: bool = False
 
     name: ClassVar[str] = "classifier"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "classes": "Y"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "classes": "Y"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Y": "classes that are scored"}
     cases: ClassVar[frozenset[str]] = frozenset("Y")
 

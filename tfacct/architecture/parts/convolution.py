@@ -28,7 +28,7 @@ class ShortConvolution(Mixer):
     bias: bool = False
 
     name: ClassVar[str] = "conv"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": "Kc"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": "Kc"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dg": "channels and their two gates, 3 · D",

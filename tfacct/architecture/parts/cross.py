@@ -42,7 +42,7 @@ class CrossAttention(Grouped):
     qk_norm: float | None = None
 
     name: ClassVar[str] = "cross"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "kv_heads": "K",
         "group": "G",
@@ -50,7 +50,7 @@ class CrossAttention(Grouped):
         "source_hidden": OF_SOURCE,
     }
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        **{axis: Attention.legend[axis] for axis in "DNKGH"},
         OF_SOURCE: "hidden size of the source",
     }
 
@@ -93,15 +93,15 @@ class RelativeBias(Grouped):
     across: int | None = None
 
     name: ClassVar[str] = "rel_bias"
-    letters: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
+    axis_names: ClassVar[dict[str, str]] = {"buckets": "Rp", "kv_heads": "K", "group": "G"}
     legend: ClassVar[dict[str, str]] = {
         "Rp": DISTANCES,
-        **{letter: Attention.legend[letter] for letter in "NKG"},
+        **{axis: Attention.legend[axis] for axis in "NKG"},
     }
 
     def axes(self) -> dict[str, Size]:
         """Rp and N: a score for each query head, whichever keys it reads."""
-        return {letter: size for letter, size in Grouped.axes(self).items() if letter in ("Rp", "N")}
+        return {axis: size for axis, size in Grouped.axes(self).items() if axis in ("Rp", "N")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Table of the scores."""

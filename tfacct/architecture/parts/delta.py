@@ -49,7 +49,7 @@ class DeltaNet(Mixer):
     name: ClassVar[str] = "delta"
     hf_loop: ClassVar[str] = "chunks of the tokens in Python: 4,096 of them take up to half a minute"
     label: ClassVar[str] = "DeltaNet"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "key_heads": "Kd",
         "group": "Gd",

@@ -46,7 +46,7 @@ class Embedding(Part):
     rows: Size | None = None
 
     name: ClassVar[str] = "embed"
-    letters: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
+    axis_names: ClassVar[dict[str, str]] = {"vocab": "V", "hidden": "D", "width": "De", "rows": "Vr"}
     legend: ClassVar[dict[str, str]] = {
         "V": "vocabulary",
         "D": "hidden size",
@@ -96,7 +96,7 @@ class Stem(Part):
     width: ClassVar[Size | None] = None
     late: ClassVar[bool] = False
 
-    letters: ClassVar[dict[str, str]] = {"bins": "Mf", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"bins": "Mf", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
         "Mf": "frequency bins of a frame",
         "D": "hidden size",
@@ -147,7 +147,7 @@ class Positions(Part):
     tiles: tuple[int, ...] | None = None
 
     name: ClassVar[str] = "pos_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
         "P": "rows of the position table",
         "Xy": "position tables, of columns and of rows",
@@ -195,7 +195,7 @@ class Segments(Part):
     narrow: bool = False
 
     name: ClassVar[str] = "type_embed"
-    letters: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text, or its languages", **WIDTHS}
     counted: ClassVar[str] = "Vs"
 
@@ -238,7 +238,7 @@ class Head(Part):
     scale: float | None = None
 
     name: ClassVar[str] = "lm_head"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "vocab": "V", "width": "De", "own": "Dd"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",

@@ -64,7 +64,7 @@ class Experts(Part):
     sum_bias: bool = False
 
     name: ClassVar[str] = "mlp"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "experts": "E",
         "active": "A",

@@ -56,7 +56,7 @@ class FeedForward(Part):
 
     name: ClassVar[str] = "mlp"
     kind: ClassVar[str] = "dense"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "F": "feed-forward width",
@@ -92,7 +92,7 @@ class AdaptedFeedForward(FeedForward):
     gated: bool = True
     adapter: Size
 
-    letters: ClassVar[dict[str, str]] = {**FeedForward.letters, "adapter": "Ra"}
+    axis_names: ClassVar[dict[str, str]] = {**FeedForward.axis_names, "adapter": "Ra"}
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, "Ra": JOINED["Ra"]}
 
     def lines(self, at: str) -> tuple[Line, ...]:

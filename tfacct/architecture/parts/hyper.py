@@ -39,7 +39,7 @@ class HyperConnection(Part):
 
     name: ClassVar[str] = "hc"
     label: ClassVar[str] = "hyper-connections"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
@@ -87,7 +87,7 @@ class HyperResult(Part):
 
     name: ClassVar[str] = "hc"
     label: ClassVar[str] = "hyper-connections"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
@@ -120,7 +120,7 @@ class HyperHead(Part):
 
     name: ClassVar[str] = "hc_head"
     label: ClassVar[str] = "hyper-connections"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
         "Xg": "factors of the weights after the blocks, 1",
@@ -147,7 +147,7 @@ class HyperMean(Part):
 
     name: ClassVar[str] = HyperHead.name
     label: ClassVar[str] = "hyper-connections"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -46,7 +46,7 @@ class Patches(Part):
     width: ClassVar[Size | None] = None
     late: ClassVar[bool] = False
     name: ClassVar[str] = "embed"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "channels": "Cc",
         "pixels": "Px",
         "hidden": "D",
@@ -95,7 +95,7 @@ class AttentionPooler(Part):
     eps: float = 1e-6
 
     name: ClassVar[str] = "pooler"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "heads": "Np",
         "head_dim": "Hz",

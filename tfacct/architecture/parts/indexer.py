@@ -32,7 +32,7 @@ class Indexer(Part):
     rotated: Literal["first", "last"] = "first"
     reused: bool = False
 
-    letters: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "top": "Sx"}
+    axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "top": "Sx"}
     legend: ClassVar[dict[str, str]] = {**LEGEND, "Sx": "keys that the indexer chooses for a token"}
     cached: ClassVar[str] = "Hx"
     """Axis of what it caches of a token."""
@@ -42,7 +42,7 @@ class Indexer(Part):
     def sizes(self) -> dict[str, str]:
         """Return field → axis; without an indexer there is only the number of keys."""
         found = Part.sizes(self)
-        return {field: letter for field, letter in found.items() if letter == "Sx"} if self.reused else found
+        return {field: axis for field, axis in found.items() if axis == "Sx"} if self.reused else found
 
     @property
     def cached_dim(self) -> Size:

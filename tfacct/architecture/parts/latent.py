@@ -71,7 +71,7 @@ class LatentAttention(SelfAttention):
     paired: bool = False
 
     name: ClassVar[str] = "attn"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "heads": "N",
         "kv_rank": "R",

@@ -48,7 +48,7 @@ class LightningAttention(Mixer):
     simple: bool = False
 
     name: ClassVar[str] = "lightning"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "heads": "Nl",
         "head_dim": "Hl",

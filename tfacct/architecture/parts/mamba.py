@@ -40,7 +40,7 @@ class Mamba(Mixer):
     name: ClassVar[str] = "mamba"
     hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
     label: ClassVar[str] = "Mamba"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "inner": "Dx",
         "state": "Ns",

@@ -47,7 +47,7 @@ class Mamba2(Mixer):
 
     name: ClassVar[str] = "mamba"
     label: ClassVar[str] = "Mamba-2"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "groups": "Km",
         "group": "Gm",

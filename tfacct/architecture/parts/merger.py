@@ -31,7 +31,7 @@ class Merger(Part):
     activation: str = "gelu"
 
     name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         MERGE: "positions that are merged into one row",
@@ -71,9 +71,9 @@ class Averaged(Part):
     by_rows: ClassVar[bool] = True
     """Its counts are of merged rows, which formulas have a letter for."""
     name: ClassVar[str] = "merger"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Merger.legend[letter] for letter in ("D", MERGE, "Dq")},
+        **{axis: Merger.legend[axis] for axis in ("D", MERGE, "Dq")},
         "Xe": "rows for where audio begins and where it ends",
     }
     made: ClassVar[dict[str, str]] = {"Xe": "2"}

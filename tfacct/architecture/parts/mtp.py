@@ -22,7 +22,7 @@ class MtpProjection(Part):
     hidden: Size
     eps: float = 1e-6
 
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dj": JOINED["Dj"]}
 
     made: ClassVar[dict[str, str]] = BOTH

@@ -41,7 +41,7 @@ class Norm(Part):
     called: bool = True
 
     name: ClassVar[str] = NORMS
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {**WIDTHS, "Dj": JOINED["Dj"]}
 
     def sizes(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class GatedNorm(Norm):
 
     gate_rank: Size
 
-    letters: ClassVar[dict[str, str]] = {**Norm.letters, "gate_rank": "Rn"}
+    axis_names: ClassVar[dict[str, str]] = {**Norm.axis_names, "gate_rank": "Rn"}
     legend: ClassVar[dict[str, str]] = {"D": WIDTHS["D"], "Rn": "width of the MLP that gates a norm"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -30,7 +30,7 @@ class Part:
     """What messages call it, if not by the words of its class's name."""
     mesh_unsupported: ClassVar[str] = ""
     """What of it no parallel layout supports, in words; empty if its fields decide that."""
-    letters: ClassVar[dict[str, str]] = {}
+    axis_names: ClassVar[dict[str, str]] = {}
     """Field → the axis that it is the size of: the one bridge between names and letters. A field of None has none."""
     legend: ClassVar[dict[str, str]] = {}
     """Meaning of each of the part's axes, explained here and nowhere else."""
@@ -60,7 +60,7 @@ class Part:
 
     def sizes(self) -> dict[str, str]:
         """Return field → axis for the sizes that this part has."""
-        return {field: letter for field, letter in self.letters.items() if getattr(self, field) is not None}
+        return {field: axis for field, axis in self.axis_names.items() if getattr(self, field) is not None}
 
     def with_nested(self) -> Iterator[Part]:
         """The part, then those in its fields."""
@@ -69,7 +69,7 @@ class Part:
 
     def resized(self, size: Callable[[str, Size], Size]) -> Self:
         """Return the part with `size(axis, old)` for each of its sizes, of nested parts too."""
-        own = {field: size(letter, getattr(self, field)) for field, letter in self.sizes().items()}
+        own = {field: size(axis, getattr(self, field)) for field, axis in self.sizes().items()}
         nested = {field: part.resized(size) for field in self.nested if (part := getattr(self, field)) is not None}
         return replace(self, **own, **nested)
 
@@ -84,8 +84,8 @@ class Part:
     def axes(self) -> dict[str, Size]:
         """Sizes of the axes of the part and of nested ones, by letter."""
         every = (*self.with_nested(),)
-        own = {letter: getattr(part, field) for part in every for field, letter in part.sizes().items()}
-        return own | {letter: evaluated(sum_, own) for part in every for letter, sum_ in part.derived().items()}
+        own = {axis: getattr(part, field) for part in every for field, axis in part.sizes().items()}
+        return own | {axis: evaluated(sum_, own) for part in every for axis, sum_ in part.derived().items()}
 
     def for_context(self, context: int) -> Self:  # noqa: ARG002
         """Return the part with as many rows as a text of so many tokens reads, if those grow with it."""

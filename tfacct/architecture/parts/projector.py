@@ -122,7 +122,7 @@ def _sizes(step: Step) -> tuple[Size, ...]:
     return ()
 
 
-def _lettered(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
+def _with_axis_names(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
     """Each step with a letter for each of its sizes."""
     for number, step in enumerate(steps):
         own = f"P{str(number).translate(_DIGITS)}"
@@ -131,31 +131,31 @@ def _lettered(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
 
 def _axes(steps: tuple[Step, ...]) -> dict[str, Size]:
     found: dict[str, Size] = {}
-    for letters, step in _lettered(steps):
-        found |= zip(letters, _sizes(step), strict=True)
+    for axis_names, step in _with_axis_names(steps):
+        found |= zip(axis_names, _sizes(step), strict=True)
     return found
 
 
 def _lines(at: str, steps: tuple[Step, ...], rows: str) -> Iterator[Line]:
     """Lines of steps that read `rows` at first."""
-    for letters, step in _lettered(steps):
+    for axis_names, step in _with_axis_names(steps):
         match step:
             case Linear():
-                inputs, outputs = letters
+                inputs, outputs = axis_names
                 spec = f"B {rows} {inputs}, {inputs} {outputs} -> B {rows} {outputs}"
                 yield Matmul(f"{at}.{step.name}", spec, bias=step.bias)
             case Scaling():
-                (width,) = letters
+                (width,) = axis_names
                 shift = width if step.bias else ""
                 kind: PointwiseKind = "norm_layer" if shift else "norm_rms"
                 yield Pointwise(f"{at}.{step.name}", f"B {rows} {width}", weight=width, bias=shift, kind=kind)
             case Learned():
-                yield Table(f"{at}.{step.name}", " ".join(letters), embedding=False)
+                yield Table(f"{at}.{step.name}", " ".join(axis_names), embedding=False)
             case Activated():
-                yield Pointwise(f"{at}.{step.name}", f"B {rows} {letters[0]}", kind="activation")
+                yield Pointwise(f"{at}.{step.name}", f"B {rows} {axis_names[0]}", kind="activation")
             case Dropped():
                 rows = PATCHES
             case Joined():
-                if letters:
-                    yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} {letters[0]}", kind="sum")
+                if axis_names:
+                    yield Pointwise(f"{at}.average", f"B {MERGED} {MERGE} {axis_names[0]}", kind="sum")
                 rows = MERGED

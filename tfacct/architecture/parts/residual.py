@@ -21,7 +21,7 @@ class Residual(Part):
     stream: float | None = None
     after: float | None = None
 
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -66,7 +66,7 @@ class Scale(Part):
     factor: float
 
     label: ClassVar[str] = "a scaled stream"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 
     def lines(self, at: str) -> tuple[Line, ...]:

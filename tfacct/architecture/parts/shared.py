@@ -28,8 +28,8 @@ class JoinedAttention(Attention):
     adapter: Size | None = None
 
     joined: ClassVar[bool] = True
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "adapter": "Ra"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | JOINED
+    axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "adapter": "Ra"}
+    legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | JOINED
 
     def derived(self) -> dict[str, str]:
         """Query heads, and what it reads."""
@@ -50,7 +50,7 @@ class SharedOutput(Part):
     hidden: Size
 
     name: ClassVar[str] = "shared_out"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Do": "another vector as wide as D"}
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 

@@ -27,7 +27,7 @@ class DifferentialAttention(Attention):
     eps: float
 
     mesh_unsupported: ClassVar[str] = "attention whose heads are subtracted in pairs"
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"}
+    legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"}
 
     def multiples(self) -> dict[str, int]:
         """Key/value heads are split in halves."""

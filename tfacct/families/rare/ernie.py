@@ -16,7 +16,7 @@ class TaskEmbedding(Segments):
 
     name: ClassVar[str] = "task_embed"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 0)
-    letters: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vk": "tasks that a text is read for", "D": Segments.legend["D"]}
     counted: ClassVar[str] = "Vk"
 

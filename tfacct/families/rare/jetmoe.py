@@ -35,10 +35,10 @@ class MixtureOfAttention(Attention):
     experts: Size
 
     mesh_unsupported: ClassVar[str] = "attention whose queries experts make"
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "group": "A", "experts": "E"}
+    axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "group": "A", "experts": "E"}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Attention.legend[letter] for letter in "DKH"},
-        **{letter: Experts.legend[letter] for letter in "AE"},
+        **{axis: Attention.legend[axis] for axis in "DKH"},
+        **{axis: Experts.legend[axis] for axis in "AE"},
         "N": "query heads, K · A",
     }
     made: ClassVar[dict[str, str]] = {"N": "K · A"}

@@ -27,7 +27,7 @@ class LayoutEmbedding(Part):
     name: ClassVar[str] = "box_embed"
     label: ClassVar[str] = "boxes"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 1)
-    letters: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"rows": "Vb", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": Segments.legend["D"]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -45,7 +45,7 @@ class UnusedPooler(Part):
     name: ClassVar[str] = "idle"
     label: ClassVar[str] = "idle"
     listed_after: ClassVar[tuple[str, int]] = (Classes.name, 1)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": Pooler.legend["Dp"]}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 

@@ -31,9 +31,9 @@ class SlidingChunkAttention(Attention):
     longest: Size
 
     mesh_unsupported: ClassVar[str] = "attention in windows that overlap"
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "half": HALF, "longest": LONGEST}
+    axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "half": HALF, "longest": LONGEST}
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        **{axis: Attention.legend[axis] for axis in "DNKGH"},
         HALF: "half of a window that overlaps the next",
         WHOLE: f"tokens of such a window, 2 · {HALF}",
         "Wg": f"the same tokens, as keys, 2 · {HALF}",

@@ -49,7 +49,7 @@ class ExtendedHead(Head):
 
     rest: Size
 
-    letters: ClassVar[dict[str, str]] = {**Head.letters, "rest": "Df"}
+    axis_names: ClassVar[dict[str, str]] = {**Head.axis_names, "rest": "Df"}
     legend: ClassVar[dict[str, str]] = {
         **Head.legend,
         "Df": "numbers of the head's transform that the token table has no column for",
@@ -85,8 +85,8 @@ class BottleneckAttention(Attention):
     narrow: Size
 
     mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
-    letters: ClassVar[dict[str, str]] = {**Attention.letters, "narrow": "Db"}
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in "DNKGH"} | BOTTLENECK
+    axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "narrow": "Db"}
+    legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | BOTTLENECK
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Both projections to the bottleneck, lines of attention, and the sum."""
@@ -118,8 +118,8 @@ class BottleneckMLPs(FeedForward):
     count: int = 1
 
     mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
-    legend: ClassVar[dict[str, str]] = {letter: FeedForward.legend[letter] for letter in "DF"} | BOTTLENECK
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
+    legend: ClassVar[dict[str, str]] = {axis: FeedForward.legend[axis] for axis in "DF"} | BOTTLENECK
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The MLPs, and the projection after them."""

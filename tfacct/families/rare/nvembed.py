@@ -37,7 +37,7 @@ class LatentPooler(Part):
     reads: ClassVar[str] = "average"
     name: ClassVar[str] = "pooler"
     label: ClassVar[str] = "latent reader"
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "rows": "Zp", "heads": "Np", "head_dim": "Hz", "width": "Fy"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "rows": "Zp", "heads": "Np", "head_dim": "Hz", "width": "Fy"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Zp": "learned rows that the pooler reads",

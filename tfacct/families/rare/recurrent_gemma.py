@@ -46,7 +46,7 @@ class RGLRU(Mixer):
     name: ClassVar[str] = "lru"
     label: ClassVar[str] = "gated recurrence"
     listed_after: ClassVar[tuple[str, int]] = (DeltaNet.name, 2)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "blocks": "Nb", "block_dim": "Hb", "before": "Kp"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "blocks": "Nb", "block_dim": "Hb", "before": "Kp"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dr": "channels of the recurrence, Nb · Hb",

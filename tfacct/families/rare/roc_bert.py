@@ -25,10 +25,10 @@ class GlyphEmbedding(Embedding):
     sound_dim: Size
 
     mesh_unsupported: ClassVar[str] = "tables of shapes and of sounds"
-    letters: ClassVar[dict[str, str]] = {
+    axis_names: ClassVar[dict[str, str]] = {
         "vocab": "V", "hidden": "D", "shapes": "Vsh", "shape_dim": "Dsh", "sounds": "Vso", "sound_dim": "Dso"
     }  # fmt: skip
-    legend: ClassVar[dict[str, str]] = {letter: Embedding.legend[letter] for letter in "VD"} | {
+    legend: ClassVar[dict[str, str]] = {axis: Embedding.legend[axis] for axis in "VD"} | {
         "Vsh": "shapes of tokens",
         "Dsh": "width of the table of shapes",
         "Vso": "sounds of tokens",

@@ -24,7 +24,7 @@ class SinusoidTable(Part):
     name: ClassVar[str] = "turns"
     label: ClassVar[str] = "turns"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 2)
-    letters: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
+    axis_names: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position table", "H": "size of one head"}
 
     def multiples(self) -> dict[str, int]:

@@ -40,7 +40,7 @@ class TimeMix(Mixer):
     name: ClassVar[str] = "time_mix"
     label: ClassVar[str] = "RWKV's mixing of tokens"
     listed_after: ClassVar[tuple[str, int]] = (DeltaNet.name, 0)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dw"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dw"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dw": "channels of RWKV's recurrence",
@@ -77,7 +77,7 @@ class ChannelMix(Mixer):
     name: ClassVar[str] = "channel_mix"
     label: ClassVar[str] = "RWKV's mixing of channels"
     listed_after: ClassVar[tuple[str, int]] = (DeltaNet.name, 1)
-    letters: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "F": "feed-forward width",

@@ -40,7 +40,7 @@ class MergedAttention(Attention):
 
     mesh_unsupported: ClassVar[str] = "attention to tokens and to a source at once"
     reads_source: ClassVar[bool] = True
-    legend: ClassVar[dict[str, str]] = {letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "W")}
+    legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in ("D", "N", "K", "G", "H", "W")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Lines of attention, each followed by that of the source, and the caches of both."""

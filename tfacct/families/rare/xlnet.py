@@ -28,7 +28,7 @@ class RelativeAttention(Attention):
 
     mesh_unsupported: ClassVar[str] = "attention that scores distances by products"
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Attention.legend[letter] for letter in "DNKGH"},
+        **{axis: Attention.legend[axis] for axis in "DNKGH"},
         "Xd": DIRECTIONS,
         "Vt": "texts of a pair, 2",
     }

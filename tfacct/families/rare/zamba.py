@@ -47,8 +47,8 @@ class HeadedMamba(Mixer):
     label: ClassVar[str] = "Mamba with heads"
     norms: ClassVar[str] = "none"
     gating: ClassVar[str] = "silu"
-    letters: ClassVar[dict[str, str]] = {
-        **{field: letter for field, letter in Mamba.letters.items() if field != "inner"},
+    axis_names: ClassVar[dict[str, str]] = {
+        **{field: axis for field, axis in Mamba.axis_names.items() if field != "inner"},
         "heads": "Nh",
         "head_dim": "Hh",
     }

@@ -33,7 +33,7 @@ QKV, ROUTER = "self_attn.qkv_proj", "mlp.gate"
 class AffineEmbedding(Embedding):
     """Token embedding: learned numbers are added to each row, and others multiply it (ZayaModel)."""
 
-    legend: ClassVar[dict[str, str]] = {letter: Embedding.legend[letter] for letter in "VD"}
+    legend: ClassVar[dict[str, str]] = {axis: Embedding.legend[axis] for axis in "VD"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The embedding, and the work on its rows."""
@@ -68,14 +68,14 @@ class CCA(Attention):
     head_dim: Size = 0
 
     mesh_unsupported: ClassVar[str] = "attention whose queries and keys pass convolutions"
-    letters: ClassVar[dict[str, str]] = {
-        **{field: letter for field, letter in Attention.letters.items() if field != "head_dim"},
+    axis_names: ClassVar[dict[str, str]] = {
+        **{field: axis for field, axis in Attention.axis_names.items() if field != "head_dim"},
         "half": "Hj",
         "first": "Ka",
         "second": "Ks",
     }
     legend: ClassVar[dict[str, str]] = {
-        **{letter: Attention.legend[letter] for letter in ("D", "N", "K", "G", "H", "Hr", "W")},
+        **{axis: Attention.legend[axis] for axis in ("D", "N", "K", "G", "H", "Hr", "W")},
         "Hj": "half the size of one head",
         "Ho": "numbers of a head after the second convolution of queries and keys, 2 · Hj",
         "Nj": "heads of queries and of keys, K · G + K",
@@ -147,7 +147,7 @@ class MLPRoutedExperts(Experts):
     router_eps: float
     follows: bool
 
-    letters: ClassVar[dict[str, str]] = {**Experts.letters, "router_width": "Rr"}
+    axis_names: ClassVar[dict[str, str]] = {**Experts.axis_names, "router_width": "Rr"}
     label: ClassVar[str] = "experts"
     legend: ClassVar[dict[str, str]] = {
         **Experts.legend,

@@ -17,7 +17,7 @@ export function axes(model, state) {
 	return { B: state.batch, T, S, O: state.last && model.logits ? 1n : T, I: T === S ? J : 0n, J };
 }
 
-// The sizes that the knobs change: K and G together, and single letters.
+// The sizes that the knobs change: K and G together, and single axes.
 export function changed(model, state) {
 	if (state.shared === null) return state.sizes;
 	const heads = model.sizes.K * model.sizes.G;

@@ -34,8 +34,8 @@ function ofProduct(counted, product, device) {
 	const every = einsum.einsum(line.spec).every,
 		masked = state.masked && line.mask;
 	const renamed = axis => group.names[axis] ?? axis;
-	const layers = group.letter === null ? [] : [group.letter];
-	const letters = [
+	const layers = group.axis === null ? [] : [group.axis];
+	const axisNames = [
 		"2",
 		...(masked ? ["pairs"] : []),
 		...every.filter(axis => !masked || !lines.queriesAndKeys(line).includes(axis)).map(renamed),
@@ -44,10 +44,10 @@ function ofProduct(counted, product, device) {
 	const values = [...lines.factors(line, axes, state.masked), ...(layers.length ? [group.count] : [])];
 	return [
 		h(
-			"p.letters",
-			letters.map((letter, at) => [
+			"p.symbols",
+			axisNames.map((axis, at) => [
 				at ? "·" : "",
-				h("abbr", { title: model.legend[letter] ?? "", "data-axis": letter }, letter),
+				h("abbr", { title: model.legend[axis] ?? "", "data-axis": axis }, axis),
 			]),
 		),
 		h("p.values", values.map(numbers.grouped).join(" · ")),
@@ -129,10 +129,10 @@ function ofOther(counted, group, line) {
 	const g = numbers.grouped;
 	if (line.line === "state") {
 		const own = counted.states.find(state => state.line === line && state.group === group);
-		const axes = einsum.letters(line.spec).map(axis => group.names[axis] ?? axis),
+		const axes = einsum.axisNames(line.spec).map(axis => group.names[axis] ?? axis),
 			how = storage.widthOf(line, counted.cache);
 		return [
-			h("p.letters", [...axes, ...(group.letter === null ? [] : [group.letter])].join("·")),
+			h("p.symbols", [...axes, ...(group.axis === null ? [] : [group.axis])].join("·")),
 			h("p.result", "= ", h("strong", g(own.elements)), " elements"),
 			h(
 				"dl.facts",

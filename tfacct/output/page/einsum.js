@@ -27,13 +27,13 @@ const parsed = new Map();
 // `B T D, D N H -> B T N H`: the axes of both operands, of the result, and each of them once.
 export function einsum(spec) {
 	if (!parsed.has(spec)) {
-		const [left, right, out] = spec.split(/,|->/).map(letters);
+		const [left, right, out] = spec.split(/,|->/).map(axisNames);
 		parsed.set(spec, { left, right, out, every: [...new Set([...left, ...right, ...out])] });
 	}
 	return parsed.get(spec);
 }
 
-export function letters(spec) {
+export function axisNames(spec) {
 	return spec.split(" ").filter(Boolean);
 }
 
@@ -42,7 +42,7 @@ export function renamed(spec, names) {
 	return spec.replace(/[A-Z][a-z]*[0-9]*/g, axis => names[axis] ?? axis);
 }
 
-// A written size: a number, or a sum of products of letters such as `2*Km*Gm+Km`.
+// A written size: a number, or a sum of products of axes such as `2*Km*Gm+Km`.
 export function value(size, sizes) {
 	if (typeof size === "number") return BigInt(size);
 	return sum(size.split("+").map(product => prod(product.split("*").map(factor => number(factor, sizes)))));

@@ -18,12 +18,12 @@ export function formulas(counted) {
 	const { model } = counted,
 		found = trees(counted);
 	if (!found) return null;
-	const values = letters(counted);
+	const values = axisNames(counted);
 	const body = Object.entries(OF)
 		.filter(([name]) => found[name])
 		.map(([name, title]) => one(counted, name, title, found[name], values));
-	const used = new Set(Object.values(found).flatMap(lettersOf));
-	const legend = [...used].map(letter => [letter, model.legend[letter] ?? BOUND[letter] ?? "", values[letter]]);
+	const used = new Set(Object.values(found).flatMap(axesOf));
+	const legend = [...used].map(axis => [axis, model.legend[axis] ?? BOUND[axis] ?? "", values[axis]]);
 	return dom.panel(
 		"formulas",
 		"Formulas",
@@ -31,10 +31,10 @@ export function formulas(counted) {
 		body,
 		h(
 			"dl.legend",
-			legend.map(([letter, meaning, value]) =>
+			legend.map(([axis, meaning, value]) =>
 				h(
 					"div",
-					h("dt", { "data-axis": letter }, letter),
+					h("dt", { "data-axis": axis }, axis),
 					h("dd", meaning),
 					h("dd.number", value === undefined ? "" : numbers.grouped(value)),
 				),
@@ -46,7 +46,7 @@ export function formulas(counted) {
 const BOUND = { Sw: "keys that a layer with a window sees", Sk: "keys that a layer with a window caches" };
 
 // Values of all axes of a formula: the model's sizes and those of the step.
-function letters({ way, sizes, at }) {
+function axisNames({ way, sizes, at }) {
 	const found = { ...sizes, ...at };
 	for (const group of way.groups) {
 		for (const [axis, size] of Object.entries(group.axes)) found[group.names[axis] ?? axis] ??= size;
@@ -95,17 +95,17 @@ const factors = powers => powers.split(" ").filter(Boolean).map(part => part.spl
 
 export function evaluated([coefficient, powers, inside], values) {
 	let product = BigInt(coefficient);
-	for (const [letter, power] of factors(powers)) {
-		if (values[letter] === undefined) return null;
-		product *= values[letter] ** BigInt(power ?? 1);
+	for (const [axis, power] of factors(powers)) {
+		if (values[axis] === undefined) return null;
+		product *= values[axis] ** BigInt(power ?? 1);
 	}
 	if (!inside) return product;
 	const terms = inside.map(term => evaluated(term, values));
 	return terms.includes(null) ? null : product * einsum.sum(terms);
 }
 
-function lettersOf([, powers, inside]) {
-	return [...factors(powers).map(([letter]) => letter), ...(inside ?? []).flatMap(lettersOf)];
+function axesOf([, powers, inside]) {
+	return [...factors(powers).map(([axis]) => axis), ...(inside ?? []).flatMap(axesOf)];
 }
 
 // A formula in pieces, between which a narrow page can break the line: the terms of its first bracket.
@@ -130,22 +130,22 @@ const sign = text => math("mo", { stretchy: "false", form: text === "+" ? "infix
 
 // Coefficient and axes with their powers; nothing for a 1 before a bracket.
 function product(coefficient, powers, bracket) {
-	const found = factors(powers).map(([letter, power]) =>
-		power ? math("msup", letterOf(letter), math("mn", power)) : letterOf(letter),
+	const found = factors(powers).map(([axis, power]) =>
+		power ? math("msup", axisSymbol(axis), math("mn", power)) : axisSymbol(axis),
 	);
 	if (coefficient !== 1 || (!found.length && !bracket)) found.unshift(math("mn", String(coefficient)));
 	return found.flatMap((factor, index) => (index ? [sign("·"), factor] : [factor]));
 }
 
-function letterOf(letter) {
-	if (letter.length === 1) return math("mi", { "data-axis": letter }, letter);
-	return math("msub", { "data-axis": letter }, math("mi", letter[0]), math("mi", letter.slice(1)));
+function axisSymbol(axis) {
+	if (axis.length === 1) return math("mi", { "data-axis": axis }, axis);
+	return math("msub", { "data-axis": axis }, math("mi", axis[0]), math("mi", axis.slice(1)));
 }
 
 // The formula as LaTeX reads it.
 export function latex([coefficient, powers, inside], top = true) {
-	const letter = name => (name.length === 1 ? name : `${name[0]}_{\\mathrm{${name.slice(1)}}}`);
-	const found = factors(powers).map(([name, power]) => (power ? `${letter(name)}^{${power}}` : letter(name)));
+	const axis = name => (name.length === 1 ? name : `${name[0]}_{\\mathrm{${name.slice(1)}}}`);
+	const found = factors(powers).map(([name, power]) => (power ? `${axis(name)}^{${power}}` : axis(name)));
 	if (inside) {
 		const sum = inside.map(term => latex(term, false)).join(" + ");
 		found.push(top && !found.length && coefficient === 1 ? sum : `\\left(${sum}\\right)`);

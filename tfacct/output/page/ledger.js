@@ -7,11 +7,11 @@ import * as storage from "./storage.js";
 
 export const LARGEST = 10n ** 12n;
 
-// The groups of one way, with the numbers of their sizes: `sizes` are the model's, by letter.
+// The groups of one way, with the numbers of their sizes: `sizes` are the model's, by axis.
 export function sized(way, sizes) {
 	const groups = way.groups.map(group => ({
 		...group,
-		letter: typeof group.count === "string" ? group.count : null,
+		axis: typeof group.count === "string" ? group.count : null,
 		count: einsum.value(group.count, sizes),
 		axes: Object.fromEntries(Object.entries(group.axes).map(([axis, size]) => [axis, einsum.value(size, sizes)])),
 	}));
@@ -163,7 +163,7 @@ export function states(ledger, at, cache) {
 	return each(ledger, "state", at).map(({ line, group, axes, count }) => ({
 		line,
 		group,
-		elements: count * einsum.size(axes, einsum.letters(line.spec)),
+		elements: count * einsum.size(axes, einsum.axisNames(line.spec)),
 		bytes: count * storage.stateBytes(line, axes, cache),
 	}));
 }
@@ -217,7 +217,7 @@ export function pointwise(ledger, at) {
 	return each(ledger, "pointwise", at).map(({ line, group, axes, count }) => ({
 		line,
 		group,
-		elements: count * einsum.size(axes, einsum.letters(line.spec)),
+		elements: count * einsum.size(axes, einsum.axisNames(line.spec)),
 	}));
 }
 

@@ -102,14 +102,14 @@ export function weighsLeft(line) {
 export function parameters(line) {
 	if (line.line === "product") return ofProduct(line);
 	if (line.line === "table") {
-		const axes = einsum.letters(line.spec);
+		const axes = einsum.axisNames(line.spec);
 		return [{ path: `${line.path}.weight`, axes, embedding: Boolean(line.embedding), inputs: [] }];
 	}
 	if (line.line === "state") return [];
 	const owner = line.module ?? line.path;
 	return ["weight", "bias"]
 		.filter(name => line[name])
-		.map(name => ({ path: `${owner}.${name}`, axes: einsum.letters(line[name]), inputs: [] }));
+		.map(name => ({ path: `${owner}.${name}`, axes: einsum.axisNames(line[name]), inputs: [] }));
 }
 
 function ofProduct(line) {

@@ -17,7 +17,7 @@ export function read(data) {
 	const models = data.models.map((row, index) => {
 		const facts = named(row, data),
 			shape = data.shapes[facts.shape];
-		const sizes = Object.fromEntries(shape.letters.map((letter, at) => [letter, BigInt(facts.sizes[at])]));
+		const sizes = Object.fromEntries(shape.axes.map((axis, at) => [axis, BigInt(facts.sizes[at])]));
 		const ways = shape.ways.map(way => ({ form: way.form, groups: groups(way, facts, runs, lines, sizes) }));
 		const { formulas, rules } = shape,
 			shared = { index, forms: data.forms, sizes, ways, legend: legends[facts.shape], formulas, rules };
@@ -82,7 +82,7 @@ function spans(count) {
 	return count === 1n ? "0" : `0-${count - 1n}`;
 }
 
-// Sizes of a group's letters as they are written; a letter that is not named is the model's own.
+// Sizes of a group's axes as they are written; an axis that is not named is the model's own.
 function axes(group, lines) {
 	const found = { ...group.axes };
 	for (const line of lines) {

@@ -19,7 +19,7 @@ export function notes(counted) {
 
 // The other notes are about the model as configured, whatever sizes replace its own.
 function typed({ state }) {
-	const found = Object.entries(state.sizes).map(([letter, size]) => `${letter} = ${g(size)}`);
+	const found = Object.entries(state.sizes).map(([axis, size]) => `${axis} = ${g(size)}`);
 	if (!found.length) return [];
 	return [note("sizes", 1, `Notes are about the model as configured; ${found.join(", ")} replaces its own.`)];
 }

@@ -8,8 +8,8 @@ import * as numbers from "./numbers.js";
 
 // The command that prints these FLOPs; a line of Python if no config field gives the changed size.
 export function command(model, state) {
-	const lettered = Object.keys(state.sizes).length > 0;
-	return lettered || (state.shared !== null && !model.shared) ? python(model, state) : shell(model, state);
+	const changed = Object.keys(state.sizes).length > 0;
+	return changed || (state.shared !== null && !model.shared) ? python(model, state) : shell(model, state);
 }
 
 function shell(model, state) {
@@ -58,7 +58,7 @@ function python(model, state) {
 	if (at.B !== 1n) knobs.push(`batch=${at.B}`);
 	if (state.source !== null) knobs.push(`source=${state.source}`);
 	if (state.shared !== null) knobs.push(`num_key_value_heads=${state.shared}`);
-	for (const [letter, size] of Object.entries(state.sizes)) knobs.push(`${letter}=${size}`);
+	for (const [axis, size] of Object.entries(state.sizes)) knobs.push(`${axis}=${size}`);
 	if (state.last) knobs.push('logits="last"');
 	if (state.masked) knobs.push("masked=True");
 	if (state.train) knobs.push("train=True");
@@ -121,8 +121,8 @@ function facts(counted, notes, record) {
 		total_flops_if_called: ifCalled(counted),
 	};
 	const nulls = record.nullKeys.filter(key => !(key in known)).map(key => [key, null]);
-	const letters = Object.keys(state.sizes).length ? { letters: state.sizes } : {};
-	return { ...known, ...Object.fromEntries(nulls), ...letters };
+	const axisNames = Object.keys(state.sizes).length ? { axes: state.sizes } : {};
+	return { ...known, ...Object.fromEntries(nulls), ...axisNames };
 }
 
 function components(products) {

@@ -10,13 +10,13 @@ const { h } = dom;
 // Every size by its axis. They are sizes of products: no config checks them.
 export function fields(model, now, update) {
 	const changed = count.changed(model, now);
-	const rows = Object.entries(model.sizes).map(([letter, configured]) => {
-		const id = `size-${letter}`,
-			value = changed[letter] ?? configured;
+	const rows = Object.entries(model.sizes).map(([axis, configured]) => {
+		const id = `size-${axis}`,
+			value = changed[axis] ?? configured;
 		return h(
 			"div",
-			h("label", { for: id, "data-axis": letter }, letter),
-			h("span", model.legend[letter] ?? ""),
+			h("label", { for: id, "data-axis": axis }, axis),
+			h("span", model.legend[axis] ?? ""),
 			h("input", {
 				id,
 				type: "text",
@@ -26,10 +26,10 @@ export function fields(model, now, update) {
 				class: value === configured ? null : "changed",
 				onchange: event => {
 					const read = state.whole(event.target.value),
-						why = read === undefined ? "" : state.refused(model, { ...changed, [letter]: read });
+						why = read === undefined ? "" : state.refused(model, { ...changed, [axis]: read });
 					event.target.setAttribute("aria-invalid", String(read === undefined || why !== ""));
 					event.target.setCustomValidity(why);
-					if (read !== undefined && !why) update(last => ({ sizes: { ...last.sizes, [letter]: read } }));
+					if (read !== undefined && !why) update(last => ({ sizes: { ...last.sizes, [axis]: read } }));
 					else event.target.reportValidity();
 				},
 			}),
@@ -40,6 +40,6 @@ export function fields(model, now, update) {
 		{ id: "sizes", open: Object.keys(now.sizes).length > 0 },
 		h("summary", "Every size"),
 		h("p.hint", "Sizes of the matrix products, not config fields."),
-		h("div.letters", rows),
+		h("div.symbols", rows),
 	);
 }

@@ -71,7 +71,7 @@ export function fragment(state, start, page) {
 			`${name}=${state[name] === null || state[name] === false ? "" : encodeURIComponent(kind.write(state[name]))}`,
 		);
 	}
-	for (const [letter, size] of Object.entries(state.sizes)) parts.push(`L.${letter}=${size}`);
+	for (const [axis, size] of Object.entries(state.sizes)) parts.push(`L.${axis}=${size}`);
 	return parts.length > 1 ? `#${parts.join("&")}` : "";
 }
 
@@ -86,7 +86,7 @@ export function parse(text, start, page) {
 			value = decoded(part.slice(cut + 1));
 		if (name === "v") {
 			if (value !== VERSION) complaints.push(`this link has version ${value}, the page version ${VERSION}`);
-		} else if (name.startsWith("L.") && Object.hasOwn(letters(page, state), name.slice(2)) && whole(value ?? "")) {
+		} else if (name.startsWith("L.") && Object.hasOwn(axisNames(page, state), name.slice(2)) && whole(value ?? "")) {
 			state.sizes[name.slice(2)] = whole(value);
 		} else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
 			state[name] = STILL[name];
@@ -118,14 +118,14 @@ function decoded(text) {
 // Why sizes are not possible together; empty if they are.
 export function refused(model, changed) {
 	const now = { ...model.sizes, ...changed };
-	for (const [letter, rule] of model.rules) {
-		if (rule === 2 && now[letter] % 2n) return `${letter} must be even`;
-		if (now[letter] > now[rule]) return `${letter} is more than ${rule}`;
+	for (const [axis, rule] of model.rules) {
+		if (rule === 2 && now[axis] % 2n) return `${axis} must be even`;
+		if (now[axis] > now[rule]) return `${axis} is more than ${rule}`;
 	}
 	return "";
 }
 
-function letters(page, state) {
+function axisNames(page, state) {
 	return chosen(page, state.model).sizes;
 }
 
@@ -146,7 +146,7 @@ export function fitted(state, page) {
 	if (found.cache && !count.stores(model, found, found.cache)) found.cache = null;
 	if (found.sizes.K || found.sizes.G) Object.assign(found, { sizes: count.changed(model, found), shared: null });
 	found.sizes = Object.fromEntries(
-		Object.entries(found.sizes).filter(([letter, size]) => letter in model.sizes && size !== model.sizes[letter]),
+		Object.entries(found.sizes).filter(([axis, size]) => axis in model.sizes && size !== model.sizes[axis]),
 	);
 	return found;
 }

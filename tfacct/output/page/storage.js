@@ -63,19 +63,19 @@ export function width(name) {
 // How a state is stored: in its own dtype, as the cache, or, if no token adds to it, in at least 16 bits.
 export function widthOf(line, cache) {
 	if (line.bits) return { name: `fp${line.bits}`, bits: line.bits, block: 1n, scale: 0n };
-	const grows = einsum.letters(line.spec).some(axis => TOKENS.includes(axis));
+	const grows = einsum.axisNames(line.spec).some(axis => TOKENS.includes(axis));
 	return grows || cache.bits >= 16 * Number(cache.block) ? cache : width("bf16");
 }
 
 // True if the blocks of the cache divide the vectors of a state.
 export function divides(line, axes, cache) {
 	const { block } = widthOf(line, cache);
-	return block === 1n || axes[einsum.letters(line.spec).at(-1)] % block === 0n;
+	return block === 1n || axes[einsum.axisNames(line.spec).at(-1)] % block === 0n;
 }
 
 // Bytes that a state takes at the end of a step.
 export function stateBytes(line, axes, cache) {
-	const names = einsum.letters(line.spec),
+	const names = einsum.axisNames(line.spec),
 		how = widthOf(line, cache);
 	const taken = einsum.wholeBytes(einsum.size(axes, names), how.bits) / how.block;
 	return how.scale ? taken + how.scale * einsum.size(axes, names.slice(0, -1)) : taken;

@@ -79,7 +79,7 @@ class Place:
 
 
 @record
-class Letter:
+class Axis:
     """What the parts of a model declare of a letter: `own` is the one that they write, all others are the model's.
 
     `made` is what it is made of, None for a size. A size is a multiple of `multiple`, and at most `at_most`, of
@@ -128,16 +128,15 @@ def names(shape: Transformer) -> list[Names]:
 def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
     found: list[dict[str, str]] = [{} for _ in everywhere]
     own = [_own(place) for place in everywhere]
-    derived = {letter for place in everywhere for part in place.parts for letter in part.derived()}
+    derived = {axis for place in everywhere for part in place.parts for axis in part.derived()}
     _name(found, everywhere, [_without(sizes, derived) for sizes in own], apart)
     made = [
-        {letter: renamed(text, names) for part in place.parts for letter, text in part.derived().items()}
+        {axis: renamed(text, names) for part in place.parts for axis, text in part.derived().items()}
         for place, names in zip(everywhere, found, strict=True)
     ]
     # A letter that is a size of its own in one place and made of others in another is two letters, even of one number.
     both = [
-        {letter: sizes[letter] for letter in derived & sizes.keys()} | more
-        for sizes, more in zip(own, made, strict=True)
+        {axis: sizes[axis] for axis in derived & sizes.keys()} | more for sizes, more in zip(own, made, strict=True)
     ]
     _name(found, everywhere, both, frozenset())
     source = next(index for index, place in enumerate(everywhere) if place.reads)
@@ -150,47 +149,47 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
 def sizes(shape: Transformer) -> dict[str, Size]:
     """The sizes of all letters, by the model's names."""
     return {
-        called.get(letter, letter): size
+        called.get(axis, axis): size
         for place, called in zip(places(shape), names(shape), strict=True)
         for part in place.parts
-        for letter, size in part.axes().items()
+        for axis, size in part.axes().items()
     }
 
 
-def explained(shape: Transformer) -> dict[str, Letter]:
+def explained(shape: Transformer) -> dict[str, Axis]:
     """Every letter of the parts, in their order, with what they declare of it."""
-    found: dict[str, Letter] = {}
+    found: dict[str, Axis] = {}
     whose: dict[str, list[Place]] = {}
     for place, called in zip(places(shape), names(shape), strict=True):
         for part in place.parts:
-            for name, letter in _declared(part, called):
-                known = found.get(name, letter)
+            for name, axis in _declared(part, called):
+                known = found.get(name, axis)
                 found[name] = replace(
                     known,
-                    multiple=max(known.multiple, letter.multiple),
-                    at_most=known.at_most or letter.at_most,
-                    cut=known.cut or letter.cut,
-                    case=known.case or letter.case,
-                    dealt=known.dealt or letter.dealt,
+                    multiple=max(known.multiple, axis.multiple),
+                    at_most=known.at_most or axis.at_most,
+                    cut=known.cut or axis.cut,
+                    case=known.case or axis.case,
+                    dealt=known.dealt or axis.dealt,
                 )
                 whose.setdefault(name, []).append(place)
-    often = Counter(letter.own for letter in found.values())
+    often = Counter(axis.own for axis in found.values())
     there = [place for place in places(shape) if place.parts and place.words]
     sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
-        name: replace(letter, meaning=_told(letter.meaning, whose[name], sides)) if often[letter.own] > 1 else letter
-        for name, letter in found.items()
+        name: replace(axis, meaning=_told(axis.meaning, whose[name], sides)) if often[axis.own] > 1 else axis
+        for name, axis in found.items()
     }
 
 
-def _declared(part: Part, called: Names) -> Iterator[tuple[str, Letter]]:
+def _declared(part: Part, called: Names) -> Iterator[tuple[str, Axis]]:
     sizes, derived, multiples = {*part.sizes().values()}, part.derived(), part.multiples()
     for own, meaning in part.legend.items():
         if own in sizes or own in derived:
             outer = part.at_most.get(own)
             yield (
                 called.get(own, own),
-                Letter(
+                Axis(
                     own,
                     renamed(meaning, called),
                     renamed(derived[own], called) if own in derived else None,
@@ -217,7 +216,7 @@ def _told(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> st
 def _own(place: Place) -> dict[str, Size]:
     sizes: dict[str, Size] = {}
     for part in place.parts:
-        sizes |= {letter: getattr(part, field) for field, letter in part.sizes().items() if letter not in WINDOWS}
+        sizes |= {axis: getattr(part, field) for field, axis in part.sizes().items() if axis not in WINDOWS}
     return sizes
 
 
@@ -230,22 +229,22 @@ def _name(
     """Put into `found` what the letters of `sizes` are called in every place."""
     there_of: dict[str, list[int]] = {}
     for index, own in enumerate(sizes):
-        for letter in own:
-            there_of.setdefault(letter, []).append(index)
-    for letter, there in there_of.items():
-        first = sizes[there[0]][letter]
-        if letter not in apart and all(same(sizes[index][letter], first) for index in there):
+        for axis in own:
+            there_of.setdefault(axis, []).append(index)
+    for axis, there in there_of.items():
+        first = sizes[there[0]][axis]
+        if axis not in apart and all(same(sizes[index][axis], first) for index in there):
             continue  # one size in all: most are
         writing, reading = ([index for index in there if everywhere[index].reads == side] for side in (False, True))
         for side in (writing, reading):
-            distinct = _distinct([sizes[index][letter] for index in side])
+            distinct = _distinct([sizes[index][axis] for index in side])
             marked = MARKS[READING] if side is reading and writing else ""
-            groups = [[index for index in side if same(sizes[index][letter], size)] for size in distinct]
+            groups = [[index for index in side if same(sizes[index][axis], size)] for size in distinct]
             marks = _marks([[everywhere[index] for index in group] for group in groups])
             for alike, mark in zip(groups, marks, strict=True):
-                name = f"{letter}{marked}{mark}"
-                for index in alike if name != letter else ():
-                    found[index][letter] = name
+                name = f"{axis}{marked}{mark}"
+                for index in alike if name != axis else ():
+                    found[index][axis] = name
 
 
 def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
@@ -266,8 +265,8 @@ def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
     return [group[0].mark for group in groups]
 
 
-def _without(sizes: Mapping[str, Size], letters: set[str]) -> dict[str, Size]:
-    return {letter: size for letter, size in sizes.items() if letter not in letters}
+def _without(sizes: Mapping[str, Size], axis_names: set[str]) -> dict[str, Size]:
+    return {axis: size for axis, size in sizes.items() if axis not in axis_names}
 
 
 def _distinct(sizes: Sequence[Size]) -> list[Size]:
