@@ -242,7 +242,7 @@ def test_two_windows_have_letters_of_their_own() -> None:
             report = explain(model, request, masked=masked)
             checked(report, "FLOPs")
             assert report.derivation is not None
-            legend = {axis.name: axis for axis in report.derivation.axis_names}
+            legend = {axis.name: axis for axis in report.derivation.legend}
             assert {legend["W1"].value, legend["W2"].value} == windows
             assert legend["Sw2"].meaning == "keys a windowed block sees, T + min(S − T, W2 − 1)"
             assert ("window of W2 costs" if masked else "sees (Sw2)") in report.answer

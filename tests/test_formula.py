@@ -515,7 +515,7 @@ def in_two_stacks(*widths: int, window: tuple[int | None, int | None] = (None, N
 
 
 @pytest.mark.parametrize(
-    ("window", "letters"), [((None, None), {"F1": 71, "F2": 72}), ((None, 4), {"Ffull": 71, "Fwin": 72})]
+    ("window", "axis_names"), [((None, None), {"F1": 71, "F2": 72}), ((None, 4), {"Ffull": 71, "Fwin": 72})]
 )
 def test_blocks_of_two_sizes_have_two_letters(window: tuple, axis_names: dict[str, int]) -> None:
     """The formula of each line, read back, is its number; the legend has every letter, each with its value."""
