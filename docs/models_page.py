@@ -222,7 +222,7 @@ def _null(family: type[FamilyConfig], name: str) -> str:
 def _cache(family: type[FamilyConfig], models: list[LoadedModel]) -> str:
     """How the cache of the class differs from what an engine must cache, if it does."""
     at = Workload(context=10**6, tokens=1).axes()
-    caching = [m for m in models if m.keeps]
+    caching = [m for m in models if m.has_cache]
     other = [m.name for m in caching if m.config.hf_cache().ledger().states(at) != m.ledger.states(at)]
     return f"the class differs: {family.hf_cache_differs} ({', '.join(other)})" if other else ""
 

@@ -49,7 +49,7 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
     every = lcm(*(sizes[size] for size in SHARES.values() if size in sizes))
     beside = sizes.get(FRONT, 0) if every > 1 else 0
     context = rounded_up(least + int(2 ** rng.uniform(0, 20)), every) * every + beside
-    tokens = context if not ours.keeps else rng.choice((1, context, rng.randint(1, context)))
+    tokens = context if not ours.has_cache else rng.choice((1, context, rng.randint(1, context)))
     tokens = max(tokens, least) if FRONT in sizes else tokens
     source = rng.randint(1, 3000) if ours.source is not None else 0
     new = source if tokens == context else 0

@@ -117,7 +117,7 @@ def kind_of(ours: LoadedModel) -> frozenset[object]:
     }
     head = ours.architecture.head
     ends = {("end", type(end).__name__) for end in (ours.architecture.embed, ours.architecture.pooler)}
-    sides = ("sides", ours.architecture.encoder is not None, ours.keeps)
+    sides = ("sides", ours.architecture.encoder is not None, ours.has_cache)
     return frozenset({*blocks, *ends, sides, ("head", head is not None and head.tied)})
 
 
@@ -187,7 +187,7 @@ SOURCE = 17
 
 def alone(family: str) -> bool:
     """True of a family whose models are encoders alone: they keep nothing between steps."""
-    return not tiny(family).keeps
+    return not tiny(family).has_cache
 
 
 def rounded(ours: LoadedModel, tokens: int) -> int:
@@ -204,7 +204,7 @@ def context(ours: LoadedModel, tokens: int) -> int:
 def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
     """The workload as a model can be asked for it: an encoder alone takes all tokens at once, of an
     image at least one patch, and a source is read in the first step, all that there is where the class wants it so."""
-    if not ours.keeps:
+    if not ours.has_cache:
         tokens = max(work.tokens, 1 + (getattr(ours.architecture.embed, "front", None) or 0))
         tokens = rounded(ours, tokens)
         return replace(work, context=tokens, tokens=tokens)

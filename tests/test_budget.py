@@ -175,7 +175,7 @@ def test_no_context_is_longer_than_a_stored_position_embedding() -> None:
     stored, computed = [], []
     for model in presets.load_all({}):
         table = model.architecture.positions
-        if table is None or not model.keeps:
+        if table is None or not model.has_cache:
             continue
         found = load(model.name).memory(dtype="bf16", on="500TB").fit
         if table.stored:

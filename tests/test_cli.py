@@ -55,7 +55,7 @@ def test_every_preset_has_a_row_or_is_named_as_left_out(run, command: str) -> No
     assert ran.code == 0 and "\x1b" not in ran.out  # a pipe gets plain text
     lines = ran.out.splitlines()
     for name in presets.names():
-        kept = command != "memory --kv" or presets.load(name).keeps
+        kept = command != "memory --kv" or presets.load(name).has_cache
         assert any(line.startswith(f" {name} ") for line in lines) == kept
 
 
@@ -72,7 +72,7 @@ def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]
     assert list(document) == ["schema", "command", "answer", "convention", "models", "models_left_out"]
     assert document["schema"] == 3 and document["command"] == command.split("--")[-1]
     stateless = (
-        {name for name in presets.names() if not presets.load(name).keeps} if command == "memory --kv" else set()
+        {name for name in presets.names() if not presets.load(name).has_cache} if command == "memory --kv" else set()
     )
     assert {m["model"] for m in document["models"]} == set(models or presets.names()) - stateless
     assert len({tuple(model) for model in document["models"]}) == 1  # the same keys

@@ -126,7 +126,7 @@ def test_an_encoder_alone_generates_nothing() -> None:
 
 def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> None:
     ran = run("memory", "--kv", "--json")
-    alone = {name for name in presets.names() if not presets.load(name).keeps}
+    alone = {name for name in presets.names() if not presets.load(name).has_cache}
     assert ran.code == 0 and {"bert-base", "bert-large", "bge-m3"} <= alone
     named, why = " ".join(ran.err.split()).removeprefix("hint: left out: ").split(" (", 1)
     few, others = named.split(" and ")
@@ -206,7 +206,7 @@ def test_embeddinggemma_2_by_hand() -> None:
     ours = load_model("mine", {"model_type": "embedding_gemma2_text"})
     assert ours.parameters == 262_144 * 512 + blocks + rows + 512 + 512 * 768 == 271_002_624
     assert {stack.block.window for stack in ours.architecture.stacks} == {2 * 512 + 1, None}
-    assert not ours.keeps
+    assert not ours.has_cache
     products = 512 * 24 * 512 + 24 * (3 * 512 * 2048 + 2 * 512**2) + 512 * 768
     products += 20 * 512 * 256 * 12 + 4 * 512 * 512 * 10
     pairs = 2 * 2048 * (20 * 4 * 256 + 4 * 4 * 512)

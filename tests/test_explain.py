@@ -80,7 +80,7 @@ def checked(report: Report, unit: str) -> None:
 
 
 def kinds(model: LoadedModel) -> list[str]:
-    return [of for of in UNITS if of != "kv" or model.keeps]
+    return [of for of in UNITS if of != "kv" or model.has_cache]
 
 
 QWEN = (
@@ -138,14 +138,14 @@ def test_every_step_of_every_shape(name: str) -> None:
     model = tiny(name)
     ctx = context(model, 13)
     whole = [Request(ctx=ctx, batch=3), Request(ctx=ctx, batch=2, logits="last")]
-    parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if model.keeps else []
+    parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if model.has_cache else []
     for request in (*whole, *parts):
         for masked in (False, True):
             checked(explain(model, request, masked=masked), "FLOPs")
     checked(explain(model, Request(ctx=ctx, batch=3), train=True), "FLOPs")
     checked(explain(model, Request(), "params"), "parameters")
     for length in (3, 4, 13, 97):
-        for dtype in (None, "fp8", "int4") if model.keeps else ():
+        for dtype in (None, "fp8", "int4") if model.has_cache else ():
             checked(explain(model, Request(ctx=length, batch=3), "kv", dtype=dtype), "bytes")
     every = ("fp32", "fp8", "int4", "mxfp4", "nvfp4", "gptq", "awq", "nf4")
     for dtype in every if name in ("llama", "mixtral") else ("int4", "mxfp4"):

@@ -59,7 +59,7 @@ def decoder(name: str) -> LoadedModel | None:
     if name in FAMILIES and name not in first_presets():
         return None
     model = find(first_presets()[name] if name in FAMILIES else name)
-    return model if model.keeps and model.architecture.encoder is None else None
+    return model if model.has_cache and model.architecture.encoder is None else None
 
 
 def lowered(name: str, step: str, split: Split | None = None) -> list[Kernel]:
@@ -85,10 +85,10 @@ def test_kernels_add_up_to_the_ledger(name: str) -> None:
         way = Ledger(way_of(model.ledger, at).groups)
         assert sum(kernel.flops for kernel in found) == way.total_flops(at, masked=True)
         assert added(kernel.weights for kernel in found) == model.ledger.weight_bytes(FP8)
-        assert added(kernel.kept for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
-    kept = sum(model.ledger.state_bytes(at, BF16_EACH).values())
+        assert added(kernel.cached for kernel in found) == model.ledger.state_bytes(at, BF16_EACH)
+    cached = sum(model.ledger.state_bytes(at, BF16_EACH).values())
     read = sum(kernel.cache for kernel in of(model, "decode"))
-    assert read > kept if model.name in BORROWS else read == kept  # keys that other blocks borrow are read again
+    assert read > cached if model.name in BORROWS else read == cached  # keys that other blocks borrow are read again
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,7 +112,7 @@ def _weights(every: list[Kernel]) -> int:
 
 
 def _kept(every: list[Kernel]) -> int:
-    return sum(sum(kernel.kept.values()) for kernel in every)
+    return sum(sum(kernel.cached.values()) for kernel in every)
 
 
 def test_devices_divide_evenly_what_they_can() -> None:

@@ -122,7 +122,7 @@ def test_a_decode_step_reads_exactly_the_kv_cache(tiny_model) -> None:
     """K and G apart: the right operands of scores and values are what the cache holds. A mamba reads the
     states on the left, and its convolution a window of what is kept."""
     at = asked(tiny_model, Workload(context=11, tokens=1, batch=3)).axes()
-    if not tiny_model.keeps:
+    if not tiny_model.has_cache:
         assert tiny_model.ledger.state_bytes(at, BF16_EACH) == {}, "an encoder alone"
         return
     read = 0

@@ -24,7 +24,7 @@ hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 pytestmark = needs("torch", "transformers")
 
 MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
-CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.keeps and made.source is None}
+CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.has_cache and made.source is None}
 """Decoders alone: those with an encoder have a file of their own."""
 BATCH, TOKENS = 3, 29
 

@@ -200,7 +200,7 @@ def test_a_model_of_parts_is_the_familys(name: str) -> None:
 
 def test_an_encoder_alone_keeps_nothing() -> None:
     own = tiny("own, encoder post-norm")
-    assert not own.keeps and own.source is None
+    assert not own.has_cache and own.source is None
     with pytest.raises(TfacctError, match="not 1 new token of 20"):
         load(SHAPES["own, encoder post-norm"]).flops(ctx=20, decode=True)
 
@@ -539,7 +539,7 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
     """The printed total, as sympy reads it, with the sizes of the legend put in."""
     sympy = pytest.importorskip("sympy")
     own = tiny(name)
-    if of == "kv" and not own.keeps:
+    if of == "kv" and not own.has_cache:
         pytest.skip("keeps nothing")
     from tfacct.reports.formula import formula
 

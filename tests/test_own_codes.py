@@ -215,7 +215,7 @@ def test_nv_embed_by_hand() -> None:
     ours = load_model("mine", NV_EMBED)
     body = load_model("mine", {**TINY["mistral"], **MISTRAL, "architectures": ["MistralModel"]}).parameters
     network = 2 * (4096 + 1) * 16384 + (16384 + 1) * 4096
-    assert (ours.family, ours.unknown, ours.left_out, ours.keeps) == ("nvembed", (), (), False)
+    assert (ours.family, ours.unknown, ours.left_out, ours.has_cache) == ("nvembed", (), (), False)
     assert ours.parameters - body == (512 + 4 * 32768 + 3 * 2) * 4096 + network == 740_356_096
     assert ours.parameters == 7_851_016_192
     tokens = 10 * (2 * 2 * 4096 * 32768 + 2 * 2 * 512 * 32768 + 2 * 3 * 4096 * 16384)  # q, o, scores, values, network

@@ -76,7 +76,7 @@ def explored(name: str) -> dict[str, Any]:
 def knobs(rng: random.Random, name: str) -> str:
     """A link to random knobs that a command line has too."""
     ours = presets.load(name)
-    step = rng.choice(("prefill", "decode", "chunk")) if ours.keeps else "prefill"
+    step = rng.choice(("prefill", "decode", "chunk")) if ours.has_cache else "prefill"
     said = {"v": 1, "ctx": int(2 ** rng.uniform(8, 21)), "batch": rng.choice((1, 1, 3, 64)), "step": step}
     said |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
     said |= {"masked": 1} if rng.random() < 0.3 else {}

@@ -244,7 +244,7 @@ def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: st
     plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
     ours = load_model("mine", {**plain, "is_causal": False})
     causal = load_model("mine", {**plain, "is_causal": True})
-    assert not ours.keeps and ours.unknown == () and causal.keeps and "is_causal" not in causal.defaulted
+    assert not ours.has_cache and ours.unknown == () and causal.has_cache and "is_causal" not in causal.defaulted
     agree(ours, Workload(7, 7, 3))
     work = Workload(7, 7, 3).axes()
     assert ours.ledger.flops(work, masked=True) == ours.ledger.flops(work) == causal.ledger.flops(work)

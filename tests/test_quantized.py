@@ -399,7 +399,7 @@ def test_every_decoder_is_counted_in_one_type() -> None:
     where much is no matrix, as the positions of small models."""
     counted = 0
     for ours in presets.load_all():
-        if ours.architecture.encoder is None and ours.architecture.head is not None and ours.keeps:
+        if ours.architecture.encoder is None and ours.architecture.head is not None and ours.has_cache:
             counted += 1
             size = sum(ours.ledger.weight_bytes(ours.storage("q8_0")).values())
             copied = 0 if ours.storage("q8_0").least is None else ours.ledger.parameters()["embed.weight"] * 34 // 32

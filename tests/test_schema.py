@@ -26,7 +26,7 @@ jsonschema = pytest.importorskip("jsonschema")
 FOLDER = Path(__file__).parent.parent / "docs" / "schema"
 KINDS = [param.id for param in by_kind(presets.names(), kind_of_preset) if not param.marks]
 """Presets that have every kind of block between them: all would take ten times as long to hold against a schema."""
-STEPPING = [name for name in KINDS if presets.load(name).keeps]
+STEPPING = [name for name in KINDS if presets.load(name).has_cache]
 ASKED: dict[str, list[list[str]]] = {
     "flops": [
         ["flops", *KINDS],

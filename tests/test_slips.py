@@ -76,7 +76,7 @@ def by_definition(model: LoadedModel) -> Callable[[str], str]:
     """A spec with one letter for two that are one size by definition, as `ALIKE` says. G is N where all queries share
     one key head, and an encoder alone has T = S."""
     one_key_head = {getattr(part, "kv_heads", None) for part in model.architecture.attentions} == {1}
-    keeps = model.keeps
+    keeps = model.has_cache
 
     def same(spec: str) -> str:
         for axis, other in ALIKE.items():

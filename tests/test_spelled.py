@@ -196,7 +196,7 @@ def test_dream_has_the_weights_of_qwen() -> None:
 @pytest.mark.parametrize("config", [LLADA_100M, DREAM_7B])
 def test_models_that_fill_masks_see_all_tokens_and_keep_nothing(config: dict[str, Any]) -> None:
     ours = load_model("mine", config)
-    assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
+    assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_llamas_body_that_sees_all_tokens() -> None:
     fields = {**sizes, "model_type": "llama_bidirec", "architectures": ["LlamaBidirectionalModel"], "pooling": "avg"}
     ours, theirs = load_model("mine", fields), load_model("mine", {**sizes, "architectures": ["LlamaModel"]})
     assert ours.ledger.parameters() == theirs.ledger.parameters()
-    assert not ours.keeps and not any(part.causal for part in ours.architecture.attentions)
+    assert not ours.has_cache and not any(part.causal for part in ours.architecture.attentions)
     with pytest.raises(ConfigError, match="names no class of llama_bidirec"):
         load_model("mine", {**fields, "architectures": ["LlamaBidirectionalForSequenceClassification"]})
 
@@ -276,7 +276,7 @@ def test_blocks_whose_tokens_see_one_another_change_no_product(config: dict[str,
     ours, work = load_model("mine", config), Workload(11, 4, 3).axes()
     own = ("architectures", "norm_head", "rotary_dim", "sliding_window")
     theirs = load_model("mine", {**{name: config[name] for name in config if name not in own}, "model_type": like})
-    assert (ours.family, ours.unknown, ours.keeps) == (like, (), True)
+    assert (ours.family, ours.unknown, ours.has_cache) == (like, (), True)
     assert ours.ledger.parameters() == theirs.ledger.parameters()
     assert ours.ledger.flops(work) == theirs.ledger.flops(work) != theirs.ledger.flops(work, masked=True)
     assert ours.ledger.states(work) == theirs.ledger.states(work)

@@ -148,7 +148,7 @@ def test_a_decode_step_reads_what_is_stored(family: str) -> None:
 def reads_what_is_stored(family: str, name: str) -> None:
     """Every weight that a product multiplies, scales and all, as long as the step touches all experts."""
     ledger, how = tiny(family).ledger, storage(name)
-    keeps, source = tiny(family).keeps, tiny(family).source or 0
+    keeps, source = tiny(family).has_cache, tiny(family).source or 0
     at = Workload(99, 1 if keeps else 99, 99, source=source, new_source=source).axes()
     stored, read = ledger.weight_bytes(how), {}
     for product in ledger.products(at):

@@ -90,7 +90,7 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
     """
     deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
     model = load(name, latent_attention="absorbed") if deepseek else load(name)
-    if not model.loaded.keeps:
+    if not model.loaded.has_cache:
         tokens = rounded(model.loaded, 64 + model.loaded.ledger.beside)
         assert not any(model.loaded.ledger.states(Workload(tokens, tokens).axes()))
         return
@@ -128,11 +128,11 @@ def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) ->
 
     loaded = tiny(family)
     built = model.build(loaded.architecture, logits=request_.logits)
-    if not loaded.keeps:  # every step takes the whole context
+    if not loaded.has_cache:  # every step takes the whole context
         request_ = replace(request_, ctx=context(loaded, request_.ctx or 1), tokens=None, decode=False)
     if loaded.source is not None:
         request_ = replace(request_, source=17)
-    work = request_.workload(loaded.context, source=loaded.source, keeps=loaded.keeps)
+    work = request_.workload(loaded.context, source=loaded.source, has_cache=loaded.has_cache)
     given = model.inputs(loaded.architecture, **work.sizes)
     expected: dict[str, tuple[int, int]] = {}
     for path, product in counting.seen(built, given).products.items():

@@ -50,7 +50,7 @@ def agree(ours: LoadedModel, *works: Workload) -> Any:
     assert named == hf.parameters(model)
     keeps = ours.config.hf_cache().ledger()
     for work in works:
-        if ours.config.hf_fixed_source and not ours.keeps:  # an encoder that reads no fewer positions, and no more
+        if ours.config.hf_fixed_source and not ours.has_cache:  # an encoder that reads no fewer positions, and no more
             work = replace(work, context=ours.context, tokens=ours.context)
         at = work.axes()
         if ours.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:

@@ -117,7 +117,7 @@ def test_parameters_agree_tensor_by_tensor(tiny_model: LoadedModel) -> None:
 def keeps_nothing(facts: Mapping[str, Any]) -> bool:
     """True of an encoder alone: EmbeddingGemma is one, of a family of decoders."""
     preset = facts["model"] in presets.names()
-    return not presets.load(facts["model"]).keeps if preset else alone(facts["family"])
+    return not presets.load(facts["model"]).has_cache if preset else alone(facts["family"])
 
 
 def holds(report: Report, count: int) -> None:

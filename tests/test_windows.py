@@ -31,7 +31,7 @@ STEPS = {
     "first token": Workload(context=1, tokens=1, batch=3),
 }
 STEP = pytest.mark.parametrize("work", STEPS.values(), ids=STEPS)
-WINDOWED = [name for name in SHAPES if any(b.window for b in tiny(name).architecture.blocks()) and tiny(name).keeps]
+WINDOWED = [name for name in SHAPES if any(b.window for b in tiny(name).architecture.blocks()) and tiny(name).has_cache]
 
 
 def mask(queries: int, keys: int, window: int | None, *, around: bool = False) -> list[list[bool]]:

@@ -20,7 +20,7 @@ PAIRS = {
     "t5": "full T x S attention, I x J in an encoder, T x J across; all",
     "mamba": "products only; all logits",
 }
-KEPT = {
+CACHED = {
     "gpt2": "of attention only the pairs that the causal mask keeps; all",
     "mistral, windowed": "of attention only the pairs that the causal mask and the window keep; all",
     "bert": "all T x T pairs of attention, which has no causal mask; all",
@@ -32,7 +32,7 @@ KEPT = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_convention_names_the_pairs_that_were_counted(name: str) -> None:
     assert PAIRS[name] in flops([tiny(name)], Request(ctx=19)).convention
-    assert KEPT[name] in flops([tiny(name)], Request(ctx=19), masked=True).convention
+    assert CACHED[name] in flops([tiny(name)], Request(ctx=19), masked=True).convention
 
 
 @pytest.mark.parametrize("name", SHAPES)

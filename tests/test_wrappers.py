@@ -350,7 +350,7 @@ def test_gemma_3_that_looks_both_ways_is_an_encoder(name: str, window: int) -> N
     said = {"use_bidirectional_attention": True, "sliding_window": window, "architectures": [name]}
     ours = load_model("mine", {**TINY["gemma3_text"], **said})
     agree(ours, Workload(11, 11, 3), Workload(3, 3, 2))
-    assert not ours.keeps and ours.architecture.stacks[0].block.sublayers[0].part.window == window // 2 * 2 + 1
+    assert not ours.has_cache and ours.architecture.stacks[0].block.sublayers[0].part.window == window // 2 * 2 + 1
 
 
 def test_what_is_left_out_is_named_and_what_was_defaulted_too() -> None:

@@ -14,7 +14,7 @@ from tfacct.ledger.storage import Storage, Width
 
 @record
 class Footprint:
-    """Bytes of the weights and of everything kept between steps.
+    """Bytes of the weights and of everything cached between steps.
 
     `per_token`: bytes that the first token of one sequence adds. A state of fixed size and the keys and values of a
     source add none.
@@ -121,8 +121,8 @@ def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *,
     largest = max(elements for elements, _ in made)
     if not train:
         return results.bytes(4 * largest)
-    kept = sum(elements * count for elements, count in made)
-    return results.bytes(kept + 4 * largest) + sum(ledger.weight_bytes(weights).values())
+    cached = sum(elements * count for elements, count in made)
+    return results.bytes(cached + 4 * largest) + sum(ledger.weight_bytes(weights).values())
 
 
 def _results(ledger: Ledger, at: Axes) -> Iterator[tuple[Any, Any]]:

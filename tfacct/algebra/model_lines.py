@@ -16,7 +16,7 @@ from tfacct.ledger.lines import CHUNK, HALF, SHARES, WINDOW, Matmul, State
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
 
-CACHED = "bf16"
+CACHE_DTYPE = "bf16"
 """Dtype of the cache whose bytes a formula's values are."""
 
 
@@ -49,7 +49,7 @@ def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, 
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
         values[f"{unit}_value"] = counts_in(ledger, at, of)
-        values |= {"bytes_value": ledger.state_bytes(at, width(CACHED))} if of == "kv" else {}
+        values |= {"bytes_value": ledger.state_bytes(at, width(CACHE_DTYPE))} if of == "kv" else {}
     specs, weights = _specs(ledger), _weights(symbolic)
     return [
         SymbolicLine(

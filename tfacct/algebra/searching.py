@@ -18,9 +18,9 @@ TRIED = 1024
 """Numbers that are tried one by one, at least, where those that can be are no multiples of one number."""
 FIRST = 64
 """First numbers that are all looked at before the boundary is sought between powers of two."""
-CHUNKS_BESIDE = 64
+CHUNKS_AROUND = 64
 """Chunks before and behind at whose edges the sides are looked at: padding makes them leap there."""
-BESIDE = 8
+AROUND = 8
 """Numbers on either side of the boundary that must stand as their side does: bytes of narrow tensors are rounded."""
 
 
@@ -107,10 +107,10 @@ def _among_multiples(
     edges = (
         number * length
         for length in (lengths | rates if step == 1 else ())
-        for number in range(low // length - CHUNKS_BESIDE, high // length + CHUNKS_BESIDE)
+        for number in range(low // length - CHUNKS_AROUND, high // length + CHUNKS_AROUND)
     )
     turning = [value for edge in edges for value in (edge - 1, edge, edge + 1)]
-    tried_near = [*range(low - BESIDE, high + BESIDE + 1), *turning]
+    tried_near = [*range(low - AROUND, high + AROUND + 1), *turning]
     near = [value for value in tried_near if value > 0 and can_be(value * step)]
     if all((sign(equation.difference(at(value * step))) == after) == (value >= high) for value in near):
         return Solution(low * step, high * step, rises=after > 0)
@@ -133,15 +133,15 @@ def _of_each_rest(past: Callable[[int], bool], near: int, period: int) -> list[i
     for start in range(near, near + period):
         if (end := _first(past, start, period)) is None:
             return None
-        beside = (end + number * period for number in range(-BESIDE, BESIDE + 1))
-        if any(past(value) != (value >= end) for value in beside if value > 0):
+        around = (end + number * period for number in range(-AROUND, AROUND + 1))
+        if any(past(value) != (value >= end) for value in around if value > 0):
             return None
         ends.append(end)
     return ends
 
 
 def _first(past: Callable[[int], bool], start: int, period: int) -> int | None:
-    """The first number that is `past`, of those that are multiples of `period` from `start`; the numbers beside it are
+    """The first number that is `past`, of those that are multiples of `period` from `start`; the numbers around it are
     looked at first. None where there is none."""
     reach = period
     if past(start):

@@ -31,15 +31,15 @@ class Factor(NamedTuple):
 class Spelled(int):
     """An int with its factors. What is added, multiplied, divided or rounded up with it is spelled too.
 
-    >>> heads, keys = letter("N", 12), letter("S", 1024)
+    >>> heads, keys = axis("N", 12), axis("S", 1024)
     >>> scores = 2 * heads * keys
-    >>> int(scores), in_letters(scores.factors), in_numbers(scores.factors)
+    >>> int(scores), in_axes(scores.factors), in_numbers(scores.factors)
     (24576, '2·S·N', '2 · 1,024 · 12')
 
     A division that is rounded up is written as one:
 
     >>> blocks = -(-keys // 24)
-    >>> int(blocks), in_letters((17 * blocks).factors)
+    >>> int(blocks), in_axes((17 * blocks).factors)
     (43, '17·⌈S / 24⌉')
     """
 

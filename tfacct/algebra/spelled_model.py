@@ -103,7 +103,7 @@ class SpelledModel:
             yield Entry(tensor.path, spec, factors, int(count), kind)
 
     def states(self, width: Width) -> Iterator[Entry]:
-        """Bytes of everything that is kept between steps."""
+        """Bytes of everything that is cached between steps."""
         for group, at in self.groups:
             specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
             for path, count in Ledger((group,)).state_bytes(at, width).items():

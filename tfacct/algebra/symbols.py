@@ -197,7 +197,7 @@ class SymbolicModel:
         return self.formula(weights.values(), vectors.values())
 
     def cached(self) -> Formula:
-        """Formula of the elements kept between steps, by part."""
+        """Formula of the elements cached between steps, by part."""
         parts: dict[str, Size] = {}
         for path, count in self.ledger.states(self.at).items():
             part = paths.heading_of(path)
@@ -270,7 +270,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     named = [name for name, text in made.items() if text not in explained and not text.isdigit()]
     own = dict.fromkeys(name for name in (*axis_names.sizes(shape), *explained) if name not in made)
     free = [name for name in (*own, *named) if name not in fixed]
-    reads, keeps = shape.encoder is not None, shape.ledger().keeps
+    reads, keeps = shape.encoder is not None, shape.ledger().has_cache
     cached = cached and keeps
     workload_axes = ["B", "T", "C", *(["Cw"] if windowed else [])] if cached else ["B", "T", *([KEYS] if keeps else [])]
     workload_axes += ["I", "J"] if reads else []

@@ -13,7 +13,7 @@ from tfacct.families.bert import CLASSES, ENCODING, Bert, BertBase, mlm_head_mod
 from tfacct.families.fields import NonNegativeInt, PositiveInt, StrictBool, StrictStr
 from tfacct.families.task_heads import BODY
 from tfacct.ledger.einsum import Size
-from tfacct.ledger.lines import BESIDE, Line, Matmul, Pointwise, Table
+from tfacct.ledger.lines import KERNEL_WIDTH, Line, Matmul, Pointwise, Table
 
 
 @record(kw_only=True)
@@ -104,10 +104,10 @@ class FirstConvolution(Part):
     name: ClassVar[str] = "first_conv"
     listed_after: ClassVar[tuple[str, int]] = (RelativeBias.name, 1)
     at_front: ClassVar[bool] = True
-    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": BESIDE}
+    axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": KERNEL_WIDTH}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        BESIDE: "tokens around one that the convolution sees",
+        KERNEL_WIDTH: "tokens around one that the convolution sees",
         "Dn": "numbers of a token that the convolution sees, as many as D",
     }
     made: ClassVar[dict[str, str]] = {"Dn": "D"}
@@ -115,7 +115,7 @@ class FirstConvolution(Part):
     def lines(self, at: str) -> tuple[Line, ...]:
         """The product, unfolded, its activation, the addition and the norm."""
         return (
-            Matmul(at, f"B T Dn {BESIDE}, Dn {BESIDE} D -> B T D", bias=True),
+            Matmul(at, f"B T Dn {KERNEL_WIDTH}, Dn {KERNEL_WIDTH} D -> B T D", bias=True),
             Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
             Pointwise(f"{at}.add", "B T D", kind="sum"),
             Pointwise(f"{at}.norm", "B T D", weight="D", bias="D", kind="norm_layer"),

@@ -144,7 +144,7 @@ def width_of(line: State, cache: Width) -> Width:
     return cache if cache.each >= 2 or TOKENS & {*axis_names(line.spec)} else BF16_EACH
 
 
-def kept_bytes(line: State, axes: Axes, cache: Width) -> Size:
+def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
     """Bytes of a state at the end of a step, rounded up: its tokens to whole pages of the cache, with the scale of each
     vector where the cache has scales. Raises UsageError for vectors that do not divide into blocks of the cache."""
     how, names = width_of(line, cache), axis_names(line.spec)

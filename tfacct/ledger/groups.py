@@ -27,7 +27,7 @@ from tfacct.ledger.einsum import (
     shared,
     smaller,
 )
-from tfacct.ledger.evaluated import Product, Tensor, kept_bytes, same_sizes
+from tfacct.ledger.evaluated import Product, Tensor, cached_bytes, same_sizes
 from tfacct.ledger.known import Lines
 from tfacct.ledger.lines import (
     ACTIVE,
@@ -232,7 +232,7 @@ class Ledger:
         return min(self.ways, key=lambda way: way.total_flops(at, masked=masked))
 
     @property
-    def keeps(self) -> bool:
+    def has_cache(self) -> bool:
         """True if anything stays for a next step."""
         return any(isinstance(line, State) for group in self.groups for line in group.lines)
 
@@ -339,7 +339,7 @@ class Ledger:
 
     @cached_property
     def _folded(self) -> list[Tensor]:
-        """Tensors of all blocks together, kept because most questions ask for them and no workload changes them."""
+        """Tensors of all blocks together, cached because most questions ask for them and no workload changes them."""
         return self._tensors(unfolded=False)
 
     def _tensors(self, unfolded: bool) -> list[Tensor]:
@@ -376,7 +376,7 @@ class Ledger:
     def state_bytes(self, at: Axes, cache: Width) -> dict[str, Size]:
         """Bytes of the KV cache and recurrent states, by path; every tensor is rounded up to whole bytes."""
         each = self._each(State, at)
-        return _summed((path, count * kept_bytes(line, axes, cache)) for path, line, axes, count in each)
+        return _summed((path, count * cached_bytes(line, axes, cache)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
         """Number of result elements of all pointwise work, by path of the line."""

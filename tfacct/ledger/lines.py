@@ -49,7 +49,7 @@ COMPRESSED_MASKS = frozenset(("entries", "chosen entries"))
 """Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses."""
 CHUNK = "Pc"
 """The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
-BESIDE = "Kb"
+KERNEL_WIDTH = "Kb"
 """The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
 TAPS = "Kw"
 """The axis of the taps of a convolution in groups."""

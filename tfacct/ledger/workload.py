@@ -155,17 +155,17 @@ class Request:
             said = f"{option('decode')} is one new token, but {option('tokens')} is {self.tokens:,}"
             raise UsageError(said, "leave one of the two out")
 
-    def workload(self, longest: int, *, source: int | None = None, keeps: bool = True) -> Workload:
+    def workload(self, longest: int, *, source: int | None = None, has_cache: bool = True) -> Workload:
         """Return the workload for a model whose longest context is `longest` positions.
 
-        `source`: longest source of its encoder, None without one. `keeps`: the model keeps something between steps; if
-        not, every step takes the whole context. Raises UsageError for a step that the model cannot run.
+        `source`: longest source of its encoder, None without one. `has_cache`: the model caches something between
+        steps; if not, every step takes the whole context. Raises UsageError for a step that the model cannot run.
         """
         context = longest if self.ctx is None else self.ctx
         tokens = 1 if self.decode else context if self.tokens is None else self.tokens
         if source is None and self.source is not None:
             raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
-        if not keeps and tokens != context:
+        if not has_cache and tokens != context:
             raise UsageError(
                 f"nothing is cached between steps, so each takes the whole context, not {new_tokens(tokens)} of"
                 f" {context:,}",

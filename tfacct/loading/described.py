@@ -148,13 +148,13 @@ class DescribedModel:
         return sum(self.ledger.parameters().values())
 
     @property
-    def keeps(self) -> bool:
-        """True if anything stays for a next step. An encoder alone keeps nothing."""
-        return self.ledger.keeps
+    def has_cache(self) -> bool:
+        """True if a step caches anything for the next: keys and values, or a state. An encoder alone caches nothing."""
+        return self.ledger.has_cache
 
     @property
-    def kept(self) -> str:
-        """Name of the state that it keeps between steps."""
+    def cache_name(self) -> str:
+        """`KV cache`, `state` or both: what a step caches for the next."""
         named = {"KV cache": self.architecture.attentions, "state": self.architecture.having(Mixer)}
         return " and ".join(name for name, there in named.items() if there)
 

@@ -59,7 +59,7 @@ def workload(model: LoadedModel, request: Request) -> Workload:
     if not takes_context(model, request.ctx):
         raise other_context(model)
     try:
-        work = request.workload(model.context, source=model.source, keeps=model.keeps)
+        work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
         shared(work.tokens, model.ledger.together, model.ledger.beside)
         return work if model.logits else replace(work, logits=None)
     except UsageError as error:
@@ -115,7 +115,7 @@ def in_groups(
 
 def _whole(model: LoadedModel, request: Request) -> bool:
     request = own_request(model, request)
-    work = request.workload(model.context, source=model.source, keeps=model.keeps)
+    work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
     try:
         shared(work.tokens, model.ledger.together, model.ledger.beside)
     except UsageError:
@@ -125,15 +125,15 @@ def _whole(model: LoadedModel, request: Request) -> bool:
 
 def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
     """Those that keep anything between steps, and the others. Raises UsageError where none does."""
-    keeps = [model for model in models if model.keeps]
-    others = [model for model in models if not model.keeps]
-    if not keeps:
+    cached = [model for model in models if model.has_cache]
+    others = [model for model in models if not model.has_cache]
+    if not cached:
         names = ", ".join(model.name for model in others)
         raise UsageError(
             f"{names}: an encoder alone caches nothing between steps, so there is no KV cache",
             "`tfacct memory` counts its weights",
         )
-    return keeps, LeftOut.of(others, "nothing is cached between steps")
+    return cached, LeftOut.of(others, "nothing is cached between steps")
 
 
 def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:

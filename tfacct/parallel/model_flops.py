@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ModelFlops:
     """One model's products at one workload.
 
-    `recompute`: what the backward pass computes again. `how` and `kept`: formats of weights and activations, where
+    `recompute`: what the backward pass computes again. `how` and `cached`: formats of weights and activations, where
     bytes are counted. `whole`: those of the whole model, where these are of one rank of a `mesh`, in this `stage`.
     """
 
@@ -40,7 +40,7 @@ class ModelFlops:
     masked: bool = False
     recompute: Recompute = "none"
     how: Storage | None = None
-    kept: str = ""
+    cached: str = ""
     whole: ModelFlops | None = None
     mesh: Mesh | None = None
     stage: int = 1
@@ -137,8 +137,8 @@ class ModelFlops:
     def costs(self) -> list[tuple[Shown, Cost]]:
         """What each line moves."""
         assert self.how is not None
-        kept = width(self.kept)
-        return [(line, line.product.cost(self.how, kept)) for line in shown(self.products)]
+        cached = width(self.cached)
+        return [(line, line.product.cost(self.how, cached)) for line in shown(self.products)]
 
     @property
     def moved(self) -> Cost:

@@ -261,5 +261,5 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
         names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
         numbers.append(f"{alike * sum(found.values())} · {values}")
-    what = model.kept
+    what = model.cache_name
     return f"{what[0].upper()}{what[1:]} bytes: {' + '.join(names)} = {' + '.join(numbers)}"

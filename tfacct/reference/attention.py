@@ -227,7 +227,7 @@ class Attention(Heads):
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        if not part.keeps:
+        if not part.has_cache:
             return ()
         size = part.head_dim if part.value_dim is None else part.value_dim
         index: Shapes = () if part.indexer is None else ((past.batch, 1, past.tokens, part.indexer.head_dim),)
@@ -238,7 +238,7 @@ class Attention(Heads):
         super().__init__(part)
         self.window, self.keep_all, self.angles, self.rope_dim = part.window, keep_all, angles, part.rope_dim
         self.causal, self.borrowed, self.tiles = part.causal, part.borrowed, part.tiles
-        self.caches = ("k_cache", "v_cache") if part.keeps else ()
+        self.caches = ("k_cache", "v_cache") if part.has_cache else ()
         self.indexer = None if part.indexer is None else family_module(part.indexer)(part, angles)
         self.caches = (*self.caches, *(("index_cache",) if self.indexer is not None else ()))
         if part.borrowed:

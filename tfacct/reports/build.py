@@ -449,7 +449,7 @@ def _left_out(model: Subject, count: int) -> str:
     if part == BOTH and count > 1:
         many = "two" if count == 2 else "three"
         return f"warning: {_whole(model)}: {many} models are counted, not {listed(model.left_out)}"
-    encodes = isinstance(model, LoadedModel) and model.architecture.head is None and not model.keeps
+    encodes = isinstance(model, LoadedModel) and model.architecture.head is None and not model.has_cache
     reads = "text encoder" if encodes else "language model"
     part = model.encodes if isinstance(model, LoadedModel) else None
     which = f"{part} model" if part else reads

@@ -284,7 +284,7 @@ def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report
     budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
     stored, cached = facts[0]["workload"]["dtype"], facts[0]["kv_dtype"]
     models = _in_report(models, report)
-    caching = [model for model in models if model.keeps]
+    caching = [model for model in models if model.has_cache]
     cache = model_notes.cache_name(caching) if caching else ""
     words = f"Weights in {stored}{f', {cache} in {cached}' if cache else ''};"
     caption = f"{words} no activations, engine buffers or fragmentation."
@@ -315,8 +315,10 @@ def _by_context(
     last = max(work.context, model.context, int(PAST * (fits or 0)))
     contexts = _with_windows([last * step // POINTS for step in range(POINTS + 1)], model)
     series = {"weights": [facts["weights_bytes"]] * len(contexts)}
-    if model.keeps:
-        series[model.kept] = [cache_bytes(model.ledger, replace(work, context=n).axes(), cached) for n in contexts]
+    if model.has_cache:
+        series[model.cache_name] = [
+            cache_bytes(model.ledger, replace(work, context=n).axes(), cached) for n in contexts
+        ]
     return Chart(
         kind="areas",
         title=_fit_title(model, facts, work, budget[0][1]) if budget else _total_title(model, facts, work),
@@ -335,9 +337,9 @@ def _by_context(
 def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
     name = build.name_of(model)
-    if not model.keeps:
+    if not model.has_cache:
         return f"{name} takes {weights} of weights at every context: nothing is cached between steps"
-    return f"{name} takes {weights} of weights, and {cache} of {model.kept} {_at(work)}"
+    return f"{name} takes {weights} of weights, and {cache} of {model.cache_name} {_at(work)}"
 
 
 def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget: str) -> str:
@@ -406,7 +408,7 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
     """As MHA, as built, as MQA, by the key/value heads of each; one name for two that are the same."""
     sides = variants(model)
     if sides["mha"] is None:  # no attention, or keys of one head that are values too
-        return [(model.kept, look.BLUE, model.ledger)]
+        return [(model.cache_name, look.BLUE, model.ledger)]
     parts = model.architecture.attentions
     queries = {part.heads for part in parts}
     built = "as built"
@@ -426,7 +428,7 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
 def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
     own, name = sizes.pop("as_built"), build.name_of(model)
-    text = f"{name} keeps {units.binary(own)} of {model.kept}"
+    text = f"{name} keeps {units.binary(own)} of {model.cache_name}"
     if not model_notes.attends([model]):
         return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
     other = next((variant for variant, size in sizes.items() if size != own), None)

@@ -122,7 +122,7 @@ def comms(
         raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
-    if not train and request.tokens is None and model.keeps:
+    if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
     one = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
     return build.report(

@@ -196,7 +196,7 @@ def _numbers(
             return None
 
     for one in MEASURES:
-        absent = not model.keeps and (one.decode or one.group == "cache")
+        absent = not model.has_cache and (one.decode or one.group == "cache")
         request = replace(whole, decode=one.decode)
         found[one.key] = None if absent else taken(METRICS[one.metric], request, plain)
     for what in named:

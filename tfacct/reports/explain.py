@@ -168,7 +168,7 @@ def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> 
     kept = {entry.path for entry in states}
 
     def component(entry: Entry) -> str:
-        return model.kept if entry.path in kept else f"weights of {_part(entry)}"
+        return model.cache_name if entry.path in kept else f"weights of {_part(entry)}"
 
     said = _memory_in_words(work, weights, states)
     return _derivation(spelled, [*weights, *states], "bytes", rule, component, said)
@@ -210,7 +210,7 @@ NEW = ("T", "I")
 MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed key"}
 WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
 ANY = COMPRESSED["any"]["light"]
-KEYS, HELD = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
+KEYS, CACHE_AXES = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
 """Letters of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
 
 
@@ -296,7 +296,9 @@ def _holds(entries: Iterable[Entry], factor: int) -> bool:
 def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: bool) -> str:
     match share.who:
         case "T":
-            return f"Each {'new ' if model.keeps and not train else ''}token costs {_of_token(model, share, entries)}."
+            return (
+                f"Each {'new ' if model.has_cache and not train else ''}token costs {_of_token(model, share, entries)}."
+            )
         case "I":
             return f"Each source token costs {_of_token(model, share, entries)}."
         case "S":
@@ -357,7 +359,7 @@ def _per(model: LoadedModel, key: str) -> str:
     if key == "J":
         return "per source token"
     if key == "S":
-        return "per token of context" if model.keeps else "per token of its sequence"
+        return "per token of context" if model.has_cache else "per token of its sequence"
     if key in MADE:
         return f"per {MADE[key]}"
     mark = key.removeprefix(VISIBLE_KEYS)
@@ -420,7 +422,7 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
     for entry in entries:
         if any("⌈" in factor.axis_names for factor in entry.factors):
             return None
-        name = entry.has(*HELD)
+        name = entry.has(*CACHE_AXES)
         many = next((one.value for one in entry.factors if one.axis == name and name), 1)
         own = entry.value // max(1, work.batch * many)
         found[name] = found.get(name, (0, 0))[0] + own, many

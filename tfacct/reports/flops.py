@@ -211,7 +211,7 @@ def traffic(
 
     def count(model: LoadedModel) -> ModelFlops:
         work = selection.workload(model, request)
-        return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), kept=kept)
+        return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), cached=kept)
 
     def shard(model: LoadedModel) -> LoadedModel:
         from tfacct.parallel.shard_model import shard_models
@@ -318,7 +318,7 @@ def _traffic_facts(one: ModelFlops) -> dict[str, Any]:
     whole = one.whole.moved if one.whole is not None else None
     return {
         "workload": selection.workload_facts(one.work, dtype=how.name),
-        "activation_dtype": one.kept,
+        "activation_dtype": one.cached,
         "total_flops": total.flops,
         "total_read_bytes": total.read,
         "total_written_bytes": total.written,
@@ -659,7 +659,7 @@ def _touched(about: About) -> dict[str, str] | None:
 
 def _in_formats(about: About) -> dict[str, str] | None:
     what = "activations, keys and values" if model_notes.attends(about.models) else "activations and states"
-    kept = about.first.kept
+    kept = about.first.cached
     return None if about.stored == kept else {"stored": about.stored, "what": what, "kept": kept}
 
 
@@ -759,7 +759,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
     """
     prompt = _checked(request, new_tokens)
-    if len(models) == 1 and not models[0].keeps:
+    if len(models) == 1 and not models[0].has_cache:
         raise UsageError(f"{models[0].name} caches nothing between steps, so there is no decode step to generate with")
     models, headless = selection.generating(models)
     models, stepless = selection.keeping(models)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
 from tfacct.algebra.divided import Divided, SymbolicLine
 from tfacct.algebra.factored import BLOCKS, Factored
-from tfacct.algebra.model_lines import CACHED, counts_in, sizes_by_axis, symbolic_lines, total_in
+from tfacct.algebra.model_lines import CACHE_DTYPE, counts_in, sizes_by_axis, symbolic_lines, total_in
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.architecture.parts import MlaMode
 from tfacct.base.errors import UsageError, nearest
@@ -158,7 +158,7 @@ WORDS: dict[str, _Words] = {
         kind="count",
         total="kv_cache_elements",
         convention="elements an engine must keep for every token of the context; weights left out",
-        notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHED).bits // 8} in {CACHED}.",),
+        notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHE_DTYPE).bits // 8} in {CACHE_DTYPE}.",),
     ),
     "saved": _Words(
         title="",
@@ -325,7 +325,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
             *(model_notes.latent_formula_notes(given, model) if operations else ()),
         ],
         layout={axis: text for axis, text in layout.items() if (axis, of) != ("ep", "kv")},
-        dtype=CACHED if of == "kv" else None,
+        dtype=CACHE_DTYPE if of == "kv" else None,
     )
 
 
@@ -453,7 +453,7 @@ def _table(words: _Words, sections: Sequence[Sequence[SymbolicLine]], facts: Map
         Column(f"{words.unit}_formula", words.label, "formula"),
         *((Column("params_formula", "params", "formula", drop=1, empty="–"),) if words.line == "operation" else ()),
         *((Column(value, "value", words.kind),) if numbers else ()),
-        *((Column("bytes_value", f"in {CACHED}", "bytes"),) if cached is not None else ()),
+        *((Column("bytes_value", f"in {CACHE_DTYPE}", "bytes"),) if cached is not None else ()),
     )
     rows: tuple[tuple[Row, ...], ...] = tuple(
         tuple({words.line: paths.short(line.path), **_cells(words, line)} for line in lines)

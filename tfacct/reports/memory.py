@@ -188,7 +188,7 @@ def memory(
     who = f"{build.name_of(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
-    cache = f" and {model_notes.cache_name(models)}" if any(model.keeps for model in models) else ""
+    cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
     report = build.report(
         "memory",
         models,
@@ -306,12 +306,12 @@ def _paged(
             f"leave {option('kv_block')} out",
         )
     reasons = {
-        "a model that caches nothing between steps has no pages": [one for one in models if not one.keeps],
+        "a model that caches nothing between steps has no pages": [one for one in models if not one.has_cache],
         "pages of a model that keeps a state are not supported yet": [
             one for one in models if one.architecture.having(Mixer)
         ],
     }
-    able = [one for one in models if one.keeps and not one.architecture.having(Mixer)]
+    able = [one for one in models if one.has_cache and not one.architecture.having(Mixer)]
     if not able:
         why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
         raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
@@ -394,15 +394,15 @@ def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
         return {"what": what, "bytes": size, "gigabytes": size, "share": Fraction(size, total), **more}
 
     totals = [sum_of("weights", "weights_bytes", elements=facts["total_params"])]
-    totals += [sum_of(model.kept, "kv_cache_bytes", elements=cached)] if model.keeps else []
+    totals += [sum_of(model.cache_name, "kv_cache_bytes", elements=cached)] if model.has_cache else []
     totals += [sum_of("total", "total_bytes")]
-    if model.keeps and model.kept != "state" and cached:
+    if model.has_cache and model.cache_name != "state" and cached:
         totals += [sum_of("next token", "kv_bytes_next_token", share=None, **{PLAIN: 1})]
     return columns, build.sections(rows, "kind"), tuple(totals)
 
 
 def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit: MemoryLimit | None) -> Table:
-    keeps = any(model.keeps for model in models)
+    keeps = any(model.has_cache for model in models)
     next_token = Column("kv_bytes_next_token", "next token", "bytes", drop=3)
     cache = Column("kv_cache_bytes", model_notes.cache_name(models), "bytes", drop=2 if fit is not None else 0)
     fitting = (
@@ -443,12 +443,12 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
     fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
     count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
     step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
-    keeps = model.keeps and not fit["past_positions"]
+    keeps = model.has_cache and not fit["past_positions"]
     cache = _cache_of(model, asked, step) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
     reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
     rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
-    taken = {f"weights, {stored}": weights, **({f"{model.kept}, {_requests(count)}": cache} if keeps else {})}
+    taken = {f"weights, {stored}": weights, **({f"{model.cache_name}, {_requests(count)}": cache} if keeps else {})}
     taken |= {"free": free} if free >= 0 else {}
     rows: list[Row] = [{"what": name, "bytes": size, "bar": Fraction(size)} for name, size in taken.items()]
     rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
@@ -475,7 +475,7 @@ def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], aske
         return f"{fitting:,} of {len(facts):,} models fit {where} at the context shown."
     if len(facts) == 1:
         total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
-        return f"{total}: {weights} of weights" + (f" and {cache} of {model.kept}." if model.keeps else ".")
+        return f"{total}: {weights} of weights" + (f" and {cache} of {model.cache_name}." if model.has_cache else ".")
     both = zip(models, facts, strict=True)
     return build.from_to([(fact["total_bytes"], model.name) for model, fact in both], units.binary)
 
@@ -515,7 +515,7 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     if not found["fits"]:
         takes = f"{_requests(asked)} of {tokens} take{'s' if asked == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
-    if not model.keeps:
+    if not model.has_cache:
         return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is cached."
     if most is None:
         return f"Fits {where}: any number of requests of {tokens}."
@@ -611,7 +611,7 @@ class About(NamedTuple):
 def _per_request(about: About) -> dict[str, str] | None:
     """What one request takes of the whole model's cache, and how many fit with a cache in 8 bits."""
     whole, asked = about.undivided[0], about.asked
-    if about.fit is None or not about.alone or not about.models[0].keeps or about.alone["fit"]["past_positions"]:
+    if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
     cache, work = width(about.cached), selection.workload(whole, asked.request)
     size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), cache))
@@ -636,7 +636,7 @@ def _longest_request(about: About) -> str:
         return ""
     context, free, limit = fit["largest_context"], fit["context_slack_bytes"], fit["context_limit"]
     batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
-    if not model.keeps:
+    if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
         return "" if free is None else f"{units.binary(free)} stay free. No cache limits {ends}."
     if context is None:

@@ -47,7 +47,7 @@ def mixers(models: Sequence[LoadedModel]) -> list[Mixer]:
 
 def cache_name(models: Sequence[LoadedModel]) -> str:
     """Name of what is kept between steps; of several models, the name that fits most of what they keep."""
-    return max((model.kept for model in models), key=len, default="KV cache")
+    return max((model.cache_name for model in models), key=len, default="KV cache")
 
 
 def has_logits(models: Sequence[LoadedModel]) -> bool:

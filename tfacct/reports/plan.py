@@ -142,7 +142,7 @@ class Plan:
     @property
     def unit(self) -> str:
         """What a rank sends so many bytes for."""
-        return "a step" if self.recipe is not None else "a token" if self.model.keeps else "a pass"
+        return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
 
 
 @answers(PlanReport)
@@ -463,7 +463,9 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow(
         "replicas",
         3,
-        lambda one: one.recipe is None and {"unit": f"one {'new token of' if one.model.keeps else 'pass over'} each"},
+        lambda one: (
+            one.recipe is None and {"unit": f"one {'new token of' if one.model.has_cache else 'pass over'} each"}
+        ),
         "Each replica takes its part of the batch. Bytes sent are those of {unit} sequence.",
     ),
     NoteRow(

@@ -89,11 +89,13 @@ def check_drawn(mesh: Mesh | None, what: str) -> None:
             raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
 
 
-HELD = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
+OF_WHOLE_MODEL = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
 """Facts of the whole model next to those of one rank."""
 
 
-def beside(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = HELD) -> dict[str, Any]:
+def beside(
+    fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = OF_WHOLE_MODEL
+) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
     from tfacct.parallel.mesh import facts, ranks_of
 
@@ -132,8 +134,8 @@ def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: 
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
     one = models[0]
     sizes = (
-        f"{total}, {weights} of weights and {cache} of {one.kept.removeprefix('KV ')}"
-        if one.keeps
+        f"{total}, {weights} of weights and {cache} of {one.cache_name.removeprefix('KV ')}"
+        if one.has_cache
         else f"{weights} of weights"
     )
     return [f"The whole model at batch {batch:,}: {sizes}.", *said]

@@ -22,7 +22,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, AxisNames, axis_names, rounded_up, size
-from tfacct.ledger.evaluated import as_stored, kept_bytes
+from tfacct.ledger.evaluated import as_stored, cached_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import ACTIVE, EXPERTS, Line, Matmul, Parameter, Pointwise, State, Table, Unused
 from tfacct.ledger.storage import Storage, Stored, Width
@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
 
     `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of a bank
     all experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to
-    read them. `cache`: bytes of keys and values read; `kept`: bytes that stay for the next step, by path. `moved`:
+    read them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`:
     bytes of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, of a
     bank before each is sent to its experts; of attention, those of one sequence. `experts`: of a bank, how many there
     are here, how many a token is sent to, and of how many. `over`: devices of an all-reduce.
@@ -73,7 +73,7 @@ class Kernel(NamedTuple):
     format: str = ""
     weights: Mapping[str, int] = {}
     cache: int = 0
-    kept: Mapping[str, int] = {}
+    cached: Mapping[str, int] = {}
     moved: int = 0
     rows: int = 0
     experts: tuple[int, int, int] | None = None
@@ -124,7 +124,7 @@ class _Lowered:
         local = divided(group.axes, split)
         own = {**at, "B": rounded_up(at["B"], split.dp)}
         whole = Group((), local, group.count, group.numbers)
-        self.axes, self.kept = whole.bound(own), whole.bound(own, cached=True)
+        self.axes, self.cached = whole.bound(own), whole.bound(own, cached=True)
         self.bank = Group((), divided(group.axes, split, bank=True)).bound(at)
 
     def kernels(self) -> list[Kernel]:
@@ -173,14 +173,14 @@ class _Lowered:
         keys, read = scores.einsum.right, [size(axes, line.einsum.right) for line in lines]
         states = [line for line in self.group.lines if isinstance(line, State)]
         once = not {"K", "N"} & {*keys, *values.einsum.right} or [axis_names(one.spec) for one in states] == [keys]
-        kept = {line.path: count * kept_bytes(line, self.kept, self.cache) for line in states}
+        cached = {line.path: count * cached_bytes(line, self.cached, self.cache) for line in states}
         return Kernel(
             f"{paths.short(paths.module_of(scores.path))}.attention",
             "attention",
             count,
             count * sum(line.flops(axes, masked=True) for line in lines),
             cache=count * self.cache.bytes(max(read) if once else sum(read)),
-            kept=kept,
+            cached=cached,
             moved=count * self.activations.bytes(moved),
             rows=axes["T"],
         )

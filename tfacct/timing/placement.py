@@ -82,7 +82,7 @@ class Placement:
 
     def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
-        weights, cache = self.host.stored(), self.host.kept(context, sequences)
+        weights, cache = self.host.stored(), self.host.cached(context, sequences)
         if weights + cache > memory.usable:
             what = f"{units.binary(weights)} of weights"
             if weights <= memory.usable:
@@ -177,7 +177,7 @@ def _unsupported(model: LoadedModel) -> str | None:
     encoder = model.architecture.encoder
     if encoder is not None:
         return encoder.words
-    return None if model.keeps else "an encoder"
+    return None if model.has_cache else "an encoder"
 
 
 def unsupported_part(model: LoadedModel) -> str | None:
@@ -288,7 +288,7 @@ def device_counts(
             host = place(model, count, joined, dtype=dtype, kv_dtype=kv_dtype, ep=parts).host
         except CutError:
             continue
-        shares.append(Share(count, host.stored(), host.kept(work.context, work.batch)))
+        shares.append(Share(count, host.stored(), host.cached(work.context, work.batch)))
     whole, most = shares[0], shares[-1].devices
     needed = []
     for device in {device.id: device for device in found}.values():

@@ -121,15 +121,15 @@ class Host:
         """Bytes of weights on one device."""
         return sum(sum(kernel.weights.values()) for kernel in self.kernels(Workload(1, 1, 1)))
 
-    def kept(self, context: int, sequences: int) -> int:
+    def cached(self, context: int, sequences: int) -> int:
         """Bytes of the cache on one device, of so many sequences of all."""
         found = self.kernels(Workload(context, 1, sequences))
-        return sum(sum(kernel.kept.values()) for kernel in found)
+        return sum(sum(kernel.cached.values()) for kernel in found)
 
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
         """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""
         free = budget - self.stored()
-        return 0 if free < 0 else largest_that_fits(lambda users: self.kept(context, users), free, limit)
+        return 0 if free < 0 else largest_that_fits(lambda users: self.cached(context, users), free, limit)
 
 
 def largest_within(seconds: float, users: int, loop: Callable[[int], float]) -> int:

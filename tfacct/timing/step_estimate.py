@@ -280,7 +280,7 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         raise ConfigError(
             f"{model.name}: no training step with experts was measured", "dense decoders have an estimate"
         )
-    if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.keeps:
+    if model.architecture.encoder is not None or model.architecture.mtp is not None or not model.has_cache:
         raise ConfigError(f"{model.name}: no estimate of its training step", "dense decoders have one")
 
 

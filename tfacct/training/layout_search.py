@@ -117,7 +117,7 @@ def serving_collectives(model: LoadedModel, mesh: Mesh, own: Workload, dtype: st
     replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
     if replica.ranks == 1:
         return []
-    step = replace(own, tokens=1, new_source=0) if model.keeps else own
+    step = replace(own, tokens=1, new_source=0) if model.has_cache else own
     storage = model.storage(dtype)
     bits = units.dtype_bits(storage.name if storage.name in DTYPES else "bf16")
     return model_collectives(model, replica, step.axes(), bits)

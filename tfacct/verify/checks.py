@@ -189,7 +189,7 @@ class _Counters:
 
     def other_steps(self) -> Iterator[Check]:
         """The same context reached by one token, and by a chunk, where those are other workloads."""
-        if not self.model.keeps:
+        if not self.model.has_cache:
             return  # every step takes the whole context
         chunk = replace(self.work, tokens=max(1, int(self.work.context) // 3), new_source=0)
         one, some = replace(chunk, tokens=1), chunk
@@ -235,11 +235,11 @@ class _Counters:
 
     def cache_bytes(self) -> Iterator[Check]:
         """Bytes of the storages of every layer's cache, if there is one."""
-        if not self.model.keeps:
+        if not self.model.has_cache:
             return
         measured = self._extrapolated(lambda shape: self.counting.storage_bytes(self._passes(shape).caches))
         ours = sum(self.ledger.state_bytes(self.work.axes(), width(DTYPE)).values())
-        yield Check(f"{self.model.kept} bytes, fp32", "bytes", {"total": ours}, {"total": measured})
+        yield Check(f"{self.model.cache_name} bytes, fp32", "bytes", {"total": ours}, {"total": measured})
 
     def _at(self, work: Workload) -> _Counters:
         """The counters at another step: with models of its own where it runs in another way."""
@@ -323,7 +323,7 @@ def _check_class(model: LoadedModel, work: Workload) -> None:
         (config.hf_no_cache and part, "cannot run a step: it has no cache", whole),
         (fixed and other_source, f"reads {source:,} {only}", f"leave {option('source')} out"),
         (
-            fixed and not model.keeps and work.context != model.context,
+            fixed and not model.has_cache and work.context != model.context,
             f"reads {model.context:,} {only}",
             f"leave {option('ctx')} out",
         ),
@@ -362,7 +362,7 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     other = model.config.hf_model_type
     whose = f"transformers has no class for {model.family}: that of {other} is used." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
-    if not model.keeps or model.config.hf_no_cache:
+    if not model.has_cache or model.config.hf_no_cache:
         return
     same = own == cache_by_block(ledger.states(at, unfolded=True))
     note = "" if same else f"transformers' cache is compared as the class caches it: {model.config.hf_cache_differs}."

@@ -109,7 +109,7 @@ def compare(
             cache, note = _cache(model, work, watched)
             notes += note
             if cache[0] != cache[1]:
-                mismatches.append(_differ(model.kept or "cache", cache, "bytes"))
+                mismatches.append(_differ(model.cache_name or "cache", cache, "bytes"))
     if isinstance(by_fvcore, int):
         by_fvcore *= FLOPS_PER_MULTIPLY_ADD
         if flops is not None and by_fvcore != flops[0]:

@@ -11,10 +11,10 @@ from tfacct.architecture.axis_names import Axis, explained
 from tfacct.architecture.parts import Mixer
 from tfacct.architecture.transformer import Transformer
 from tfacct.base.record import record
-from tfacct.ledger.lines import BESIDE, CHUNK, FRONT, FURTHER, HALF, LONGEST, RATES, SHARES, WINDOWS
+from tfacct.ledger.lines import CHUNK, FRONT, FURTHER, HALF, KERNEL_WIDTH, LONGEST, RATES, SHARES, WINDOWS
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
-FIXED = WINDOWS | {BESIDE, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
+FIXED = WINDOWS | {KERNEL_WIDTH, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
 """Letters that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
 """A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:

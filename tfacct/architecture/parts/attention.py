@@ -319,7 +319,7 @@ class Attention(Grouped, SelfAttention):
             *self._of_what_heads_read(at, own),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
-            *(kept if self.keeps else ()),
+            *(kept if self.has_cache else ()),
         )
 
     def _of_what_heads_read(self, at: str, own: str) -> Iterator[Line]:
@@ -337,7 +337,7 @@ class Attention(Grouped, SelfAttention):
             yield Matmul(f"{at}.gate_proj", f"B T D, D {made} -> B T {made}", bias=self.gate.bias and self.qkv_bias)
 
     @property
-    def keeps(self) -> bool:
+    def has_cache(self) -> bool:
         """True if keys and values of its own stay for a next step."""
         return self.causal and self.cache == "own"
 

@@ -31,7 +31,7 @@ OFFLINE = ("weight_input", "weight_output")
 """Places of transforms that were multiplied into the weights before these were stored."""
 SHAPE = 2 * 8
 """Bytes of `weight_shape`, two numbers of 64 bits."""
-BESIDE = re.compile(r"mtp|visual|vision|audio|projector")
+OTHER_PARTS = re.compile(r"mtp|visual|vision|audio|projector")
 """In names of modules that are no language model's."""
 GLOBAL = 4
 """Bytes of a global scale."""
@@ -172,7 +172,7 @@ def by_schemes(model: DescribedModel, schemes: list[Scheme], ignored: Skips) -> 
     untouched, mixed = modules.left(ignored, TAKES)
     found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
     for scheme, (taken, _) in zip(schemes, found, strict=True):
-        if scheme.named and not taken and not any(map(BESIDE.search, scheme.named)):
+        if scheme.named and not taken and not any(map(OTHER_PARTS.search, scheme.named)):
             raise ConfigError(
                 f"quantization_config.config_groups.targets: no matrix is called {format_value(scheme.named)}"
             )

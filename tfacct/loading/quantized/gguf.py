@@ -267,7 +267,7 @@ def mix(name: str) -> Callable[[DescribedModel], Storage]:
 
     def found(model: DescribedModel) -> Storage:
         shape = model.architecture
-        if shape.encoder is not None or shape.head is None or not model.keeps:
+        if shape.encoder is not None or shape.head is None or not model.has_cache:
             raise UsageError(
                 f"{model.name}: {name} is llama.cpp's, and it is no decoder with a language model's head",
                 f"another {option('dtype')}",

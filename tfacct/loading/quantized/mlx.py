@@ -14,7 +14,7 @@ from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.described import DescribedModel
 from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.modelopt import BESIDE
+from tfacct.loading.quantized.modelopt import OTHER_PARTS
 from tfacct.loading.quantized.names import Modules, among, rest
 
 TAKES: frozenset[Role] = MATRICES | {"head", "table"}
@@ -98,7 +98,7 @@ def _found(model: DescribedModel, named: Mapping[str, Format | None]) -> dict[st
             name = re.sub(r"\.experts\.0\.", ".switch_mlp.", spelled)
             if name in named:
                 found[tensor.path] = name
-    lost = next((name for name in named if name not in found.values() and not BESIDE.search(name)), None)
+    lost = next((name for name in named if name not in found.values() and not OTHER_PARTS.search(name)), None)
     if lost is not None:
         raise ConfigError(f"quantization_config names {format_value(lost)}, which is no matrix of this model")
     return found

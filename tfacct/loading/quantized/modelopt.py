@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[int, ...]] = {"NVFP4": (16,), "W4A16_NVFP4": (16,), "
 EXPERTS = re.compile(r"(?:model\.)?layers\.(\d{1,6})\.(?:ffn|mlp)\.experts")
 MOST = 500_000
 """Modules of a list that are read: it may name every expert of every layer."""
-BESIDE = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
+OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
 """Names in a list that are no module of a language model: its further layers, and what stands in front of it."""
 
 
@@ -66,7 +66,7 @@ def _listed(model: DescribedModel, inner: Read) -> list[Scheme]:
     for tensor in model.ledger.tensors(unfolded=True):
         if tensor.stored.role in TAKES:
             found |= {one for path in modules.spelled(tensor.path, tensor.stored.role) for one in _ahead(path)}
-    lost = next((name for name in named if name not in found and not BESIDE.search(name)), None)
+    lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
     if lost is not None:
         raise ConfigError(f"{listed.where} names {format_value(lost)}, which is no matrix of this model")
     return [_scheme(named, name) for name in dict.fromkeys(named.values())]
