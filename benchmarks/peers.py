@@ -26,7 +26,7 @@ def parts(loop: Loop) -> tuple[float, float]:
     """Seconds of all prompts and of all new tokens at the peaks."""
     served = loop.served(EVEN)
     prefill, decode = (_at_peaks(step, loop.device.bandwidth) for step in (served.prefill, served.decode))
-    return loop.users * prefill / loop.prompts, loop.new * decode
+    return loop.requests * prefill / loop.prompts, loop.new * decode
 
 
 def _at_peaks(step: Step, bandwidth: float) -> float:

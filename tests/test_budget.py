@@ -61,8 +61,8 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
     assert usable == (H100 if rule else 9 * H100 // 10 - 2 * 10**9)
     each = model.memory(dtype=dtype, ctx=context, tp=cards)
     assert requests == (usable - each.weights_bytes) // each.kv_cache_bytes > 0
-    served = model.serve(on=on, dtype=dtype, prompt=context - 1, new=1, users=1, **rule)
-    assert served.largest_users == requests
+    served = model.serve(on=on, dtype=dtype, prompt=context - 1, new=1, requests=1, **rule)
+    assert served.largest_requests == requests
     other = "qwen3-8b" if name == "llama-3.1-8b" else "llama-3.1-8b"
     assert model.compare(other, on=on, dtype=dtype, ctx=context, **rule).models[0]["requests"] == requests
     for batch, holds in ((requests, True), (requests + 1, False)):
@@ -71,7 +71,7 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
         (line,) = model.fit(on="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule).lines
         assert line["usable_bytes"] == usable and (line["count"] is not None and line["count"] <= cards) is holds
         plan = model.plan(gpus=cards, on="h100-sxm", dtype=dtype, ctx=context, batch=batch, **rule)
-        assert plan.budget_bytes == usable and any(one["tp"] == cards for one in plan.divisions) is holds
+        assert plan.budget_bytes == usable and any(one["tp"] == cards for one in plan.layouts) is holds
     if cards == 1:
         pytest.importorskip("sympy")
         solved = model.solve(unknown="batch", until=f"total_bytes={usable}B", ctx=context, dtype=dtype)
@@ -81,7 +81,7 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
 def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
     """OLMo 2 norms all heads together: under transformers' plan each rank keeps all keys and values."""
     said = "Under transformers' plan each rank has all of it"
-    asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "users": 1}
+    asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "requests": 1}
     assert said in " ".join(load("olmo-2-7b").serve(**asked).notes)
     assert said not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
     assert said not in " ".join(load("olmo-2-7b").serve(**{**asked, "on": "h100-sxm"}).notes)
@@ -111,7 +111,7 @@ def test_train_plan_and_time_give_one_answer() -> None:
         assert train.answer.startswith("Fits" if spare == 0 else "Does not fit")
         assert (time.fits is True) is (spare == 0)
         plan = model.plan(on="h100", train=True, **asked, **rule)
-        assert plan.budget_bytes == peak + spare and bool(plan.divisions) is (spare == 0)
+        assert plan.budget_bytes == peak + spare and bool(plan.layouts) is (spare == 0)
 
 
 @pytest.mark.parametrize(

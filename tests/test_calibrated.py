@@ -156,7 +156,7 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 
 
 def test_a_swept_machine_serves_no_users() -> None:
-    with pytest.raises(TfacctError, match="serves no users"):
+    with pytest.raises(TfacctError, match="serves no requests"):
         tfacct.load("gpt2").serve(on="cpu", prompt=8, new=8)
     with pytest.raises(TfacctError, match="swept for a plain step"):
         tfacct.load("gpt2").train_time(on="cpu", recompute="full")

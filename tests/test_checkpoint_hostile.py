@@ -370,7 +370,7 @@ def test_a_broken_gguf_is_one_error(name: str, run: Callable[..., Ran], tmp_path
 
 
 def test_hubs_errors_are_ours(tmp_path: Path) -> None:
-    from tfacct.loading import beside
+    from tfacct.loading import checkpoint_config
 
     with pytest.raises(TfacctError, match="no file or folder"):
-        beside.read(str(tmp_path / "a" / "b"), ask_hub=False)
+        checkpoint_config.read(str(tmp_path / "a" / "b"), ask_hub=False)

@@ -128,12 +128,12 @@ def test_users_share_the_devices() -> None:
     report = served(price=2.5)
     free = int(85_029_027_840 * 0.9) - 2 * 10**9
     norms, matrices, tables = 161 * 8192 * 2, 68_451_041_280, 2 * 2 * 128_256 * 8192
-    assert report.largest_users == (free - norms - (matrices + tables) // 4) // 188_743_680 == 298
+    assert report.largest_requests == (free - norms - (matrices + tables) // 4) // 188_743_680 == 298
     for line in report.lines:
         low, high = line["token_seconds"]
-        assert low <= high and (low < high) == (line["users"] > 1)
+        assert low <= high and (low < high) == (line["requests"] > 1)
         assert line["bound_seconds"] < line["interval_80_seconds"][0] < line["value_seconds"]
-        assert line["tokens_per_second"] == pytest.approx(line["users"] * 256 / line["value_seconds"])
+        assert line["tokens_per_second"] == pytest.approx(line["requests"] * 256 / line["value_seconds"])
         assert line["cost_per_million"] == pytest.approx(4 * 2.5 * 10**6 / (3600 * line["tokens_per_second"]))
         assert line["first_token_seconds_most"] < line["value_seconds"]
     rates = [line["tokens_per_second"] for line in report.lines]
@@ -141,9 +141,9 @@ def test_users_share_the_devices() -> None:
 
 
 def test_users_within_a_time() -> None:
-    within = served(users=1, within="50ms").within
-    assert within["seconds"] == 0.05 and 1 < within["users_least"] < within["users_most"] <= 298
-    line = served(users=within["users_least"]).lines[0]
+    within = served(requests=1, within="50ms").within
+    assert within["seconds"] == 0.05 and 1 < within["requests_least"] < within["requests_most"] <= 298
+    line = served(requests=within["requests_least"]).lines[0]
     assert line["token_seconds"][1] <= 0.05
 
 
@@ -157,12 +157,12 @@ def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"users": 299}, "the cache of 298 requests fits"),
+        ({"requests": 299}, "the cache of 298 requests fits"),
         ({"price": -1.0}, "must be above 0"),
         ({"within": "50"}, "must be a time with its unit"),
         ({"reserve": "79GB"}, "do not fit into"),
         ({"use": 1.5}, "above 0 and at most 1"),
-        ({"users": 0}, "must be at least 1"),
+        ({"requests": 0}, "must be at least 1"),
     ],
 )
 def test_what_serve_refuses(asked: dict[str, Any], message: str) -> None:
@@ -174,7 +174,7 @@ def test_time_serve_and_memory_use_one_memory_rule() -> None:
     """Of 2 × H100, 70.55 GB of weights a rank leave room for the 163,840 bytes a token of 10 × 2,304 tokens, not of 11:
     0.9 · 85,029,027,840 − 2e9 − 70.55e9 = 3.97e9."""
     llama, on = tfacct.load("llama-3.1-70b"), "2xh100-sxm"
-    assert llama.serve(on=on, prompt=2048, new=256).largest_users == 10
+    assert llama.serve(on=on, prompt=2048, new=256).largest_requests == 10
     assert llama.memory(on=on, ctx=2304).fit["largest_batch"] == 10
     assert llama.time(on=on, ctx=2304, batch=10).value_seconds
     with pytest.raises(TfacctError, match="GiB of cache do not fit into the usable 69"):
@@ -202,15 +202,15 @@ def test_how_many_devices_hold_a_model() -> None:
 def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
     from tfacct.reports.charts import serve_chart
 
-    report = served(users=[1, 8, 64])
+    report = served(requests=[1, 8, 64])
     chart = serve_chart(report)
     assert list(chart.x) == [1, 8, 64]
     assert chart.series["estimate"] == [line["tokens_per_second"] for line in report.lines]
     ends = (chart.series[name] for name in ("least of 80%", "estimate", "most of 80%"))
     assert all(low < middle < high for low, middle, high in zip(*ends, strict=True))
     assert "an estimate" in chart.title and "Estimate: " in chart.caption
-    with pytest.raises(TfacctError, match="several numbers of users"):
-        serve_chart(served(users=[8]))
+    with pytest.raises(TfacctError, match="several numbers"):
+        serve_chart(served(requests=[8]))
 
 
 def test_a_device_without_a_link_is_asked_about_alone() -> None:
@@ -302,7 +302,7 @@ def test_estimates_say_which_link_they_use(
 ) -> None:
     """What was measured used NVLink within a node: over PCIe and between nodes no error is claimed."""
     serving = [["time", "llama-3.1-405b", "--dtype", "int4"], ["serve", "llama-3.1-405b", "--dtype", "int4"]]
-    serving[1] += ["--prompt", "1k", "--new", "100", "--users", "1"]
+    serving[1] += ["--prompt", "1k", "--new", "100", "--requests", "1"]
     for asked in (
         [*serving, ["time", "llama-3.2-1b", "--train", "--ctx", "1k"]]
         if on != "2xl40s"
@@ -349,9 +349,9 @@ def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
     asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k"]
     assert "4 devices are linked by PCIe (32.0 GB/s one way)." in " ".join(run(*asked, "-v").out.split())
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
-    timed = [row for row in facts["divisions"] if row["seconds"] is not None]
+    timed = [row for row in facts["layouts"] if row["seconds"] is not None]
     assert {(row["tp"], *(link["kind"] for link in row["links"])) for row in timed} >= {(1,), (2, "PCIe"), (4, "PCIe")}
-    assert all(row["links"] == [] for row in facts["divisions"] if row["seconds"] is None)
+    assert all(row["links"] == [] for row in facts["layouts"] if row["seconds"] is None)
 
 
 @pytest.mark.parametrize(
@@ -375,8 +375,8 @@ def test_prices_have_two_ends() -> None:
 
 def test_requests_that_fit_are_counted_beyond_a_million() -> None:
     # A request keeps 2 tokens of 12 layers · 2 · 768 elements · 2 bytes: 73,728 bytes.
-    report = tfacct.load("gpt2").serve(on="b300-hgx", prompt=1, new=1, users=1)
-    assert 1_000_000 < report.largest_users < 288 * 2**30 // 73_728
+    report = tfacct.load("gpt2").serve(on="b300-hgx", prompt=1, new=1, requests=1)
+    assert 1_000_000 < report.largest_requests < 288 * 2**30 // 73_728
 
 
 def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
@@ -403,10 +403,10 @@ def test_no_interval_of_a_request_goes_below_its_bound() -> None:
 
 def test_many_users_of_experts_keep_the_error_of_few() -> None:
     report = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32)
-    assert report.lines[-1]["users"] > 1000 and report.lines[-1]["interval_80_seconds"] is None
+    assert report.lines[-1]["requests"] > 1000 and report.lines[-1]["interval_80_seconds"] is None
     assert report.validation is not None
     assert "Above 1,000 requests experts were hardly measured" in words(" ".join(report.notes))
-    many = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32, users=[1024])
+    many = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32, requests=[1024])
     assert many.validation is None and "median error" not in " ".join(many.notes)
 
 
@@ -424,12 +424,12 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
     assert large.answer == "One of this device does not hold it."
 
 
-@pytest.mark.parametrize("users", [[1], [8], [4, 298]])
-def test_a_first_token_at_its_latest_is_that_of_the_json(users: list[int]) -> None:
-    report = served(users=users)
+@pytest.mark.parametrize("requests", [[1], [8], [4, 298]])
+def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) -> None:
+    report = served(requests=requests)
     for row, line in zip(report.rows, report.lines, strict=True):
         low, high = row["first_token_seconds_low"], row["first_token_seconds_high"]
-        if line["users"] == 1:
+        if line["requests"] == 1:
             assert high is None and low == pytest.approx(line["first_token_seconds_most"])
         else:
             assert low < high == line["first_token_seconds_most"]
@@ -450,12 +450,12 @@ def test_a_count_is_refused_in_its_own_words(model: str) -> None:
 
 def test_an_interval_that_begins_at_its_bound_says_so() -> None:
     for prompt, new in ((64, 4096), (2048, 256)):
-        report = tfacct.load("qwen2.5-7b").serve(on="h100-sxm", prompt=prompt, new=new, users=[1, 8])
+        report = tfacct.load("qwen2.5-7b").serve(on="h100-sxm", prompt=prompt, new=new, requests=[1, 8])
         cut = [line for line in report.lines if line["interval_80_seconds"][0] == line["bound_seconds"]]
         said = words(" ".join(report.notes))
         assert ("No request goes below its bound" in said) == bool(cut)
         for line in cut:
-            assert f"{units.seconds(line['bound_seconds'])} at {line['users']} user" in said
+            assert f"{units.seconds(line['bound_seconds'])} at {line['requests']} request" in said
 
 
 def test_a_bound_holds_for_any_routing() -> None:

@@ -263,7 +263,7 @@ def test_every_letter_is_explained_once_and_every_spec_uses_explained_letters(ti
         with_axes = set()
         for line in part.lines("x"):
             used = set(getattr(line, "of", line).spec.replace(",", " ").replace("->", " ").split())
-            used |= set(getattr(line, "bank", None) or ())
+            used |= set(getattr(line, "expert_axis", None) or ())
             patches = FRONT in (shape.embed.axes() if isinstance(part, Positions) else part.axes())
             bound = {CHUNKS, ONE_BY_ONE} if CHUNK in part.axes() else {PATCHES} if patches else set()
             bound |= {

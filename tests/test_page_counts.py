@@ -244,7 +244,10 @@ SLIPS = {
     "a causal query does not see itself": ("2n * keys - queries + 1n", "2n * keys - queries - 1n"),
     "a near mask without its own key": ("queries, queries, after) - queries", "queries, queries, after)"),
     "cut instead of rounded up": ("(whole + parts - 1n) / parts", "whole / parts"),
-    "every expert is read": ("return einsum.smaller(axes[line.bank],", "return axes[line.bank]; einsum.smaller(0n,"),
+    "every expert is read": (
+        "return einsum.smaller(axes[line.expert_axis],",
+        "return axes[line.expert_axis]; einsum.smaller(0n,",
+    ),
     "experts that a token does not meet": ("(elements / experts) * met", "elements"),
     "an unused line works": ('line.line === "product" && !line.unused', 'line.line === "product"'),
     "a shared block is stored again": (") ? 1n : group.count", ") ? group.count : group.count"),

@@ -24,7 +24,7 @@ from tfacct.training.recipe import Recipe
 
 pytest.importorskip("matplotlib")
 
-from tfacct.output import beside, plot, scales
+from tfacct.output import labels, plot, scales
 from tfacct.output.look import Look
 
 MIXED = ("gpt2-xl", "t5-small", "bert-base", "mamba-130m", "deepseek-v3")
@@ -279,10 +279,10 @@ def test_what_became_of_a_number() -> None:
 
 
 def test_names_keep_apart() -> None:
-    assert beside.apart([], 10, 0, 100) == []
-    assert beside.apart([5, 5, 5], 10, 0, 100) == [0, 10, 20]
-    assert beside.apart([99, 98, 40], 10, 0, 100) == [100, 90, 40]
-    tight = beside.apart([1] * 11, 20, 0, 100)
+    assert labels.apart([], 10, 0, 100) == []
+    assert labels.apart([5, 5, 5], 10, 0, 100) == [0, 10, 20]
+    assert labels.apart([99, 98, 40], 10, 0, 100) == [100, 90, 40]
+    tight = labels.apart([1] * 11, 20, 0, 100)
     assert tight == pytest.approx([10 * n for n in range(11)])
 
 
@@ -337,12 +337,16 @@ def test_the_least_of_axes() -> None:
 
 
 def test_ticks_are_spelled_as_numbers_in_tables() -> None:
-    assert [scales.spoken("flops", 5e11), scales.spoken("params", 2e9), scales.spoken("share", 0.2)] == [
+    assert [
+        scales.tick_text("flops", 5e11),
+        scales.tick_text("params", 2e9),
+        scales.tick_text("share", 0.2),
+    ] == [
         "500 G",
         "2.00 B",
         "20%",
     ]
-    assert scales.spoken("ratio", 1.5) == "1.5" and scales.spoken("bytes", 0) == "0"
+    assert scales.tick_text("ratio", 1.5) == "1.5" and scales.tick_text("bytes", 0) == "0"
 
 
 def test_a_cache_that_has_no_other_heads_is_one_line() -> None:

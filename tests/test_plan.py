@@ -32,20 +32,20 @@ MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
 def test_train_counts_what_a_row_has(name: str, ctx: str, every: int) -> None:
     model, budget = tfacct.load(name), 80 * 10**9
     found = model.plan(gpus=16, on=budget, train=True, ctx=ctx, batch=64, recompute="full")
-    assert found.fitting == len(found.divisions) > 5 and found.fitting + len(found.larger) == found.tried
-    for row in (*found.divisions[::every], *found.larger[:2]):
+    assert found.fitting == len(found.layouts) > 5 and found.fitting + len(found.larger) == found.tried
+    for row in (*found.layouts[::every], *found.larger[:2]):
         mesh = {axis: row[axis] for axis in MESH} | {"cp_method": row["cp_method"] or "ring"}
         assert prod(row[axis] for axis in MESH if axis not in ("sp", "zero")) == 16
         assert row["batch"] * row["times"] * row["fsdp"] * row["dp"] == 64
         step = model.train(ctx=ctx, batch=row["batch"], recompute="full", gradient_accumulation=row["times"], **mesh)
         assert step.peak_bytes == row["bytes"], row
-        assert (row in found.divisions) == (row["bytes"] <= budget)
+        assert (row in found.layouts) == (row["bytes"] <= budget)
         if row["times"] == 1:
             assert step.sent_bytes == row["sent_bytes"]
         elif row["fsdp"] > 1:
             assert row["sent_bytes"] == row["times"] * step.sent_bytes
         more = 2 * row["batch"]
-        if row["times"] % 2 == 0 and row in found.divisions:  # twice as many sequences at a time do not fit
+        if row["times"] % 2 == 0 and row in found.layouts:  # twice as many sequences at a time do not fit
             larger = model.train(
                 ctx=ctx, batch=more, recompute="full", gradient_accumulation=1 + (row["times"] > 2), **mesh
             )
@@ -69,7 +69,7 @@ def test_one_head_on_a_rank_is_not_copied_under_a_ring() -> None:
     fields = {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 2, "vocab_size": 512}
     model = tfacct.load({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, **fields})
     found = model.plan(on="8x80GB", train=True, ctx="8k", batch=8)
-    rows = [row for row in found.divisions if row["cp"] * row["ulysses"] > 1]
+    rows = [row for row in found.layouts if row["cp"] * row["ulysses"] > 1]
     assert {(row["tp"], row["cp"], row["ulysses"]) for row in rows} >= {(2, 2, 1), (1, 2, 1), (1, 1, 2)}
     for row in rows:
         mesh = {axis: row[axis] for axis in ("tp", "sp", "pp", "fsdp", "dp", "zero", "cp", "ulysses")}
@@ -84,7 +84,7 @@ def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
     """Each of the ranks has as many of 8, or of 128; groups of tp stay whole."""
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", train=True, ctx="2k", batch=8, recompute=again)
-    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] > 1]
+    rows = [row for row in (*found.layouts, *found.larger) if row["ep"] > 1 and row["fsdp"] > 1]
     assert {(row["tp"], row["fsdp"], row["ep"]) for row in rows} == {
         *((1, 8, ep) for ep in (2, 4, 8)), *((2, 4, ep) for ep in (2, 4, 8)), *((4, 2, ep) for ep in (4, 8)),
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_whole_experts_among_ranks_of_fsdp(name: str, again: Any) -> None:
 def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None:
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", train=True, ctx="2k", batch=8, recompute=again)
-    rows = [row for row in (*found.divisions, *found.larger) if row["ep"] > 1 and row["fsdp"] == 1]
+    rows = [row for row in (*found.layouts, *found.larger) if row["ep"] > 1 and row["fsdp"] == 1]
     axes = ("tp", "pp", "ep", "dp", "zero")
     said = {tuple(row[axis] for axis in axes) for row in rows}
     assert said >= {(1, 1, 8, 8, 0), (1, 1, 4, 8, 2), (1, 2, 4, 4, 1), (2, 2, 4, 2, 0), (2, 4, 2, 1, 0)}
@@ -114,14 +114,14 @@ def test_whole_experts_among_copies_and_in_stages(name: str, again: Any) -> None
 def test_deepseek_fits_as_it_was_trained() -> None:
     asked = {"on": "2048x80GB", "train": True, "ctx": "4k", "batch": 15360}
     found = tfacct.load("deepseek-v3").plan(recompute="full", **asked)
-    assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.divisions)
+    assert any((row["pp"], row["ep"], row["dp"], row["zero"]) == (16, 64, 128, 1) for row in found.layouts)
 
 
 def test_stages_of_other_layers_are_not_passed_over() -> None:
     """The second stage has experts alone, the first one dense blocks too, and more in flight."""
     model, mesh = tfacct.load("glm-4.5"), {"pp": 4, "dp": 8, "cp": 2}
     found = model.plan(gpus=64, on=80 * 10**9, train=True, ctx="8k", batch=512)
-    rows = (*found.divisions, *found.larger)
+    rows = (*found.layouts, *found.larger)
     (row,) = (
         one for one in rows if all(one[axis] == mesh.get(axis, 1) for axis in ("tp", "ep", *mesh)) and not one["zero"]
     )
@@ -131,7 +131,7 @@ def test_stages_of_other_layers_are_not_passed_over() -> None:
 
 def test_sequences_are_sharded_with_stages_and_heads() -> None:
     found = tfacct.load(LLAMA).plan(on="64x80GB", train=True, ctx="64k", batch=8, recompute="full")
-    rows = [*found.divisions, *found.larger]
+    rows = [*found.layouts, *found.larger]
     assert any(row["pp"] > 1 and row["cp"] > 1 for row in rows)
     assert any(row["ulysses"] > 1 and row["cp"] == 1 for row in rows)
     both = [row for row in rows if row["ulysses"] > 1 and row["cp"] > 1]
@@ -144,7 +144,7 @@ def test_sequences_are_sharded_with_stages_and_heads() -> None:
 def test_experts_that_serve() -> None:
     """By hand: of mixtral-8x7b eight copies have an expert of each block, and all else."""
     found = tfacct.load("mixtral-8x7b").plan(on="8x24GB", ctx="2k", batch=64)
-    row = next(row for row in found.divisions if (row["tp"], row["pp"], row["ep"]) == (1, 1, 8))
+    row = next(row for row in found.layouts if (row["tp"], row["pp"], row["ep"]) == (1, 1, 8))
     weights = 46_702_792_704 - 7 * 32 * 3 * 4096 * 14336
     assert row["bytes"] == 2 * weights + 8 * 2048 * 32 * 2 * 8 * 128 * 2 and (row["batch"], row["dp"]) == (8, 8)
     # Of 8 new tokens 2 rows each go to experts and come back, and numbers of them first; a rank sends 7 of 8 shares.
@@ -156,7 +156,7 @@ def test_experts_that_serve() -> None:
 def test_memory_and_comms_count_what_a_row_has(name: str) -> None:
     model = tfacct.load(name)
     found = model.plan(on="8x80GB", ctx="2k", batch=64)
-    for row in (*found.divisions, *found.larger):
+    for row in (*found.layouts, *found.larger):
         mesh = {axis: row[axis] for axis in ("tp", "pp", "ep")}
         needed = model.memory(ctx="2k", batch=row["batch"], **mesh)
         assert needed.total_bytes == row["bytes"] and row["tp"] * row["pp"] * row["dp"] == 8
@@ -169,7 +169,7 @@ def test_as_many_sequences_at_a_time_as_fit() -> None:
     """180 sequences a rank: the next number that divides them does not fit."""
     model, budget = tfacct.load("deepseek-v2-lite"), 80 * 10**9
     found = model.plan(gpus=8, on=budget, train=True, ctx="2k", batch=1440, recompute="full", by="sent")
-    rows = [row for row in found.divisions if row["times"] > 1]
+    rows = [row for row in found.layouts if row["times"] > 1]
     for row in rows:
         own = row["batch"] * row["times"]
         more = next(size for size in range(row["batch"] + 1, own + 1) if own % size == 0)
@@ -181,7 +181,7 @@ def test_as_many_sequences_at_a_time_as_fit() -> None:
 
 def test_the_least_sent_comes_first() -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="64x80GB", train=True, ctx="8k", batch=512)
-    sent = [row["sent_bytes"] for row in found.divisions]
+    sent = [row["sent_bytes"] for row in found.layouts]
     assert sent == sorted(sent) and found.fitting + len(found.larger) == found.tried
 
 
@@ -190,7 +190,7 @@ def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
     asked = ["plan", LLAMA, "--on", "4x80GB", "--ctx", "4k", "--batch", "8", *more.split()]
     found = tfacct.load(LLAMA)
     recipe: dict[str, Any] = {"recompute": "full", "weights_dtype": "fp32"} if more else {}
-    row = found.plan(on="4x80GB", ctx="4k", batch=8, train=bool(more), **recipe).divisions[0]
+    row = found.plan(on="4x80GB", ctx="4k", batch=8, train=bool(more), **recipe).layouts[0]
     program, *words = shlex.split(row["command"])
     ran = run(*words)
     assert program == "tfacct" and ran.code == 0, ran.err
@@ -199,7 +199,7 @@ def test_a_command_runs(run: Callable[..., Ran], more: str) -> None:
 
 def test_serving_by_hand() -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64)
-    alone = [row for row in found.divisions if row["pp"] == 1]
+    alone = [row for row in found.layouts if row["pp"] == 1]
     assert [(row["tp"], row["dp"], row["batch"]) for row in alone] == [(4, 2, 32), (8, 1, 64)]
     # Four ranks: 161 norms of 8,192 on each, a quarter of the rest; two key/value heads of 32 sequences.
     norms = 161 * 8192
@@ -211,7 +211,7 @@ def test_serving_by_hand() -> None:
 
 def test_stages_that_serve_by_hand() -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64)
-    row = next(row for row in found.divisions if row["pp"] == 8)
+    row = next(row for row in found.layouts if row["pp"] == 8)
     # Ten blocks of 855,654,400 parameters, the table or the head beside them, and a cache of 64 sequences; the last
     # norm is on the last stage.
     weights = 2 * (10 * 855_654_400 + 128_256 * 8192 + 8192)
@@ -245,7 +245,7 @@ def test_layouts_that_do_not_fit_are_in_order_and_what_they_send_is_computed_whe
 def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
     asked = ("plan", "bert-base", "--on", "4x8GB", "--ctx", "512", "--batch", "64")
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
-    sent = {row["pp"]: row["sent_bytes"] for row in found.divisions if row["tp"] == 1}
+    sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
     assert "Bytes sent are those of one pass over each sequence." in " ".join(run(*asked).out.split())
 
@@ -289,7 +289,7 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
     (folder / "config.json").write_text(json.dumps(config))
     field = 'rope_scaling={"rope_type": "linear", "factor": 2.0}'
     asked = ["plan", str(folder / "config.json"), "--on", "2x10GB", "--ctx", "1k", "--set", field]
-    for row in json.loads(run(*asked, "--json").out)["models"][0]["divisions"]:
+    for row in json.loads(run(*asked, "--json").out)["models"][0]["layouts"]:
         ran = run(*shlex.split(row["command"])[1:], "--json")
         assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
 
@@ -312,13 +312,13 @@ def test_the_least_time_comes_first() -> None:
     model = tfacct.load(LLAMA)
     asked: dict[str, Any] = {"on": "8xa100-sxm-80gb", "ctx": "4k", "batch": 64, "train": True}
     found = model.plan(**asked, by="time")
-    timed = [row for row in found.divisions if row["seconds"] is not None]
+    timed = [row for row in found.layouts if row["seconds"] is not None]
     by_stack = {
         stack: [row["seconds"] for row in timed if row["timed_as"] == stack] for stack in ("FSDP", "Megatron-LM")
     }
     assert [one for seconds in by_stack.values() for one in seconds] == [row["seconds"] for row in timed]
     assert all(seconds and seconds == sorted(seconds) for seconds in by_stack.values())
-    assert timed == found.divisions[: len(timed)] != found.divisions
+    assert timed == found.layouts[: len(timed)] != found.layouts
     assert {row["fsdp"] for row in timed} == {1, 8} and not any(row["cp"] * row["ulysses"] > 1 for row in timed)
     assert {row["dp"] for row in timed if row["tp"] * row["pp"] == 1} == {1}
     for row in (timed[0], timed[1], timed[-1]):
@@ -331,19 +331,19 @@ def test_the_least_time_comes_first() -> None:
         assert step.value_seconds == row["seconds"], row
     same = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
     plain = model.plan(**asked, by="sent")
-    assert {tuple(row[key] for key in same) for row in plain.divisions} == {
-        tuple(row[key] for key in same) for row in found.divisions
+    assert {tuple(row[key] for key in same) for row in plain.layouts} == {
+        tuple(row[key] for key in same) for row in found.layouts
     }
-    assert {row["seconds"] for row in plain.divisions} == {row["time_command"] for row in plain.divisions} == {None}
-    assert f"{len(found.divisions)} layouts fit. Fastest under FSDP: fsdp=8, ≈ " in found.answer
+    assert {row["seconds"] for row in plain.layouts} == {row["time_command"] for row in plain.layouts} == {None}
+    assert f"{len(found.layouts)} layouts fit. Fastest under FSDP: fsdp=8, ≈ " in found.answer
     assert "; under Megatron-LM: tp=" in found.answer and "do not rank layouts against each" in " ".join(found.notes)
-    assert model.plan(**asked).divisions == found.divisions and (found.by, plain.by) == ("time", "sent")
+    assert model.plan(**asked).layouts == found.layouts and (found.by, plain.by) == ("time", "sent")
 
 
 def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     found = tfacct.load("llama-3.1-70b").plan(on="8xh100-sxm", ctx="8k", batch=64, by="time")
-    row = found.divisions[0]
-    assert (row["tp"], row["pp"]) == (8, 1) and all(one["seconds"] is None for one in found.divisions if one["pp"] > 1)
+    row = found.layouts[0]
+    assert (row["tp"], row["pp"]) == (8, 1) and all(one["seconds"] is None for one in found.layouts if one["pp"] > 1)
     program, *words = shlex.split(row["time_command"])
     ran = run(*words, "--json")
     assert program == "tfacct" and json.loads(ran.out)["models"][0]["value_seconds"] == row["seconds"], ran.err
@@ -374,7 +374,7 @@ def test_a_step_without_an_estimate_is_refused_by_name(run: Callable[..., Ran], 
 
 def test_a_new_token_of_a_decoder_sends_nothing_of_its_source() -> None:
     model = tfacct.load("t5-base")
-    (row,) = (row for row in model.plan(on="2x8GB").divisions if row["tp"] == 2)
+    (row,) = (row for row in model.plan(on="2x8GB").layouts if row["tp"] == 2)
     assert row["sent_bytes"] == model.comms(tp=2).sent_bytes == 37 * 768 * 2
 
 
@@ -386,8 +386,8 @@ def test_recomputation_is_tried(name: str, ctx: str, every: int) -> None:
     model, budget = tfacct.load(name), 60 * 10**9
     found = model.plan(gpus=8, on=budget, train=True, ctx=ctx, batch=32, by="sent")
     ways = ("none", "attention", "full")
-    assert {"none", "full"} <= {row["recompute"] for row in found.divisions}
-    for row in found.divisions[::every]:
+    assert {"none", "full"} <= {row["recompute"] for row in found.layouts}
+    for row in found.layouts[::every]:
         mesh = {axis: row[axis] for axis in (*MESH, "ep")} | {"cp_method": row["cp_method"] or "ring"}
         how: dict[str, Any] = {"ctx": ctx, "batch": row["batch"], "gradient_accumulation": row["times"], **mesh}
         assert model.train(recompute=row["recompute"], **how).peak_bytes == row["bytes"] <= budget, row
@@ -400,11 +400,11 @@ def test_what_is_given_holds() -> None:
     """Four micro-batches, without recomputation: 32 sequences are 4 a rank and 1 at a time on 8 ranks."""
     asked: dict[str, Any] = {"on": "8x80GB", "train": True, "ctx": "2k", "batch": 32}
     found = tfacct.load(LLAMA).plan(recompute="none", gradient_accumulation=4, **asked)
-    assert {row["recompute"] for row in found.divisions} == {"none"}
-    assert {row["times"] for row in found.divisions if row["pp"] == 1} == {4}
-    (row,) = (row for row in found.divisions if row["fsdp"] == 8)
+    assert {row["recompute"] for row in found.layouts} == {"none"}
+    assert {row["times"] for row in found.layouts if row["pp"] == 1} == {4}
+    (row,) = (row for row in found.layouts if row["fsdp"] == 8)
     assert (row["batch"], row["times"]) == (1, 4) and "--accumulate 4" in row["command"]
-    (row,) = (row for row in found.divisions if row["pp"] == 8)
+    (row,) = (row for row in found.layouts if row["pp"] == 8)
     assert "--pp 8 --micro-batches 4 --batch 32" in row["command"]
     assert row["bytes"] == tfacct.load(LLAMA).train(ctx="2k", batch=32, pp=8, microbatches=4).peak_bytes
     assert any("4 micro-batches do not divide" in why for why in tfacct.load(LLAMA).plan(
@@ -415,7 +415,7 @@ def test_fsdp_by_hand() -> None:
     """Weights of layers are gathered twice and gradients scattered once, in bf16, by 7 of 8 ranks; embedding and head,
     which stay, are gathered once. All that is the same for 8 sequences at a time as for one."""
     found = tfacct.load(LLAMA).plan(on="8xh100-sxm", train=True, ctx="2k", batch=64, by="sent")
-    (row,) = (row for row in found.divisions if row["fsdp"] == 8 and row["cp"] * row["ulysses"] * row["ep"] == 1)
+    (row,) = (row for row in found.layouts if row["fsdp"] == 8 and row["cp"] * row["ulysses"] * row["ep"] == 1)
     outside = 2 * 128_256 * 4096 + 4096
     layers = 8_030_261_248 - outside
     assert (row["batch"], row["times"], row["recompute"]) == (8, 1, "full")
@@ -425,9 +425,9 @@ def test_fsdp_by_hand() -> None:
 def test_the_least_memory_comes_first() -> None:
     """One sequence at a time, everything recomputed: Adam's states and weights alone would be 6 of 8 bytes."""
     found = tfacct.load(LLAMA).plan(on="8x80GB", train=True, ctx="4k", batch=64, by="memory")
-    needs = [row["bytes"] for row in found.divisions]
+    needs = [row["bytes"] for row in found.layouts]
     assert needs == sorted(needs) and found.by == "memory" and needs[0] > 6 * 8_030_261_248 // 8
-    assert all(row["batch"] == 1 and row["recompute"] == "full" for row in found.divisions if row["pp"] == 1)
+    assert all(row["batch"] == 1 and row["recompute"] == "full" for row in found.layouts if row["pp"] == 1)
     assert found.answer.startswith(f"Least memory of {len(needs)} layouts that fit: tp=8 sp, recompute full, 9.49 GiB")
 
 
@@ -435,7 +435,7 @@ def test_limit_is_of_the_table_alone(run: Callable[..., Ran]) -> None:
     asked = ("plan", LLAMA, "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
     rows = {limit: run(*asked, "--limit", limit, "--csv").out.count("\n") - 1 for limit in ("3", "0")}
     assert rows == {"3": 3, "0": 10}
-    assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["divisions"]) == 10
+    assert len(json.loads(run(*asked, "--limit", "3", "--json").out)["models"][0]["layouts"]) == 10
 
 
 def test_where_no_time_is_estimated_bytes_sent_decide(run: Callable[..., Ran]) -> None:
@@ -447,8 +447,8 @@ def test_where_no_time_is_estimated_bytes_sent_decide(run: Callable[..., Ran]) -
 def test_what_of_a_layout_is_given_holds(run: Callable[..., Ran]) -> None:
     model, asked = tfacct.load(LLAMA), {"on": "8x80GB", "train": True, "ctx": "4k", "batch": 32}
     found = model.plan(tp=2, sp=True, **asked)
-    every = [row for row in model.plan(**asked).divisions if (row["tp"], row["sp"]) == (2, True)]
-    assert found.divisions == every and len(every) > 5 and found.collectives is None
+    every = [row for row in model.plan(**asked).layouts if (row["tp"], row["sp"]) == (2, True)]
+    assert found.layouts == every and len(every) > 5 and found.collectives is None
     words = run("plan", LLAMA, "--on", "8x80GB", "--train", "--batch", "32", "--tp", "3").err
     assert "tp=3 takes 3 ranks, which do not divide 8 devices" in words
 
@@ -458,7 +458,7 @@ def test_a_whole_layout_is_explained() -> None:
     model = tfacct.load(LLAMA)
     layout: dict[str, Any] = {"tp": 2, "sp": True, "dp": 4, "zero": 1}
     found = model.plan(on="8xh100", train=True, ctx="4k", batch=32, recompute="none", **layout)
-    (row,) = found.divisions
+    (row,) = found.layouts
     assert found.collectives is not None and sum(one["sent_bytes"] for one in found.collectives) == row["sent_bytes"]
     assert (row["batch"], row["times"], row["timed_as"]) == (2, 4, "Megatron-LM")
     once = model.comms(train=True, ctx="4k", batch=2, **layout).collectives
@@ -476,7 +476,7 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     assert found.collectives is not None
     (line,) = found.collectives
     assert (line["calls"], line["bytes"]) == (161, 161 * 64 * 8192 * 2)
-    assert line["sent_bytes"] == found.divisions[0]["sent_bytes"] == 161 * 2 * 7 * (64 * 8192 * 2) // 8
+    assert line["sent_bytes"] == found.layouts[0]["sent_bytes"] == 161 * 2 * 7 * (64 * 8192 * 2) // 8
 
 
 @pytest.mark.parametrize(

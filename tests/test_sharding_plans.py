@@ -53,7 +53,7 @@ def divided(model: str) -> dict[str, str]:
             if axis is None:
                 continue
             module, style = theirs[line.path], "colwise" if axis in line.einsum.out else "rowwise"
-            if line.bank:  # two products of an expert are one tensor
+            if line.expert_axis:  # two products of an expert are one tensor
                 module += ".gate_up_proj" if style == "colwise" else ".down_proj"
                 style = style.replace("colwise", "packed_colwise")
             assert found.setdefault(module, style) == style

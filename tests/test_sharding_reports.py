@@ -166,7 +166,7 @@ def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) ->
 def experts_add_up(name: str) -> int:
     """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
     model, count = tfacct.load(name), 0
-    banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.bank]
+    banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.is_expert]
     every = sum(tensor.count * tensor.elements for tensor in banks)
     whole = model.params().total_params
     for tp, ep in ((1, 4), (2, 4), (4, 4)) if banks else ():

@@ -49,8 +49,8 @@ def adds_up(name: str) -> int:
             one = shard(tensor.parameter, tensor.axes, mesh)
             elements = one.rows * one.columns
             # Ranks that a letter of the tensor tells apart.
-            apart = mesh.ep if tensor.parameter.bank and mesh.ep > 1 else 1
-            if mesh.sharded_axis(tensor.parameter.axes, tensor.parameter.bank):
+            apart = mesh.ep if tensor.parameter.is_expert and mesh.ep > 1 else 1
+            if mesh.sharded_axis(tensor.parameter.axes, tensor.parameter.is_expert):
                 apart *= mesh.tp
             assert elements * apart == tensor.elements, (mesh, tensor.path)
             held += tensor.count * one.elements

@@ -153,10 +153,10 @@ def test_experts() -> None:
     which a share of four bytes weights."""
     sent = "B T A D, D Fe -> B T A Fe"
     lines = (
-        Matmul("blocks.*.mlp.experts.gate_proj", sent, bank="E"),
-        Matmul("blocks.*.mlp.experts.up_proj", sent, bank="E"),
+        Matmul("blocks.*.mlp.experts.gate_proj", sent, expert_axis="E"),
+        Matmul("blocks.*.mlp.experts.up_proj", sent, expert_axis="E"),
         Pointwise("blocks.*.mlp.experts.act", "B T A Fe", kind="activation", function="silu"),
-        Matmul("blocks.*.mlp.experts.down_proj", "B T A Fe, Fe D -> B T A D", bank="E"),
+        Matmul("blocks.*.mlp.experts.down_proj", "B T A Fe, Fe D -> B T A D", expert_axis="E"),
         Pointwise("blocks.*.mlp.weighting", "B T A D", kind="weighting"),
     )
     assert sum(saved(*lines).values()) == TOKENS * 3 * (2 * (24 + 4 * 13 + 24) + 4)

@@ -128,7 +128,7 @@ def test_plan_counts_master_weights() -> None:
         )
         for recipe in ({}, MASTER)
     ]
-    plain, master = (next(one for one in plan.divisions if one["fsdp"] == 8) for plan in plans)
+    plain, master = (next(one for one in plan.layouts if one["fsdp"] == 8) for plan in plans)
     step = load("llama-2-7b").train(ctx="4k", batch=master["batch"], fsdp=8, **MASTER)
     assert master["bytes"] == step.peak_bytes == plain["bytes"] + LLAMA
     assert "--master-weights fp32" in master["command"]
@@ -148,7 +148,7 @@ def test_plan_counts_what_train_counts(recipe: dict[str, Any]) -> None:
     model = load("llama-2-7b")
     found = model.plan(on="8x80GB", reserve=0, train=True, ctx="2k", batch=16, limit=0, **recipe)
     kinds = {"fsdp": 8, "tp": 8, "zero": 1}
-    shown = [next((one for one in found.divisions if one[axis] == size), None) for axis, size in kinds.items()]
+    shown = [next((one for one in found.layouts if one[axis] == size), None) for axis, size in kinds.items()]
     assert any(shown)
     for one in filter(None, shown):
         mesh = {axis: one[axis] for axis in ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp")}

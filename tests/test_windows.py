@@ -294,7 +294,7 @@ def test_no_more_experts_are_read_than_there_are(tokens: int, touched: int) -> N
     """Seven experts, four for each token: one token reads the weights of four, two may read all."""
     model = tiny("mixtral")
     axes = {**model.ledger.groups[1].axes, **Workload(tokens, tokens).axes()}
-    banks = [line for line in model.ledger.groups[1].lines if isinstance(line, Matmul) and line.bank]
+    banks = [line for line in model.ledger.groups[1].lines if isinstance(line, Matmul) and line.expert_axis]
     assert [line.path.rpartition(".")[2] for line in banks] == ["gate_proj", "up_proj", "down_proj"]
     for line in banks:
         left, weights, out = line.operands(axes)

@@ -220,7 +220,7 @@ def _met(line: Matmul, axes: Axes) -> int:
     weight = line.weight_axes()
     if weight is None:
         return 0
-    return int(size(axes, weight) * (axes[ACTIVE] if line.bank else 1))
+    return int(size(axes, weight) * (axes[ACTIVE] if line.expert_axis else 1))
 
 
 def _times(count: int, word: str) -> Factor:

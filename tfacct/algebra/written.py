@@ -155,7 +155,13 @@ def line_facts(line: Line) -> dict[str, Any]:
     match line.of if isinstance(line, Unused) else line:
         case Matmul() as one:
             mask = None if one.mask == "full" else one.mask
-            facts = {"line": "product", "weight": one.weight, "bias": one.bias, "mask": mask, "bank": one.bank}
+            facts = {
+                "line": "product",
+                "weight": one.weight,
+                "bias": one.bias,
+                "mask": mask,
+                "expert_axis": one.expert_axis,
+            }
         case Table() as one:
             facts = {"line": "table", "embedding": one.embedding}
         case State() as one:

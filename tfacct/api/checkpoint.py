@@ -19,8 +19,8 @@ def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointR
     `load` takes. `.agrees` is the verdict: True too where there is nothing to compare with. Raises TfacctError.
     """
     from tfacct.api.asked import loaded
-    from tfacct.loading import beside
+    from tfacct.loading import checkpoint_config
     from tfacct.reports.check import checkpoint
 
-    files, found, why = beside.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
+    files, found, why = checkpoint_config.read(str(path), compared=config is None, ask_hub=isinstance(path, str))
     return answered(checkpoint(files, found if config is None else loaded(config, {}), why))

@@ -38,7 +38,7 @@ def check(
     train: Annotated[bool, Option("Also activations saved for backward in bf16.")] = False,
 ) -> Found:
     """Check your own module, or a checkpoint, against a config."""
-    from tfacct.loading import beside, find
+    from tfacct.loading import checkpoint_config, find
     from tfacct.loading.sets import read_sets
 
     if fields and config is None:
@@ -53,7 +53,7 @@ def check(
             if given not in (None, False):
                 raise UsageError(f"{option(name)} is for MODULE:FACTORY, not for the files of a checkpoint")
         with spinner() as waiting:
-            files, found, why = beside.read(target, compared=model is None, waiting=waiting)
+            files, found, why = checkpoint_config.read(target, compared=model is None, waiting=waiting)
         return Found(checkpoint(files, model or found, why))
     if model is None:
         raise UsageError(f"check MODULE:FACTORY needs {option('config')}", "the model that it should be")

@@ -37,7 +37,7 @@ def serve(
 
     >>> from tfacct import load
     >>> served = load("llama-3.1-8b").serve(on="h100", prompt="2k", new=256, requests=[1, 16], within="50ms")
-    >>> served.largest_users, [line["users"] for line in served.lines]
+    >>> served.largest_requests, [line["requests"] for line in served.lines]
     (193, [1, 16])
 
     `prompt`, `new`: tokens of a request. `requests`: in flight at all times. `within`: seconds (or `"50ms"`) for each

@@ -108,9 +108,9 @@ def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
     if not parameter.inputs:
         return Stored("other", elements, path=path)
     inputs = size(axes, parameter.inputs)
-    if parameter.bank:
-        bank, *matrix = parameter.axes
-        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[bank], path)
+    if parameter.is_expert:
+        expert_axis, *matrix = parameter.axes
+        return Stored("expert", size(axes, tuple(matrix)), inputs, axes[expert_axis], path)
     if not paths.repeated(path):
         return Stored(OUTSIDE.get(path, "other"), elements, inputs, path=path)
     return Stored("beside" if experts else "matrix", elements, inputs, path=path)

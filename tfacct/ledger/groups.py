@@ -143,7 +143,7 @@ class Group:
                 shape = tuple([self.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
                 met = 0 if parameter.idle else self.axes.get(ACTIVE, 0)
-                active = divided(elements, shape[0]) * met if parameter.bank else elements
+                active = divided(elements, shape[0]) * met if parameter.is_expert else elements
                 yield parameter, shape, elements, active
 
         kinds = frozenset(map(type, self.axes.values()))  # a number that spells itself equals one that does not
@@ -272,7 +272,7 @@ class Ledger:
     @cached_property
     def experts(self) -> bool:
         """True if it has banks of experts."""
-        return any(group.own.banks for group in self.groups)
+        return any(group.own.has_experts for group in self.groups)
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:

@@ -36,6 +36,6 @@ class Lines(tuple[Line, ...]):
         return tuple([parameter for line in self for parameter in line.parameters()])
 
     @cached_property
-    def banks(self) -> bool:
+    def has_experts(self) -> bool:
         """True if there are banks of experts among them."""
-        return any(isinstance(line, Matmul) and line.bank for line in self)
+        return any(isinstance(line, Matmul) and line.expert_axis for line in self)

@@ -72,15 +72,15 @@ SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
 class Parameter(NamedTuple):
     """One stored tensor by its name in the model: `blocks.*.attn.q_proj.weight`, with axes `D N H`.
 
-    `bank`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose rows are
-    looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
+    `is_expert`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose
+    rows are looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
     router and a gate have none. `table`: the line of a table, whose first axis counts rows. `idle`: no work reads it.
     `dims`: the axes of each dimension that the tensor has in torch's modules, if these are not `axes` one by one.
     """
 
     path: str
     axes: AxisNames
-    bank: bool = False
+    is_expert: bool = False
     embedding: bool = False
     inputs: AxisNames = ()
     table: Table | None = None
@@ -144,8 +144,8 @@ class Matmul:
     (300, 240)
 
     `weight`: name of the module whose weight it reads, if that is not its own (a tied head). `bias`: it adds one number
-    per output feature. `bank="E"`: the weight is stored once for each of E experts and each token is multiplied by A of
-    them, so A stands in the spec and E does not. `gradient`: the product need not contract an axis. Raises SpecError
+    per output feature. `expert_axis="E"`: the weight is stored once for each of E experts, and each token is
+    multiplied by A of them, so the spec has A and not E. `gradient`: the product need not contract an axis. Raises SpecError
     for a spec that cannot be such a product.
     """
 
@@ -154,7 +154,7 @@ class Matmul:
     weight: str | None = None
     bias: bool = False
     mask: Mask = "full"
-    bank: str | None = None
+    expert_axis: str | None = None
     gradient: bool = False
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ class Matmul:
             raise SpecError(f"{self.spec!r}: no axis is contracted")
         if self.weight is not None and self.weight_axes() is None:
             raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
-        if self.bank is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
+        if self.expert_axis is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
             raise SpecError(f"{self.path}: {self.spec!r} has no weight, or no axis {ACTIVE}, for a bank of experts")
         if self.mask != "full" and not {*self.queries_and_keys} <= set(self.einsum.every):
             raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
@@ -220,7 +220,8 @@ class Matmul:
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
-        stored = _is_weight(right) and self.bank is None  # of a bank, each of a token's experts is a product of its own
+        # Each of a token's experts is a product of its own.
+        stored = _is_weight(right) and self.expert_axis is None
         rows = alone if stored else tuple(a for a in alone if a in OF_TOKENS) or alone
         columns = tuple(a for a in right if a in out and a not in left)
         contracted = tuple(a for a in left if a not in out)
@@ -255,23 +256,28 @@ class Matmul:
 
         1 if the weight is no bank.
         """
-        if self.bank is None:
+        if self.expert_axis is None:
             return 1
-        return smaller(axes[self.bank], size(axes, (*(a for a in self.einsum.out if a in workload.AXES), ACTIVE)))
+        return smaller(
+            axes[self.expert_axis], size(axes, (*(a for a in self.einsum.out if a in workload.AXES), ACTIVE))
+        )
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Weight and bias, where the product has them."""
         axes = self.weight_axes()
         if axes is None:
             return ()
-        experts, path = (self.bank,) if self.bank else (), f"{self.weight or self.path}.weight"
-        bank, inputs = (experts,) if experts else (), self._inputs(axes)
-        dims = (*bank, *self._dims(axes, inputs))
-        weight = Parameter(path, (*experts, *axes), bool(self.bank), inputs=inputs, dims=dims)
+        experts: AxisNames = (self.expert_axis,) if self.expert_axis else ()
+        leading: tuple[AxisNames, ...] = (experts,) if experts else ()
+        inputs = self._inputs(axes)
+        dims = (*leading, *self._dims(axes, inputs))
+        path = f"{self.weight or self.path}.weight"
+        weight = Parameter(path, (*experts, *axes), bool(experts), inputs=inputs, dims=dims)
         if not self.bias:
             return (weight,)
         outputs = tuple(a for a in axes if a in self.einsum.out)
-        return weight, Parameter(f"{self.path}.bias", (*experts, *outputs), bool(self.bank), dims=(*bank, outputs))
+        bias = Parameter(f"{self.path}.bias", (*experts, *outputs), bool(experts), dims=(*leading, outputs))
+        return weight, bias
 
     def _dims(self, weight: AxisNames, inputs: AxisNames) -> tuple[AxisNames, ...]:
         """Axes of each dimension of the weight in torch's modules: of a matrix its outputs, then its inputs; of a

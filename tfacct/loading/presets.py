@@ -211,17 +211,17 @@ def _chosen(
         known = f"known: {', '.join(families.names())}"
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
     sized = []
-    spoken = False
+    format_value = False
     for name in names():
         path = folder() / f"{name}.toml"
         file, listed_ = _indexed(path)
         if not all(word.casefold() in f"{name} {_family(file)}" for word in words):
             continue
-        spoken = True
+        format_value = True
         if family is None or _family(file) == family:
             found = load(path, file, listed_)
             sized.append((found.family, found.parameters, found))
-    if not spoken:
+    if not format_value:
         close = nearest("-".join(words), [*names(), *families.names()])
         raise NotFoundError(
             f"no preset has {listed(words)} in its name or family", close or "`tfacct models` lists all"

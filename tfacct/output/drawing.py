@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tfacct.output import beside, scales
-from tfacct.output.beside import POINTS, End
+from tfacct.output import labels, scales
 from tfacct.output.chart import Chart
+from tfacct.output.labels import POINTS, End
 from tfacct.output.look import Look
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ def _beside(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None:
         axes.axhline(level, color=look.ink, linewidth=0.9, linestyle="--")
         ends.append(End(float(chart.x[-1]), level, text, look.ink))
     if ends:
-        beside.at_ends(axes, ends, look)
+        labels.at_ends(axes, ends, look)
     if chart.marks:
-        beside.above(axes, chart.marks, look)
+        labels.above(axes, chart.marks, look)
 
 
 def _bars(axes: Axes, chart: Chart, look: Look) -> None:

@@ -47,4 +47,4 @@ def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
 
 def write_text(name: str, path: Path, text: str) -> None:
     """Write a text, in UTF-8, to a file that was checked."""
-    write(name, path, lambda beside: beside.write_text(text, encoding="utf-8"))
+    write(name, path, lambda target: target.write_text(text, encoding="utf-8"))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfacct.base.errors import MissingExtraError
 from tfacct.output import drawing, files
-from tfacct.output.beside import LINE, POINTS
 from tfacct.output.chart import Chart
+from tfacct.output.labels import LINE, POINTS
 from tfacct.output.look import Look
 
 if TYPE_CHECKING:

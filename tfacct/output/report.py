@@ -129,8 +129,8 @@ class Column(NamedTuple):
             case "bytes" if self.unit:
                 return f"{int(cell):,} B" if digits else units.in_binary_unit(round(cell), self.unit)
             case "flops" | "params" | "bytes" if not digits:
-                spoken = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
-                return spoken(round(cell))
+                tick_text = {"flops": units.si, "params": units.people, "bytes": units.binary}[self.kind]
+                return tick_text(round(cell))
         return f"{int(cell):,}" if cell == int(cell) else f"{float(cell):,.2f}"
 
 

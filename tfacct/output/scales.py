@@ -24,7 +24,7 @@ STEPS = {2: (1, 2, 5, 10, 20), 10: (1, 2, 3, 6)}
 """Powers between two ticks: ten powers of two are a unit, three powers of ten."""
 
 
-def spoken(unit: Kind, value: float) -> str:
+def tick_text(unit: Kind, value: float) -> str:
     """Text of a value at a tick, as tables spell it."""
     if unit == "share":
         return units.percent(value, 0)
@@ -78,7 +78,7 @@ def value_ticks(axis: Axis, unit: Kind, *, logarithmic: bool = False, most: int 
 
         found = MaxNLocator(nbins=min(most, 6), steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         places = [float(place) for place in found if low <= place <= high * (1 + 1e-9)]
-    _fix(axis, places, [spoken(unit, place) for place in places])
+    _fix(axis, places, [tick_text(unit, place) for place in places])
 
 
 def _number_ticks(axis: Axis, numbers: Sequence[int], logarithmic: bool) -> None:

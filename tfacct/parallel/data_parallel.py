@@ -109,7 +109,7 @@ def _sizes(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) ->
         apart = mesh.ep > 1
         learned = {path for path, one in weights.items() if one.table is None or one.table.trained}
         every = shards(group, mesh).items()
-        own = {path: one for path, one in every if path in learned and not (apart and weights[path].bank)}
+        own = {path: one for path, one in every if path in learned and not (apart and weights[path].is_expert)}
         sizes: dict[str, int] = {}
         for path, one in sorted(own.items(), key=lambda found: place.get(found[0], 0)):
             name = tensors.get(path, path)

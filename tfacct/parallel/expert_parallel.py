@@ -51,8 +51,8 @@ def expert_module(group: Group) -> str | None:
     """The module of a group's experts; None if it has none."""
 
     def found() -> str | None:
-        banks = (line for line in reversed(group.lines) if isinstance(line, Matmul) and line.bank)
-        return next((paths.module_of(line.path) for line in banks), None)
+        grouped = (line for line in reversed(group.lines) if isinstance(line, Matmul) and line.expert_axis)
+        return next((paths.module_of(line.path) for line in grouped), None)
 
     return group.own.once(expert_module, found)
 

@@ -164,10 +164,10 @@ class Mesh:
         """Size of a sharded axis on the fullest rank of `tp`."""
         return whole if axis is None else rounded_up(whole, self.tp)
 
-    def sharded_axis(self, every: AxisNames, bank: bool = False) -> str | None:
+    def sharded_axis(self, every: AxisNames, is_expert: bool = False) -> str | None:
         """Rule 1: the axis of a matmul or tensor that `tp` shards; None if it has none. Experts that `ep` shares are
         whole."""
-        if self.tp == 1 or (bank and self.ep > 1):
+        if self.tp == 1 or (is_expert and self.ep > 1):
             return None
         return min((axis for axis in every if tp_axis(axis)), key=tp_order, default=None)
 
@@ -348,10 +348,10 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     everywhere = [(group.axes, axis) for group in ledger.groups for axis in _tp_axes(group, mesh)]
     if mesh.sp:
         everywhere.append((mesh.own(at), "T"))
-    banks = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
-    uneven = [whole for whole in banks if whole % mesh.ep]
+    experts = [group.axes[EXPERTS] for group in ledger.groups if EXPERTS in group.axes]
+    uneven = [whole for whole in experts if whole % mesh.ep]
     if uneven:
-        fitting = ", ".join(map(str, divisors(banks)))
+        fitting = ", ".join(map(str, divisors(experts)))
         said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
         raise UsageError(said, f"sizes that divide all: {fitting}")
     gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
@@ -437,11 +437,13 @@ def _tp_axes(group: Group, mesh: Mesh) -> Iterator[str]:
     """Axes of a group that `tp` shards."""
     there = [axis for axis in group.axes if tp_axis(axis)]
     if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
-        there = [axis for axis in there if tp_axis(axis) != "Fe" or axis in _outside_banks(group)]
+        there = [axis for axis in there if tp_axis(axis) != "Fe" or axis in _outside_experts(group)]
     yield from there
 
 
-def _outside_banks(group: Group) -> frozenset[str]:
+def _outside_experts(group: Group) -> frozenset[str]:
     """Axes of a group's parameters outside experts."""
     own = group.own
-    return own.once(_outside_banks, lambda: frozenset(a for one in own.parameters if not one.bank for a in one.axes))
+    return own.once(
+        _outside_experts, lambda: frozenset(a for one in own.parameters if not one.is_expert for a in one.axes)
+    )

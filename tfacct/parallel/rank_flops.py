@@ -112,7 +112,7 @@ class RankPoint(Point):
         runs as many of them as one token in `tp` has."""
         if self.mesh.ep == 1:
             return Point.active_params(self)
-        shares = ((tensor, self.mesh.tp if tensor.parameter.bank else 1) for tensor in self.ledger.tensors())
+        shares = ((tensor, self.mesh.tp if tensor.parameter.is_expert else 1) for tensor in self.ledger.tensors())
         return sum(divided(tensor.count * tensor.active, share) for tensor, share in shares)
 
     def _products(self) -> list[Product]:
@@ -124,7 +124,7 @@ def of_rank(product: Product, mesh: Mesh) -> Product:
     The ranks of a batch share its pairs of token and expert evenly."""
     if mesh.sequence_shards > 1:
         product = _of_tokens(product, mesh)
-    if mesh.ep > 1 and product.line.bank:
+    if mesh.ep > 1 and product.line.expert_axis:
         product = _of_pairs(product, mesh)
     return product
 

@@ -88,7 +88,7 @@ def total_of_rank(
 
 def expert_paths(ledger: Ledger) -> frozenset[str]:
     """Paths of the products of experts, and of their weights."""
-    lines = [line for group in ledger.groups for line in group.lines if isinstance(line, Matmul) and line.bank]
+    lines = [line for group in ledger.groups for line in group.lines if isinstance(line, Matmul) and line.expert_axis]
     return frozenset(path for line in lines for path in (line.path, *(one.path for one in line.parameters())))
 
 
@@ -114,7 +114,10 @@ def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, Divided]:
     return {
         module: _sum(
             symbolic,
-            ((ranks_of(path, known[path].axes, layout, "params", known[path].bank), count) for path, count in tensors),
+            (
+                (ranks_of(path, known[path].axes, layout, "params", known[path].is_expert), count)
+                for path, count in tensors
+            ),
         )
         for module, tensors in modules
     }

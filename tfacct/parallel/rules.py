@@ -118,7 +118,7 @@ def _of_matmuls(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str
             # Attention reads one gathered tensor: latents are whole, and so are their gradients.
             whole.add(("forward", reads, line.einsum.left))
             yield Sent(line.path, "all-gather", "forward", line.einsum.left, "T")
-        if sharded is None or line.bank or (inside is not None and line.path.startswith(inside)):
+        if sharded is None or line.expert_axis or (inside is not None and line.path.startswith(inside)):
             continue
         for when in whens:
             # The operand that is not the weight: the input, or the gradient of the output, from which `Matmul.backward`

@@ -47,7 +47,7 @@ def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
 
 
 def _padded(parameter: Parameter, rows: int, columns: int, mesh: Mesh) -> Shard:
-    padded = rounded_up(rows, mesh.expert_shards if parameter.bank else mesh.weight_shards)
+    padded = rounded_up(rows, mesh.expert_shards if parameter.is_expert else mesh.weight_shards)
     learns = trained(parameter.path) and (parameter.table is None or parameter.table.trained)
     return Shard(parameter.path, rows, columns, padded, COLUMNS.isdisjoint(parameter.axes), learns)
 
@@ -56,7 +56,7 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
     """Rows and columns of a tensor on one rank, before FSDP shards the rows."""
     if mesh.zero:  # engines cut the concatenation of all tensors, wherever their rows end
         along = parameter.axes
-    elif parameter.table is not None or parameter.bank:
+    elif parameter.table is not None or parameter.is_expert:
         along = parameter.axes[:1]
     elif parameter.inputs:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
@@ -65,9 +65,9 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
         if parameter.axes[0] in RATES.values():  # of position biases of compressed keys, a row for each of their tokens
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
-    sharded = None if is_joint_qk_norm(parameter) else mesh.sharded_axis(parameter.axes, parameter.bank)
+    sharded = None if is_joint_qk_norm(parameter) else mesh.sharded_axis(parameter.axes, parameter.is_expert)
     local = {axis: mesh.shard_size(axis, axes[axis]) if axis == sharded else axes[axis] for axis in parameter.axes}
-    if parameter.bank:
+    if parameter.is_expert:
         local[parameter.axes[0]] //= mesh.ep
     rows = prod([local[axis] for axis in along])
     return rows, prod([size_ for axis, size_ in local.items() if axis not in along])
@@ -144,7 +144,7 @@ def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
             root |= {path: one for path, one in own.items() if path not in of_layer}
             continue
         what = next(iter(own)).split("*")[0] + "*"
-        apart = [own[path] for path, one in weights.items() if one.bank and mesh.ep > 1]
+        apart = [own[path] for path, one in weights.items() if one.is_expert and mesh.ep > 1]
         together = [one for one in own.values() if one not in apart]
         first, within = within, []
         if first:
@@ -161,7 +161,7 @@ def with_rank_experts(ledger: Ledger, mesh: Mesh) -> Ledger:
     """The ledger of one of the ranks that share the experts; each has the whole router."""
 
     def here(line: Line) -> Line:
-        return replace(line, bank=RANK_EXPERTS) if isinstance(line, Matmul) and line.bank else line
+        return replace(line, expert_axis=RANK_EXPERTS) if isinstance(line, Matmul) and line.expert_axis else line
 
     groups = (
         replace(

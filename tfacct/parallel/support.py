@@ -429,7 +429,7 @@ def gathers_heads(model: LoadedModel) -> bool:
 def _fuses(model: LoadedModel, mesh: Mesh) -> bool:
     """True if the class stores several matmuls as one tensor, of those whose gradients share buckets."""
     theirs = model.class_tensors
-    every = [one.path for one in model.ledger.tensors() if not (mesh.ep > 1 and one.parameter.bank)]
+    every = [one.path for one in model.ledger.tensors() if not (mesh.ep > 1 and one.parameter.is_expert)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
 
 
@@ -471,7 +471,7 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
         if name != own.dtype(part) or (name not in PADDED and stored.cuts(tensor.stored, part)):
             shapes = " × ".join(f"{size:,}" for size in (part.outputs, part.inputs))
             what = f"{name} in {paths.short(tensor.path)}"
-            experts = f"whole experts ({option('ep')}), " if tensor.parameter.bank else ""
+            experts = f"whole experts ({option('ep')}), " if tensor.parameter.is_expert else ""
             raise CutError(
                 f"{whole.name}: the division cuts blocks of {what}, of which a rank has {shapes}",
                 f"fewer ranks, {experts}or {option('dtype', 'bf16')}",

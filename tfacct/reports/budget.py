@@ -136,7 +136,7 @@ def budget(
     lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
     about = {
-        "name": build.name_of(own),
+        "name": build.label(own),
         "context": context,
         "by_flops": flops is not None,
         "asked": model is not None,

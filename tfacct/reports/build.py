@@ -355,14 +355,14 @@ def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
     return None if work.tokens == work.context else work.tokens
 
 
-def name_of(model: Subject) -> str:
+def label(model: Subject) -> str:
     """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
     if not model.changed:
         return model.name
-    return f"{model.name} ({', '.join(f'{name}={spoken(value)}' for name, value in model.changed.items())})"
+    return f"{model.name} ({', '.join(f'{name}={format_value(value)}' for name, value in model.changed.items())})"
 
 
-def spoken(value: object) -> str:
+def format_value(value: object) -> str:
     """A field's value as a config spells it, with digits grouped."""
     if value is None:
         return "null"
@@ -384,7 +384,7 @@ def _defaulted(models: Sequence[Subject]) -> str:
         return defaulted_notes(silent)[0]
     if len(silent) > SHORT:
         return "defaulted: fields of some models; tfacct models MODEL names them"
-    names = listed([name_of(model) for model in silent])
+    names = listed([label(model) for model in silent])
     fields = sum(len(model.defaulted) for model in silent)
     return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL names them"
 
@@ -398,8 +398,8 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
         return ["Some configs leave fields to their class's defaults: `tfacct models MODEL` names them."]
     notes = []
     for model in silent:
-        fields = ", ".join(f"{name} = {spoken(value)}" for name, value in model.defaulted.items())
-        notes.append(f"defaulted{'' if len(models) == 1 else f' in {name_of(model)}'}: {fields}")
+        fields = ", ".join(f"{name} = {format_value(value)}" for name, value in model.defaulted.items())
+        notes.append(f"defaulted{'' if len(models) == 1 else f' in {label(model)}'}: {fields}")
     return notes
 
 

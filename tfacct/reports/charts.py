@@ -121,7 +121,7 @@ def _shares_by_context(model: LoadedModel, request: Request, report: Report, mas
     new = f", {new_tokens(work.tokens)}" if chunk else ""
     source = f", source {work.source:,}" if work.source else ""
     text = model_notes.products_note(request, masked, [model])
-    name = build.name_of(model)
+    name = build.label(model)
     # Ahead from the start: nothing is crossed.
     crossed = [] if crossover is None or crossover <= contexts[0] else [(crossover, f"half from {crossover:,}")]
     return Chart(
@@ -162,7 +162,7 @@ def _parts(model: LoadedModel, report: Report) -> Chart:
     stored, active = (_sided(counts) for counts in (model.ledger.parameters(), model.ledger.active_parameters()))
     total, used = report.models[0]["total_params"], report.models[0]["active_params"]
     largest = max(stored, key=lambda part: stored[part])
-    name = build.name_of(model)
+    name = build.label(model)
     title = f"{units.percent(Fraction(stored[largest], total))} of the {units.people(total)} parameters of {name}"
     routed = used != total
     active_or_all = {"used by a token": [active[part] for part in stored]} if routed else {"stored": [*stored.values()]}
@@ -228,7 +228,7 @@ def _names(
 ) -> tuple[tuple[str, str], tuple[str, str]]:
     """Both sides' names for the rows; the workload, and what becomes what, in words."""
     asked = [build.workload_words([model], request) for model, request in ((old, before), (new, after))]
-    first, second = build.name_of(old), build.name_of(new)
+    first, second = build.label(old), build.label(new)
     step = asked[0] if asked[0] == asked[1] else f"old at {asked[0]}; new at {asked[1]}"
     step = f"{_upper(step)}"
     if first != second:
@@ -336,14 +336,14 @@ def _by_context(
 
 def _total_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     weights, cache = units.binary(facts["weights_bytes"]), units.binary(facts["kv_cache_bytes"])
-    name = build.name_of(model)
+    name = build.label(model)
     if not model.has_cache:
         return f"{name} takes {weights} of weights at every context: nothing is cached between steps"
     return f"{name} takes {weights} of weights, and {cache} of {model.cache_name} {_at(work)}"
 
 
 def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget: str) -> str:
-    found, name = facts["fit"], build.name_of(model)
+    found, name = facts["fit"], build.label(model)
     batch = "" if work.batch == 1 else f" at batch {work.batch:,}"
     if found["largest_context"]:
         return f"{name} fits in {budget} up to a context of {found['largest_context']:,} tokens{batch}"
@@ -373,7 +373,7 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
         contexts = _with_windows(contexts, model)
     lines: dict[str, list[int]] = {}
     reach: dict[str, int] = {}
-    names = [build.name_of(model) for model in models]
+    names = [build.label(model) for model in models]
     hues = []
     for number, (model, work) in enumerate(zip(models, works, strict=True)):
         own = names[number] if names.count(names[number]) == 1 else f"{names[number]} ({number + 1})"
@@ -427,7 +427,7 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
 
 def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
-    own, name = sizes.pop("as_built"), build.name_of(model)
+    own, name = sizes.pop("as_built"), build.label(model)
     text = f"{name} keeps {units.binary(own)} of {model.cache_name}"
     if not model_notes.attends([model]):
         return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
@@ -445,7 +445,7 @@ def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
 
 def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
     """Phases of one model's step, or the peaks of several models', with the budget if one was asked."""
-    facts, named = report.models, {model.name: build.name_of(model) for model in models}
+    facts, named = report.models, {model.name: build.label(model) for model in models}
     if len(facts) == 1:
         rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
         who = f"A training step of {named[facts[0]['model']]} takes"
@@ -469,11 +469,11 @@ def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
 
 
 def serve_chart(report: Report) -> Chart:
-    """New tokens per second of all users, by their number. Raises UsageError for one number of users."""
+    """New tokens per second of all requests, by their number. Raises UsageError for one number."""
     (facts,) = report.models
-    lines = sorted(facts["lines"], key=lambda line: line["users"])
-    if len({line["users"] for line in lines}) < 2:
-        raise UsageError(f"a picture needs several numbers of {option('users')}", "for example 1,8,64")
+    lines = sorted(facts["lines"], key=lambda line: line["requests"])
+    if len({line["requests"] for line in lines}) < 2:
+        raise UsageError(f"a picture needs several numbers of {option('requests')}", "for example 1,8,64")
     series = {"estimate": [line["tokens_per_second"] for line in lines]}
     hues = [look.BLUE]
     if all(line["interval_80_seconds"] for line in lines):
@@ -484,11 +484,11 @@ def serve_chart(report: Report) -> Chart:
     model, _, where = report.title.partition(": ")
     return Chart(
         kind="lines",
-        title=f"{model}: new tokens per second by users, an estimate",
+        title=f"{model}: new tokens per second by requests at once, an estimate",
         caption=f"{_upper(where)}. {report.notes[0]}",
-        x_label="users",
+        x_label="requests",
         y_label="new tokens per second",
-        x=[line["users"] for line in lines],
+        x=[line["requests"] for line in lines],
         series=series,
         unit="number",
         hues=hues,
@@ -568,7 +568,7 @@ def _unit(report: Report, name: str) -> Kind:
 
 
 def _setting(knob: str, value: Any) -> str:
-    return str(value) if knob == "model" else f"{knob} {build.spoken(value)}"
+    return str(value) if knob == "model" else f"{knob} {build.format_value(value)}"
 
 
 def _is_number(value: Any) -> bool:
@@ -577,7 +577,7 @@ def _is_number(value: Any) -> bool:
 
 def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Chart:
     """Bars of parts, a row for each model or name."""
-    names = [row if isinstance(row, str) else build.name_of(row) for row in rows]
+    names = [row if isinstance(row, str) else build.label(row) for row in rows]
     return Chart(kind="bars", x_label=Y_LABELS[unit], y_label="", x=names, unit=unit, **chart)
 
 

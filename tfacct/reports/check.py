@@ -109,7 +109,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return Report(
         command="check",
-        title=f"{named} against {build.name_of(model)}, {size}",
+        title=f"{named} against {build.label(model)}, {size}",
         columns=COLUMNS,
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),

@@ -130,7 +130,7 @@ def comms(
         [model],
         table(one.lines),
         [_facts(one, mesh, train, name, ends)],
-        title=f"{build.name_of(model)}: what one of {mesh.ranks:,} ranks sends in {name},"
+        title=f"{build.label(model)}: what one of {mesh.ranks:,} ranks sends in {name},"
         f" {build.workload_words([model], request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
         answer=_answer(one, train),

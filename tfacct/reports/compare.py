@@ -100,7 +100,7 @@ class Side:
         """What tells sides apart, in words."""
         sizes = {"ctx": "{:,} tokens", "batch": "batch {:,}", "tokens": "{:,} new tokens"}
         return {
-            "model": build.name_of(self.model),
+            "model": build.label(self.model),
             **{name: words.format(size) for name, words in sizes.items() if (size := getattr(self.request, name))},
             "dtype": self.terms.dtype or "as published",
             "kv_dtype": f"KV {self.cached}",
@@ -136,7 +136,7 @@ def compare(
     labels = _labels([side.parts for side in sides])
     contexts = {found["context"] for found in numbers}
     shown = _shown(sides, numbers, named, fit, mesh)
-    every = list({build.name_of(one): one for one in models}.values())
+    every = list({build.label(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
         "assumed": _assumed(numbers, models),
@@ -165,7 +165,7 @@ def compare(
 
 def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]) -> str:
     """Models whose weights are counted in a format that nobody named, where others are as published."""
-    found = [build.name_of(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
+    found = [build.label(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
     return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
 
@@ -311,7 +311,7 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
     words += f", {_times(one[3])} its {one[2].noun}" if others and (one := max(others, key=_size)) else ""
-    verb = " has" if build.name_of(sides[0].model) != build.name_of(sides[most[1]].model) else ":"
+    verb = " has" if build.label(sides[0].model) != build.label(sides[most[1]].model) else ":"
     return f"{labels[most[1]]}{verb} {words}."
 
 
@@ -422,7 +422,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     same = old.model.raw == new.model.raw and works[0] == works[1] and terms.trained == to.trained
     if same and max(map(len, stored)) == 1:
         raise UsageError(
-            f"nothing changes: both sides are {build.name_of(old.model)} at the same workload",
+            f"nothing changes: both sides are {build.label(old.model)} at the same workload",
             f"{spelled('change a field with --set', 'set a field by its name')}, list two values, such as"
             f" {option('ctx', '1k,16k')} or {option('dtype', 'bf16,fp8')}, or name a second model",
         )
@@ -453,7 +453,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
         _line_table(shown, names),
         [
             {
-                "model": build.name_of(new.model),
+                "model": build.label(new.model),
                 "old_side": _side(old, points[0], metrics, weighed=not unknown),
                 "new_side": _side(new, points[1], metrics, weighed=not unknown),
                 "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
@@ -556,7 +556,7 @@ def _change(line: Mapping[str, Any]) -> str:
 
 def _title(old: Side, new: Side) -> str:
     """Both sides by name; the workload once, unless it changes."""
-    first, second = build.name_of(old.model), build.name_of(new.model)
+    first, second = build.label(old.model), build.label(new.model)
     before, after = (build.workload_words([side.model], side.request) for side in (old, new))
     if before == after:
         same = first == second and old.model.raw == new.model.raw

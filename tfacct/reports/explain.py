@@ -111,7 +111,7 @@ def explained(
         kept = f"{model_notes.cache_name(models)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
-            title=f"{build.name_of(model)}: {kept}, {build.workload_words(models, request)}",
+            title=f"{build.label(model)}: {kept}, {build.workload_words(models, request)}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
         )
     else:
@@ -337,7 +337,7 @@ def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> st
     """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
     clauses = []
     if share.weights:
-        banks = any(entry.line is not None and entry.line.bank for entry in entries)
+        banks = any(entry.line is not None and entry.line.expert_axis for entry in entries)
         only = ", of the experts only those that it is sent to" if banks else ""
         clauses = [
             f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"

@@ -107,7 +107,7 @@ def _first_view(model: LoadedModel, request: Request, terms: Counting) -> Report
 
 
 def _title(models: Sequence[LoadedModel]) -> str:
-    first = build.name_of(models[0])
+    first = build.label(models[0])
     if len(models) > FEW:
         return f"{len(models)} models"
     return first if len(models) == 1 else f"{first} and {len(models) - 1} more"

@@ -171,7 +171,7 @@ def flops(
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
     what += ranks.of_one(mesh)
     models = [one.model for one in counted]
-    who = f"{build.name_of(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
+    who = f"{build.label(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
     again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
     convention = model_notes.products_convention(request, masked, models)
     about = [About([one], request, pointwise, alone=len(counted) == 1) for one in counted]
@@ -220,7 +220,7 @@ def traffic(
 
     counted, unfit = flops_of_each(models, mesh, count, shard)
     models = [one.model for one in counted]
-    who = f"{build.name_of(models[0])}: bytes" if len(models) == 1 else "Bytes"
+    who = f"{build.label(models[0])}: bytes" if len(models) == 1 else "Bytes"
     what = f"moved{ranks.of_one(mesh, 'on')}"
     about = [About([one], request, dtype=dtype, stored=stored) for one in counted]
     return build.report(
@@ -465,7 +465,7 @@ def _by_models(counted: Sequence[ModelFlops]) -> Table:
     )
     rows = tuple(
         {
-            "model": build.name_of(one.model),
+            "model": build.label(one.model),
             "keys": one.work.context,
             "flops": one.total,
             "whole": one.whole and one.whole.total,
@@ -520,7 +520,7 @@ def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
         *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
     )
     rows = tuple(
-        {"model": build.name_of(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
+        {"model": build.label(one.model), "keys": one.work.context, **_cost_cells(one.moved)}
         | {"whole": one.whole and one.whole.moved.moved}
         for one in counted
     )
@@ -768,7 +768,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     counted = [request_flops(model, request, steps, masked) for model in models]
     facts = [_request_facts(one, masked) for one in counted]
     table = _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _side_by_side(counted, facts)
-    who = f"{build.name_of(models[0])}: " if len(models) == 1 else ""
+    who = f"{build.label(models[0])}: " if len(models) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
         "flops",
@@ -890,7 +890,7 @@ def _side_by_side(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any
     )
     shares = (Fraction(one.decode_total, one.total) for one in counted)
     rows = tuple(
-        {**fact, "model": build.name_of(one.model), "flops": one.total, "decode_share": share, "bar": share}
+        {**fact, "model": build.label(one.model), "flops": one.total, "decode_share": share, "bar": share}
         for one, fact, share in zip(counted, facts, shares, strict=True)
     )
     return columns, (rows,), ()

@@ -253,7 +253,7 @@ def formula(
         [model],
         _table(words, found.sections, facts),
         [facts],
-        title=f"{model.family if family else build.name_of(model)}: {_title(words.title, where)}",
+        title=f"{model.family if family else build.label(model)}: {_title(words.title, where)}",
         convention=words.convention,
         counted=found.counted,
         notes=lambda _: (*found.before, f"total = {total.text}", *_legend_notes(legend), *found.after),
@@ -484,7 +484,7 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        yield f"{model.family} is a family: any sizes, with the biases and ties of {build.name_of(model)}."
+        yield f"{model.family} is a family: any sizes, with the biases and ties of {build.label(model)}."
 
 
 def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:

@@ -185,7 +185,7 @@ def memory(
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(undivided[0], asked)
     who = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    who = f"{build.name_of(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
+    who = f"{build.label(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
@@ -422,7 +422,7 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit
     )
     rows: list[Row] = []
     for model, fact in zip(models, facts, strict=True):
-        row = {**fact, "model": build.name_of(model), "keys": fact["workload"]["keys"]}
+        row = {**fact, "model": build.label(model), "keys": fact["workload"]["keys"]}
         if "whole" in fact:
             row["whole_bytes"] = fact["whole"]["total_bytes"]
         for what in ("context", "batch") if fit is not None else ():
@@ -825,7 +825,7 @@ def kv(
         every = (_cache_facts(model, asked._replace(mesh=None), contexts) for model in undivided)
         facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
     alone, by_context = len(models) == 1, contexts is not None
-    who = f"{build.name_of(models[0])}: " if alone else ""
+    who = f"{build.label(models[0])}: " if alone else ""
     where = f"batch {request.batch:,}" if alone or contexts else build.workload_words(models, request)
     return build.report(
         "kv",
@@ -973,7 +973,7 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
     )
     sections = []
     for model, fact in zip(models, facts, strict=True):
-        own = {"model": build.name_of(model), "heads": build.each_of(fact, "query_heads")}
+        own = {"model": build.label(model), "heads": build.each_of(fact, "query_heads")}
         own |= {"kv_heads": "latent" if is_latent(model) else build.each_of(fact, "kv_heads")}
         own |= {"kv_bytes_next_token": fact["kv_bytes_next_token"]}
         sections.append(tuple({**line, **own} for line in fact["lines"][0 if by_context else -1 :]))
@@ -1170,7 +1170,7 @@ def fit(
         [model],
         (columns, (tuple(rows),), ()),
         [facts],
-        title=f"{build.name_of(model)}: {weights} of weights and {cache} of cache, {stored},"
+        title=f"{build.label(model)}: {weights} of weights and {cache} of cache, {stored},"
         f" {build.workload_words([model], request)}",
         convention="weights and cache as stored; each device holds its share, and what is not divided",
         answer=_fit_answer(about),

@@ -128,7 +128,7 @@ def mfu(
                 "lines": lines,
             }
         ],
-        title=f"{build.name_of(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
+        title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
         answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
         notes=lambda _: notes(NOTES, about),
@@ -296,7 +296,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
         [model],
         (columns, (tuple(speed), tuple(held)), ()),
         [facts],
-        title=f"{build.name_of(model)}: {what} in {units.dtype_name(plan.dtype)}"
+        title=f"{build.label(model)}: {what} in {units.dtype_name(plan.dtype)}"
         f" {build.of_workload([model], request)}{partial}",
         convention=CONVENTION,
         answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),

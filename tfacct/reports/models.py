@@ -59,7 +59,7 @@ class WrittenLine(TypedDict):
     weight: NotRequired[str]
     bias: NotRequired[bool | str]
     mask: NotRequired[Literal["causal", "chunks", "chosen", "near"]]
-    bank: NotRequired[str]
+    expert_axis: NotRequired[str]
     embedding: NotRequired[bool]
     bits: NotRequired[int]
     module: NotRequired[str]
@@ -177,7 +177,7 @@ def show(model: LoadedModel) -> Report:
         [model],
         (columns, tuple(section for section in (counted, others) if section), ()),
         [{"config": dict(model.raw), "origin": _source(model.provenance)}],
-        title=f"{build.name_of(model)}: {model.family}",
+        title=f"{build.label(model)}: {model.family}",
         notes=lambda _: _source_notes(model.provenance),
         defaults=[],
         convention="defaulted: fields left to the class's default; the rest as given",
@@ -224,7 +224,7 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
     return notes
 
 
-_SAYS = ("weight", "bias", "mask", "bank", "bits", "unused")
+_SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
 """What of a line a table names beside its letters."""
 
 
@@ -249,7 +249,7 @@ def ledger(model: LoadedModel) -> Report:
         [model],
         (columns, sections, ()),
         [{"sizes": symbols.sizes, "legend": meanings, "ways": symbols.ways}],
-        title=f"{build.name_of(model)}: {lines} lines in {len(sections)} groups",
+        title=f"{build.label(model)}: {lines} lines in {len(sections)} groups",
         convention="sizes in letters; N = K*G is derived, and a changed K changes it",
         notes=lambda _: _ledger_notes(symbols.sizes, symbols.ways),
         defaults=[],

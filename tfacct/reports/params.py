@@ -69,7 +69,7 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         models, left_out = weight_shards(models, mesh)
     facts = tuple(_facts(model, mesh) for model in models)
     alone = len(models) == 1
-    what = f"{build.name_of(models[0])}: parameters" if alone else "Parameters by part"
+    what = f"{build.label(models[0])}: parameters" if alone else "Parameters by part"
     differing = _differing(models, facts)
     return build.report(
         "params",
@@ -189,7 +189,7 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
         for line in fact["lines"] if ranked else ():
             own[line["path"]] += line["rank_params"]
         total, active = fact["total_params"], fact["active_params"]
-        rows.append({**fact, "model": build.name_of(model), "total": total, "active": active, **by_part(own)})
+        rows.append({**fact, "model": build.label(model), "total": total, "active": active, **by_part(own)})
     columns = (
         Column("model", "model"),
         *((Column("rank_params", "one rank", "params"),) if ranked else ()),

@@ -50,7 +50,7 @@ LARGEST = 2**20
 # The JSON.
 
 
-class PlannedDivision(TypedDict):
+class PlannedLayout(TypedDict):
     """A parallel layout: its mesh, the sequences that a rank takes at a time and how often in a step, what is
     recomputed, the bytes that it needs and sends, and the command that reports it; estimated seconds, the stack and the
     links that they assume, and the command that estimates them."""
@@ -96,8 +96,8 @@ class PlanReport(build.ModelReport):
     fitting: int
     tried: int
     not_counted: dict[str, int]
-    divisions: list[PlannedDivision]
-    larger: list[PlannedDivision]
+    layouts: list[PlannedLayout]
+    larger: list[PlannedLayout]
     collectives: list[comms.Collectives] | None
 
 
@@ -214,7 +214,7 @@ def plan(
         [model],
         _table(one, limit) if lines is None else comms.table(lines),
         [_facts(one, stored, lines) | selection.format_facts(model, recipe.dtype if recipe is not None else dtype)],
-        title=f"{build.name_of(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
+        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
         f" {build.workload_words([model], request)}{also}",
         answer=_answer(one) if lines is None else _explained(one),
         convention="each layout as `train` and `memory` count it",
@@ -263,7 +263,7 @@ def _typed(options: Iterable[tuple[str, Any]]) -> str:
 
 
 def _model(one: Plan) -> str:
-    sets = [f" --set {quote(f'{field}={build.spoken(value)}')}" for field, value in one.model.changed.items()]
+    sets = [f" --set {quote(f'{field}={build.format_value(value)}')}" for field, value in one.model.changed.items()]
     return quote(one.model.path or one.model.name) + "".join(sets)
 
 
@@ -506,7 +506,7 @@ def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, 
         "fitting": len(one.ranked),
         "tried": one.found.counted,
         "not_counted": dict(Counter(one.found.skipped)),
-        "divisions": [_layout(one, of) for of in one.ranked],
+        "layouts": [_layout(one, of) for of in one.ranked],
         "larger": Later(len(larger), lambda: (_layout(one, of) for of in larger)),
         "collectives": None if lines is None else comms.rows(lines),
     }

@@ -35,14 +35,14 @@ class Within(TypedDict):
     """Users whose tokens come within a time: at least, if prompts cut in, and at most, if they wait."""
 
     seconds: float
-    users_least: int
-    users_most: int
+    requests_least: int
+    requests_most: int
 
 
-class ServedUsers(TypedDict):
-    """A closed loop of users: all an estimate. `value_seconds` is a request's time, `token_seconds` a bracket."""
+class ServedRequests(TypedDict):
+    """A number of requests at once, estimated. `value_seconds` is the time of one, `token_seconds` a bracket."""
 
-    users: int
+    requests: int
     prompts_at_once: int
     token_seconds: list[float]
     value_seconds: float
@@ -58,7 +58,7 @@ class ServedUsers(TypedDict):
 class ServeReport(build.ModelReport):
     """Estimated request time, rates and cost by the number of requests."""
 
-    _line = ServedUsers
+    _line = ServedRequests
 
     on: OnDevices
     estimate: bool
@@ -67,7 +67,7 @@ class ServeReport(build.ModelReport):
     use: float
     reserve_bytes: int
     price_per_hour: float | None
-    largest_users: int
+    largest_requests: int
     within: Within | None
     validation: Validated | None
     assumptions: dict[str, float]
@@ -81,7 +81,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
     assert memory.device is not None
     if memory.device.calibration is not None:
         raise UsageError(
-            f"{memory.device.id} was swept with the reference model, which serves no users",
+            f"{memory.device.id} was swept with the reference model, which serves no requests",
             "`tfacct time` predicts its passes",
         )
     about = serving(model, on, load, memory)
@@ -91,7 +91,7 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
         [model],
         _table(about),
         [_facts(about)],
-        title=f"{build.name_of(model)}: {one.where}, {selection.format_name(model, on.dtype)}, {load.words}",
+        title=f"{build.label(model)}: {one.where}, {selection.format_name(model, on.dtype)}, {load.words}",
         convention=CONVENTION,
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
@@ -103,9 +103,9 @@ def _table(about: Serving) -> Table:
     alone = about.first_token
     rows: list[Row] = [
         {
-            "users": loop.users,
+            "requests": loop.requests,
             "token_seconds": _range(*loop.served.token),
-            "first_token_seconds": _range(alone, loop.last_token if loop.users > 1 else alone),
+            "first_token_seconds": _range(alone, loop.last_token if loop.requests > 1 else alone),
             "request_seconds": Fraction(loop.served.request),
             "tokens_per_second_each": Fraction(loop.each),
             "tokens_per_second": Fraction(loop.served.rate),
@@ -114,7 +114,7 @@ def _table(about: Serving) -> Table:
         for loop in about.loops
     ]
     columns = (
-        Column("users", "requests", "count"),
+        Column("requests", "requests", "count"),
         Column("token_seconds", "≈ per token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
         Column(
             "first_token_seconds",
@@ -136,10 +136,11 @@ def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
 
 
 def _answer(about: Serving) -> str:
-    users, cost = about.most.users, about.most.cost
-    fit = f" ({about.fitting:,} fit)" if users < about.fitting else " fits at once" if users == 1 else " fit at once"
+    requests, cost = about.most.requests, about.most.cost
+    at_once = " fits at once" if requests == 1 else " fit at once"
+    fit = f" ({about.fitting:,} fit)" if requests < about.fitting else at_once
     million = "" if cost is None else f", ≈ {units.three(cost)} per million output tokens"
-    return f"{_requests(users)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
+    return f"{_requests(requests)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
 
 
 def _requests(number: int) -> str:
@@ -149,12 +150,12 @@ def _requests(number: int) -> str:
 def _interval(about: Serving) -> dict[str, str] | None:
     """The sentence of intervals that would go below what the devices' peaks allow."""
     cut = [loop.served for loop in about.loops if loop.interval and loop.interval[0] == loop.served.request_bound]
-    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.users)}" for served in cut)
+    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.requests)}" for served in cut)
     return {"ends": ends} if cut else None
 
 
 def _crowded(about: Serving) -> bool:
-    return about.one.error("request", about.fewest) is not None and about.one.unmeasured(about.most.users) != ""
+    return about.one.error("request", about.fewest) is not None and about.one.unmeasured(about.most.requests) != ""
 
 
 def _within(about: Serving) -> dict[str, str] | None:
@@ -180,7 +181,7 @@ NOTES = (
     NoteRow(
         "ranges",
         2,
-        lambda about: about.most.users > 1,
+        lambda about: about.most.requests > 1,
         "Ranges: per token, from prompts that wait for running answers to prompts that cut in; of a first token, from a"
         " request alone to one after all other prompts. The scheduler decides.",
     ),
@@ -193,10 +194,10 @@ NOTES = (
 
 
 def _facts(about: Serving) -> dict[str, Any]:
-    target = about.target
-    within = (
-        None if target is None else {"seconds": about.load.within, "users_least": target[0], "users_most": target[1]}
-    )
+    within = None
+    if about.target is not None:
+        least, most = about.target
+        within = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
     return {
         "on": placement_facts(about.one),
         "estimate": True,
@@ -205,7 +206,7 @@ def _facts(about: Serving) -> dict[str, Any]:
         "use": about.memory.use,
         "reserve_bytes": about.memory.reserve,
         "price_per_hour": about.load.price,
-        "largest_users": about.fitting,
+        "largest_requests": about.fitting,
         "within": within,
         "lines": [_line(loop) for loop in about.loops],
         "validation": validation_facts(about.one, about.fewest),
@@ -216,7 +217,7 @@ def _facts(about: Serving) -> dict[str, Any]:
 def _line(loop: Loaded) -> dict[str, Any]:
     served = loop.served
     return {
-        "users": loop.users,
+        "requests": loop.requests,
         "prompts_at_once": served.prompts,
         "token_seconds": list(served.token),
         "value_seconds": served.request,

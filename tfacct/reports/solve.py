@@ -244,7 +244,7 @@ def _given(model: LoadedModel, unknown: str) -> int:
         raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{unknown} is {build.spoken(value)} here, not a whole number of at least 1")
+        raise UsageError(f"{unknown} is {build.format_value(value)} here, not a whole number of at least 1")
     return value
 
 
@@ -362,7 +362,7 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
                 ],
             }
         ],
-        title=f"{build.name_of(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
+        title=f"{build.label(model)}: {unknown} until {equation}{_other_ranks(unknown, mesh)}{where}"
         f"{model_notes.assumed([model], metrics, terms)}",
         convention=model_notes.convention(metrics),
         answer=words,

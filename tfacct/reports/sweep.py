@@ -411,7 +411,7 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
         shown: dict[str, Cell] = {
             name: value
             if isinstance(value, (int, Fraction, str)) and not isinstance(value, bool)
-            else build.spoken(value)
+            else build.format_value(value)
             for name, value in values.items()
         }
         return {**shown, "bar": Fraction(values[drawn])}
@@ -434,7 +434,7 @@ def _title(every: Sequence[Swept], knobs: Sequence[str], request: Request) -> st
     fixed |= {name: value for name, value in first.changed.items() if name not in knobs}
     if len({swept.settings[0].context for swept in every}) > 1:
         fixed.pop("ctx", None)
-    words = [f"{name} {build.spoken(value)}" for name, value in fixed.items()]
+    words = [f"{name} {build.format_value(value)}" for name, value in fixed.items()]
     new = 1 if request.decode else request.tokens
     words += [] if new is None else [new_tokens(new)]
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
@@ -462,7 +462,7 @@ def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
 
     def words(values: Mapping[str, Any]) -> str:
         where = (
-            str(values[knob]) if knob == "model" else f"{knob} {build.spoken(values[knob])}"
+            str(values[knob]) if knob == "model" else f"{knob} {build.format_value(values[knob])}"
             for knob in knobs
             if knob in values
         )
@@ -477,7 +477,7 @@ def _skipped(every: Sequence[Swept]) -> list[str]:
     for swept in every:
         who = f"{swept.settings[0].name} with " if len(every) > 1 else ""
         for one in swept.skipped:
-            fields = ", ".join(f"{name} {build.spoken(value)}" for name, value in one.items() if name != "why")
+            fields = ", ".join(f"{name} {build.format_value(value)}" for name, value in one.items() if name != "why")
             reasons.setdefault(one["why"], []).append(f"{who}{fields}")
     words = [f"{listed(settings, NAMED)} ({why})" for why, settings in list(reasons.items())[:NAMED]]
     more = sum(map(len, list(reasons.values())[NAMED:]))

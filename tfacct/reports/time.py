@@ -358,8 +358,7 @@ def time(
         [model],
         _bound_table(rows, step) if bound_only else _table(rows, step, one, work),
         [_facts(one, work, step, rows, bound_only)],
-        title=f"{build.name_of(model)}: {what} on {one.where}, {stored}, context {work.context:,},"
-        f" batch {work.batch:,}",
+        title=f"{build.label(model)}: {what} on {one.where}, {stored}, context {work.context:,}, batch {work.batch:,}",
         convention=CONVENTION,
         answer=_answer(one, work, step, bound_only),
         notes=lambda _: notes(NOTES, (one, work, bound_only)),
@@ -493,7 +492,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         [model],
         _train_table(one),
         [_train_facts(one)],
-        title=f"{build.name_of(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
+        title=f"{build.label(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
         convention=STATED_CONVENTION
         if how.mfu is not None
@@ -728,7 +727,7 @@ def _time_swept(model: LoadedModel, request: Request, memory: MemoryLimit, *, tr
         [model],
         _swept_table(one),
         [_swept_facts(one)],
-        title=f"{build.name_of(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
+        title=f"{build.label(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
         convention=SWEPT_CONVENTION,
         answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",

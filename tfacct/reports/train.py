@@ -226,7 +226,7 @@ def train(
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if one is None or fit is None else what_fits(one, fit)
     steps = [Step(each, _facts(each, fits), fit) for each in every]
-    what = "Training steps" if one is None else f"{build.name_of(models[0])}: a training step"
+    what = "Training steps" if one is None else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
 
     def notes_of(at: slice) -> list[Note]:
@@ -604,7 +604,7 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     rows: list[Row] = [
         {
             **{key: step.facts[key] for key in ("optimizer_bytes", "saved_bytes", "peak_bytes", "peak_phase")},
-            "model": build.name_of(step.memory.model),
+            "model": build.label(step.memory.model),
             "context": step.memory.work.context,
             "weights_bytes": step.memory.peak.weights,
             "estimated": None if step.memory.exact else "≈",
@@ -1015,7 +1015,7 @@ def train_exact(
         [model],
         _share_table("module", "saved for backward by", one.step.saved_by, "saved for backward"),
         [_exact_facts(one)],
-        title=f"{build.name_of(model)}: a training step in {states.precision(recipe)},"
+        title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
         f" {build.workload_words([model], request)}, {recipe.description}",
         answer=_exact_answer(one),
         convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",

@@ -155,7 +155,7 @@ def verify(
             found.append(Verified(model, work, _checks(model, work, all_layers, against is not None), traced))
     one = found[0] if len(found) == 1 else None
     where = build.of_workload(models, requests[0] if one else request)
-    what = f"{build.name_of(models[0])}: formulas" if one else "Formulas"
+    what = f"{build.label(models[0])}: formulas" if one else "Formulas"
     classless = [model.name for model in models if not model.config.hf_modules]
     return build.report(
         "verify",
@@ -232,7 +232,7 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
     )
     rows = tuple(
         {
-            "model": build.name_of(found.model),
+            "model": build.label(found.model),
             "formula": found.checks[0].totals[0],
             "measured": found.checks[0].totals[1],
             "checks": len(found.checks),
@@ -281,7 +281,7 @@ def verify_ranks(
             work = selection.workload(model, request)
             found.append(rank_checks(model, work, own, stored, published=published, all_layers=all_layers))
     one = found[0] if len(found) == 1 else None
-    who = f"{build.name_of(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
+    who = f"{build.label(models[0])}: one of {one.mesh.ranks} ranks" if one else "One rank of each"
     return build.report(
         "verify",
         models,
@@ -337,7 +337,7 @@ def _rank_tables(every: Sequence[RankChecks]) -> Table:
     )
     rows: tuple[Row, ...] = tuple(
         {
-            "model": build.name_of(found.model),
+            "model": build.label(found.model),
             "tp": found.mesh.tp,
             "fsdp": found.mesh.fsdp,
             "plan": _plan(found),
@@ -400,7 +400,7 @@ def verify_train(
             step, compared = step_checks(model, work, recipe.for_model(model), progress)
             found.append(VerifiedStep(model, work, compared, (layers, layers), step))
     one = found[0] if len(found) == 1 else None
-    who = f"{build.name_of(models[0])}: a training step" if one else "Training steps"
+    who = f"{build.label(models[0])}: a training step" if one else "Training steps"
     where = f"{build.workload_words(models, request)}, {recipe.description}"
     versions = [{f"{name} {version}" for name, version in each.step.versions.items()} for each in found]
     return build.report(
@@ -493,7 +493,7 @@ def _step_tables(every: Sequence[VerifiedStep]) -> Table:
         saved, peak = by_name["saved for backward"], by_name["peak"]
         rows.append(
             {
-                "model": build.name_of(found.model),
+                "model": build.label(found.model),
                 "saved": error_words(saved.error),
                 "peak": error_words(peak.error),
                 "formula": peak.formula,

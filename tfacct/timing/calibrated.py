@@ -183,7 +183,7 @@ def _check(group: Group) -> None:
         every: Any = {*line.einsum.every} if isinstance(line, Matmul) else set()
         odd = isinstance(line, State) and "S" not in axis_names(line.spec)
         pairs = isinstance(line, Matmul) and line.weight_axes() is None and not {"N", "K"} & every
-        if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.bank):
+        if odd or pairs or "I" in every or "J" in every or (isinstance(line, Matmul) and line.expert_axis):
             raise ConfigError(
                 f"{paths.short(line.path)} was not swept", "decoders with attention and dense MLPs have a prediction"
             )

@@ -125,7 +125,7 @@ class _Lowered:
         own = {**at, "B": rounded_up(at["B"], split.dp)}
         whole = Group((), local, group.count, group.numbers)
         self.axes, self.cached = whole.bound(own), whole.bound(own, cached=True)
-        self.bank = Group((), divided(group.axes, split, bank=True)).bound(at)
+        self.expert_axes = Group((), divided(group.axes, split, is_expert=True)).bound(at)
 
     def kernels(self) -> list[Kernel]:
         """Its kernels in the order of their first lines, then its pointwise work and its all-reduces."""
@@ -144,18 +144,18 @@ class _Lowered:
 
     def _products(self, lines: Sequence[Matmul]) -> Kernel:
         first, count = lines[0], self.group.count
-        axes = self.bank if first.bank else self.axes
+        axes = self.expert_axes if first.expert_axis else self.axes
         flops = sum(line.flops(axes, masked=True) for line in lines)
         left, out = size(axes, first.einsum.left), sum(size(axes, line.einsum.out) for line in lines)
         experts = None
-        if first.bank:
+        if first.expert_axis:
             of, parts = axes[EXPERTS], self.split.ep
             flops, left, out = (rounded_up(number, parts) for number in (flops, left, out))
             experts = rounded_up(of, parts), axes[ACTIVE], of
         every = [parameter for line in lines for parameter in line.parameters()]
         return Kernel(
             _named(lines),
-            "experts" if first.bank else "gemm",
+            "experts" if first.expert_axis else "gemm",
             count,
             count * flops,
             sum(self._stored(one) for one in every),
@@ -199,7 +199,8 @@ class _Lowered:
         count = self.group.count
         run = [line for line in lines if isinstance(line, Pointwise) and not {"S"} & {*axis_names(line.spec)}]
         elements = sum(
-            size(self.bank if ACTIVE in axis_names(line.spec) else self.axes, axis_names(line.spec)) for line in run
+            size(self.expert_axes if ACTIVE in axis_names(line.spec) else self.axes, axis_names(line.spec))
+            for line in run
         )
         every = [parameter for line in lines for parameter in line.parameters()]
         return Kernel(
@@ -223,13 +224,16 @@ class _Lowered:
                 contracted = set(line.einsum.every) - set(made)
             else:
                 continue
-            bank = isinstance(line, Matmul) and bool(line.bank)
-            over = self.split.devices if bank else self.split.tp
+            is_expert = isinstance(line, Matmul) and bool(line.expert_axis)
+            over = self.split.devices if is_expert else self.split.tp
             if over == 1 or contracted.isdisjoint(TP_AXES):
                 continue
             result = tuple(axis for axis in made if axis != ACTIVE)
             known, elements = found.get((part, result), (1, 0))
-            found[part, result] = max(known, over), max(elements, size(self.bank if bank else self.axes, result))
+            found[part, result] = (
+                max(known, over),
+                max(elements, size(self.expert_axes if is_expert else self.axes, result)),
+            )
         for (part, _), (over, elements) in found.items():
             moved = self.group.count * self.activations.bytes(elements)
             yield Kernel(f"{paths.short(part)} all-reduce", "all-reduce", self.group.count, moved=moved, over=over)
@@ -271,20 +275,20 @@ class _Lowered:
 
 def share(parameter: Parameter, axes: Axes, split: Split, experts: bool) -> Stored:
     """A tensor as one device stores it. `axes`: sizes of its whole group of blocks; `experts`: the model has some."""
-    local = divided(axes, split, bank=bool(parameter.bank))
-    if parameter.bank:
+    local = divided(axes, split, is_expert=bool(parameter.is_expert))
+    if parameter.is_expert:
         local[EXPERTS] = rounded_up(local[EXPERTS], split.ep)
     return as_stored(parameter, local, experts)
 
 
-def divided(axes: Axes, split: Split, *, bank: bool = False) -> dict[str, int]:
+def divided(axes: Axes, split: Split, *, is_expert: bool = False) -> dict[str, int]:
     """Sizes of a group's letters on one device, rounded up: with `bank` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
     for axis in TP_AXES:
         if axis in local:
             local[axis] = rounded_up(local[axis], split.tp)
-    if bank and "Fe" in local:
+    if is_expert and "Fe" in local:
         local["Fe"] = rounded_up(axes["Fe"], split.each_expert)
     if "K" in local:
         local["G"] = rounded_up(local["N"], local["K"])
@@ -304,7 +308,7 @@ def _fused(lines: Sequence[Line]) -> list[list[Any]]:
             if {"I", "J"} & every:
                 raise _refused(line.path)
             if line.weight_axes() is not None:
-                found.setdefault((module, line.einsum.left, line.bank), []).append(line)
+                found.setdefault((module, line.einsum.left, line.expert_axis), []).append(line)
             elif line.mask != "chosen" and (_scores(line) or _values(line)):
                 found.setdefault(module, []).append(line)
             else:

@@ -16,7 +16,7 @@ from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_within
 from tfacct.timing.timing import CONSTANTS
 
-USERS = (1, 8, 32, 64, 128, 256, 512)
+REQUESTS = (1, 8, 32, 64, 128, 256, 512)
 HOUR, MILLION = 3600, 10**6
 
 
@@ -27,7 +27,7 @@ class Load:
 
     prompt: int
     new: int
-    users: tuple[int, ...] | None = None
+    requests: tuple[int, ...] | None = None
     price: float | None = None
     within: float | None = None
 
@@ -40,8 +40,8 @@ class Load:
         """The load. Raises UsageError."""
         for name in ("prompt", "new"):
             check_size(option(name), getattr(self, name))
-        for users in self.users or ():
-            check_size(option("requests"), users)
+        for requests in self.requests or ():
+            check_size(option("requests"), requests)
         if self.price is not None and not 0 < self.price < MILLION:
             raise UsageError(
                 f"{option('price')} must be above 0 and below {MILLION:,}, not {self.price:g}",
@@ -58,19 +58,19 @@ class Loaded(NamedTuple):
     cost: float | None
 
     @property
-    def users(self) -> int:
+    def requests(self) -> int:
         """Number of concurrent requests."""
-        return self.served.users
+        return self.served.requests
 
     @property
     def each(self) -> float:
         """New tokens per second of one request."""
-        return self.served.rate / self.users
+        return self.served.rate / self.requests
 
     @property
     def last_token(self) -> float:
         """Seconds of a first token after the prompts of all others."""
-        return self.users * self.served.prompt + CONSTANTS.request
+        return self.requests * self.served.prompt + CONSTANTS.request
 
     @property
     def cost_interval(self) -> list[float] | None:
@@ -95,12 +95,12 @@ class Serving:
     @property
     def fewest(self) -> int:
         """Fewest requests that are asked about."""
-        return min(loop.users for loop in self.loops)
+        return min(loop.requests for loop in self.loops)
 
     @property
     def most(self) -> Loaded:
         """The largest number of requests that is asked about."""
-        return max(self.loops, key=lambda loop: loop.users)
+        return max(self.loops, key=lambda loop: loop.requests)
 
     @property
     def first_token(self) -> float:
@@ -117,27 +117,27 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
         one.check_room(load.prompt + load.new, 1, memory)
-    loops = [_loaded(one, load, users) for users in _users(load, fitting)]
+    loops = [_loaded(one, load, requests) for requests in _requests_tried(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     return Serving(one, load, memory, fitting, loops, target)
 
 
-def _users(load: Load, fitting: int) -> list[int]:
+def _requests_tried(load: Load, fitting: int) -> list[int]:
     """Numbers of requests to ask about. Raises UsageError for one whose cache does not fit."""
-    if load.users is not None:
-        if max(load.users) > fitting:
+    if load.requests is not None:
+        if max(load.requests) > fitting:
             raise UsageError(
-                f"{option('requests', max(load.users))}: the cache of {fitting:,} requests fits",
+                f"{option('requests', max(load.requests))}: the cache of {fitting:,} requests fits",
                 "ask for no more than that",
             )
-        return list(load.users)
-    most = min(fitting, 2 * USERS[-1])
-    return [*(users for users in USERS if users < most), most]
+        return list(load.requests)
+    most = min(fitting, 2 * REQUESTS[-1])
+    return [*(count for count in REQUESTS if count < most), most]
 
 
-def _loaded(one: Placement, load: Load, users: int) -> Loaded:
-    served = one.host.loop(users, load.prompt, load.new).served()
-    interval = one.interval(served.request, users, served.request_bound)
+def _loaded(one: Placement, load: Load, requests: int) -> Loaded:
+    served = one.host.loop(requests, load.prompt, load.new).served()
+    interval = one.interval(served.request, requests, served.request_bound)
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
     return Loaded(served, interval, cost)
 
@@ -145,8 +145,8 @@ def _loaded(one: Placement, load: Load, users: int) -> Loaded:
 def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[int, int]:
     """Largest numbers of requests whose tokens come within a time, if prompts cut in and if they wait."""
 
-    def token(users: int, end: int) -> float:
-        return one.host.loop(users, load.prompt, load.new).served().token[end]
+    def token(requests: int, end: int) -> float:
+        return one.host.loop(requests, load.prompt, load.new).served().token[end]
 
-    most = largest_within(within, fitting, lambda users: token(users, 0))
-    return largest_within(within, most, lambda users: token(users, 1)), most
+    most = largest_within(within, fitting, lambda requests: token(requests, 0))
+    return largest_within(within, most, lambda requests: token(requests, 1)), most

@@ -30,7 +30,7 @@ class Loop(NamedTuple):
     """
 
     device: Device
-    users: int
+    requests: int
     prompt: int
     new: int
     prompts: int
@@ -40,16 +40,16 @@ class Loop(NamedTuple):
 
     def served(self, constants: Constants = CONSTANTS) -> Served:
         """The loop in seconds."""
-        first, others = rounded_up(self.prompts, self.groups), rounded_up(self.users, self.groups)
+        first, others = rounded_up(self.prompts, self.groups), rounded_up(self.requests, self.groups)
         prefill = step(self.prefill, self.device, first, self.prompt, constants)
         decode = step(self.decode, self.device, others, 1, constants)
-        return Served(self.users, self.new, self.prompts, prefill, decode, constants)
+        return Served(self.requests, self.new, self.prompts, prefill, decode, constants)
 
 
 class Served(NamedTuple):
     """A closed loop in seconds."""
 
-    users: int
+    requests: int
     new: int
     prompts: int
     prefill: Step
@@ -64,19 +64,19 @@ class Served(NamedTuple):
     @property
     def request(self) -> float:
         """Seconds of a request."""
-        return self.users * self.prompt + self.new * self.decode.seconds + self.constants.request
+        return self.requests * self.prompt + self.new * self.decode.seconds + self.constants.request
 
     @property
     def request_bound(self) -> float:
         """Seconds of a request at the peaks, the FLOPs of prompts overlapped with the reading of decode steps."""
-        compute = self.users * self.prefill.compute / self.prompts + self.new * self.decode.compute
+        compute = self.requests * self.prefill.compute / self.prompts + self.new * self.decode.compute
         return max(compute, self.new * self.decode.memory)
 
     @property
     def token(self) -> tuple[float, float]:
         """Seconds from token to token: if new prompts wait for running answers, and if all of them cut in."""
         least = self.decode.seconds
-        return least, least + (self.users - 1) / self.new * self.prompt
+        return least, least + (self.requests - 1) / self.new * self.prompt
 
     def expected_token(self, prompts_first: bool = False) -> float:
         """Seconds from token to token as engines were measured: most of others' prefill falls between tokens."""
@@ -87,7 +87,7 @@ class Served(NamedTuple):
     @property
     def rate(self) -> float:
         """New tokens per second of all users."""
-        return self.users * self.new / self.request
+        return self.requests * self.new / self.request
 
 
 @record
@@ -110,12 +110,12 @@ class Host:
         sequences = rounded_up(work.batch, self.split.dp)
         return step(self.kernels(work), self.device, sequences, work.tokens)
 
-    def loop(self, users: int, prompt: int, new: int) -> Loop:
+    def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """A closed loop of users; tokens are decoded at the middle of an answer."""
-        prompts = min(users, self.split.dp * max(1, CONSTANTS.budget // prompt))
+        prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
         prefill = self.kernels(Workload(prompt, prompt, prompts, "last"))
-        decode = self.kernels(Workload(prompt + new // 2, 1, users))
-        return Loop(self.device, users, prompt, new, prompts, self.split.dp, prefill, decode)
+        decode = self.kernels(Workload(prompt + new // 2, 1, requests))
+        return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode)
 
     def stored(self) -> int:
         """Bytes of weights on one device."""
@@ -129,12 +129,12 @@ class Host:
     def capacity(self, context: int, budget: int, limit: int = LARGEST) -> int:
         """Largest number of sequences whose cache fits beside the weights into so many bytes of each device."""
         free = budget - self.stored()
-        return 0 if free < 0 else largest_that_fits(lambda users: self.cached(context, users), free, limit)
+        return 0 if free < 0 else largest_that_fits(lambda requests: self.cached(context, requests), free, limit)
 
 
-def largest_within(seconds: float, users: int, loop: Callable[[int], float]) -> int:
+def largest_within(seconds: float, requests: int, loop: Callable[[int], float]) -> int:
     """Largest number of users, at most `users`, whose time by `loop` is at most `seconds`; 0 if that of one is not."""
-    low, high = 0, users + 1
+    low, high = 0, requests + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if loop(middle) <= seconds else (low, middle)

@@ -194,16 +194,16 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         compute, moving = kernel.flops / (peak * share), (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
         launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
     else:
-        units, bank = units_of(device, kernel.format), kernel.experts is not None
+        units, grouped = units_of(device, kernel.format), kernel.experts is not None
         attained = {
-            "fp8": c.experts_fp8 if bank else c.fp8,
-            "fp4": c.experts_fp4 if bank else c.fp4,
-        }.get(units, c.experts_wide if bank else c.wide)
+            "fp8": c.experts_fp8 if grouped else c.fp8,
+            "fp4": c.experts_fp4 if grouped else c.fp4,
+        }.get(units, c.experts_wide if grouped else c.wide)
         compute = kernel.flops / (device.peak[units] * attained)
-        reading = device.bandwidth * (c.experts_memory if bank else c.memory)
+        reading = device.bandwidth * (c.experts_memory if grouped else c.memory)
         moving = (_read(kernel, c) + kernel.moved) / reading
         plain = c.launch if kernel.format in WIDE else c.launch_narrow
-        launch = kernel.times * (c.experts_launch if bank else plain)
+        launch = kernel.times * (c.experts_launch if grouped else plain)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
     return Timed(kernel, both + launch, limit, _read(kernel, c) + kernel.cache + kernel.moved)

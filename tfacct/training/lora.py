@@ -137,7 +137,7 @@ def _is_linear(line: Matmul) -> bool:
 
 def _bare(line: Matmul) -> bool:
     """True if a weight is a parameter in the classes, not a linear layer: that of routed experts, or of a router."""
-    return line.bank is not None or line.path.endswith(ROUTER)
+    return line.expert_axis is not None or line.path.endswith(ROUTER)
 
 
 def routed(model: LoadedModel) -> bool:

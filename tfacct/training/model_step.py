@@ -45,7 +45,7 @@ def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
         key = names[tensor.path], stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         shape = _kernel(tensor)
         if key in found:  # fused along their outputs
-            at = 1 if tensor.parameter.bank else 0
+            at = 1 if tensor.parameter.is_expert else 0
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
         found[key] = TorchParameter(shape, int(tensor.count), key[1], tensor.embedding)
     if model.family not in OUTPUT_PROJECTION_FIRST:

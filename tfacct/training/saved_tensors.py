@@ -120,9 +120,9 @@ class LayerRules:
         read = " ".join(axis for axis in read.split() if axis != "Kc")
         reads = (self.last(read),)
         source = f"{line.path}.in" if convolves else reads[0]
-        if line.bank is not None and leaf != "down_proj":
+        if line.expert_axis is not None and leaf != "down_proj":
             source = f"{owner}.sent"
-        if mode.autocast and line.bank is None and len(line.weight_axes() or ()) > 1:
+        if mode.autocast and line.expert_axis is None and len(line.weight_axes() or ()) > 1:
             weight = " ".join(line.weight_axes() or ())
             self.runs(f"{line.path}.matmul", reads)  # whose input's gradient needs the cast, frozen or not
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
@@ -134,11 +134,13 @@ class LayerRules:
             self.save(f"{line.path}.weight_copy", " ".join(line.weight_axes() or ()), f"{line.path}.matmul", "fp32")
             self.runs(f"{line.path}.matmul", reads)
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
-            self.save(source, read, name, "fp32" if mode.autocast and line.bank is not None else "compute")
+            self.save(source, read, name, "fp32" if mode.autocast and line.expert_axis is not None else "compute")
             if convolves:  # torch saves its input for the gradients of both, frozen or not
                 self.save(source, read, f"{line.path}.convolution")
                 self.runs(f"{line.path}.convolution", reads)
-        fused = line.bank is not None and leaf == "gate_proj"  # with up_proj, whose gradient is in the same tensor
+        fused = (
+            line.expert_axis is not None and leaf == "gate_proj"
+        )  # with up_proj, whose gradient is in the same tensor
         role = self.role_of_experts(line.path)
         self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP

@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 def fused_shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
     """Shape of several tensors of the ledger that are concatenated along their outputs."""
-    shape, axis = list(parts[0].shape_in_torch), 1 if parts[0].parameter.bank else 0
+    shape, axis = list(parts[0].shape_in_torch), 1 if parts[0].parameter.is_expert else 0
     shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
     return tuple(shape)
 
@@ -127,13 +127,13 @@ class Places:
         own = Slot(tensor.path, (tensor,), shape)
         if number == "" or self.modules:
             self.by_name.setdefault(tensor.path, own)
-        theirs, bank = paths.looked_up(self.modules, module), tensor.parameter.bank
+        theirs, is_expert = paths.looked_up(self.modules, module), tensor.parameter.is_expert
         if theirs is None:
             return
-        if bank or not alone:
-            name = f"{theirs if bank else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
+        if is_expert or not alone:
+            name = f"{theirs if is_expert else paths.module_of(theirs)}.{paths.name_of(module)}.{leaf}"
             self.by_name.setdefault(
-                name, Slot(name, (tensor,), shape, (shape[1:],) * shape[0] if bank else (), "expert")
+                name, Slot(name, (tensor,), shape, (shape[1:],) * shape[0] if is_expert else (), "expert")
             )
         elif module.endswith("_norm") and len(tensor.shape) == 2:
             heads, size = map(int, tensor.shape)
@@ -172,7 +172,7 @@ class Places:
         transposed = (
             len(shape) > 1 and parts[0].parameter.inputs and starred.startswith(self.model.config.transposed_weights)
         )
-        if transposed and not (self.outputs_first or (as_ours and parts[0].parameter.bank)):
+        if transposed and not (self.outputs_first or (as_ours and parts[0].parameter.is_expert)):
             shape[-2:] = shape[:-3:-1]
         return tuple(shape)
 

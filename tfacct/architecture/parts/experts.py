@@ -151,8 +151,8 @@ class Experts(Part):
         if self.choice_bias:
             yield Unused(Pointwise(f"{at}.routing", "B T E", bias="E"))
         for name in ("gate_proj", "up_proj")[not self.gated :]:
-            yield Unused(Matmul(f"{at}.experts.{name}", "B T A D, D Fo -> B T A Fo", bias=self.bias, bank="E"))
-        yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, bank="E"))
+            yield Unused(Matmul(f"{at}.experts.{name}", "B T A D, D Fo -> B T A Fo", bias=self.bias, expert_axis="E"))
+        yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, expert_axis="E"))
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
         """Products of the experts that a token is sent to, weighted; those around the latent, where there is one."""
@@ -163,10 +163,10 @@ class Experts(Part):
         if self.latent_norms is not None:
             yield Pointwise(f"{at}.latent_norm", "B T Dl", weight="Dl", kind="norm_rms")
         if self.gated:
-            yield Matmul(f"{experts}.gate_proj", into, bias=self.bias, bank="E")
-        yield Matmul(f"{experts}.up_proj", into, bias=self.bias, bank="E")
+            yield Matmul(f"{experts}.gate_proj", into, bias=self.bias, expert_axis="E")
+        yield Matmul(f"{experts}.up_proj", into, bias=self.bias, expert_axis="E")
         yield Pointwise(f"{experts}.act", "B T A Fe", kind="activation", function=self.activation)
-        yield Matmul(f"{experts}.down_proj", f"B T A Fe, Fe {of} -> B T A {of}", bias=self.bias, bank="E")
+        yield Matmul(f"{experts}.down_proj", f"B T A Fe, Fe {of} -> B T A {of}", bias=self.bias, expert_axis="E")
         if self.latent_norms is not None:
             yield Pointwise(f"{at}.result_norm", "B T A Dl", weight="Dl", kind="norm_rms")
         yield Pointwise(f"{at}.weighting", f"B T A {of}", kind="weighting")

@@ -84,10 +84,10 @@ function facts(counted, product, device) {
 		found.push(["weights", line.bias ? `${all}, bias included` : all]);
 	}
 	if (line.weight) found.push(["weight of", paths.short(line.weight)]);
-	if (line.bank)
+	if (line.expert_axis)
 		found.push([
 			"experts read",
-			`${g(lines.touched(line, { ...group.axes, ...counted.at }))} at most, of ${g(group.axes[line.bank])}`,
+			`${g(lines.touched(line, { ...group.axes, ...counted.at }))} at most, of ${g(group.axes[line.expert_axis])}`,
 		]);
 	if (line.mask) found.push(["mask", `${line.mask}${state.masked ? "" : ", all pairs counted"}`]);
 	return found;

@@ -15,10 +15,10 @@ export function sized(way, sizes) {
 		count: einsum.value(group.count, sizes),
 		axes: Object.fromEntries(Object.entries(group.axes).map(([axis, size]) => [axis, einsum.value(size, sizes)])),
 	}));
-	return { form: way.form, groups, experts: groups.some(group => group.lines.some(isBank)) };
+	return { form: way.form, groups, experts: groups.some(group => group.lines.some(isExperts)) };
 }
 
-const isBank = line => lines.isProduct(line) && line.bank;
+const isExperts = line => lines.isProduct(line) && line.expert_axis;
 
 // Sizes of all axes in a step. In a window, S is the number of keys seen, or with `cached` of those in the cache.
 export function bound(group, at, cached = false) {
@@ -134,9 +134,9 @@ export function tensors(ledger) {
 			const key = parameter.path.includes(".*") ? `${index} ${parameter.path}` : parameter.path;
 			if (found.has(key)) continue;
 			const elements = einsum.size(group.axes, parameter.axes);
-			const experts = parameter.bank ? group.axes[parameter.axes[0]] : 1n;
+			const experts = parameter.isExpert ? group.axes[parameter.axes[0]] : 1n;
 			const met = parameter.idle ? 0n : group.axes[lines.ACTIVE];
-			const active = parameter.bank ? (elements / experts) * met : elements;
+			const active = parameter.isExpert ? (elements / experts) * met : elements;
 			const stored = storage.asStored(parameter, group.axes, ledger.experts);
 			const count = lines.owners(group, parameter.path);
 			found.set(key, { path: parameter.path, parameter, elements, active, count, stored });

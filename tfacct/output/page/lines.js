@@ -63,7 +63,7 @@ export function dims(line, axes) {
 	const { left, right, out } = einsum.einsum(line.spec);
 	const alone = left.filter(axis => out.includes(axis) && !right.includes(axis));
 	const ofSteps = alone.filter(axis => einsum.WORKLOAD.includes(axis) || IN_WINDOWS.includes(axis));
-	const stored = einsum.isWeight(right) && !line.bank; // each of a token's experts is a matrix product of its own
+	const stored = einsum.isWeight(right) && !line.expert_axis; // each of a token's experts is a matrix product of its own
 	const rows = stored || !ofSteps.length ? alone : ofSteps;
 	const columns = right.filter(axis => out.includes(axis) && !left.includes(axis));
 	const contracted = left.filter(axis => !out.includes(axis));
@@ -79,9 +79,9 @@ export function idles(line, axes) {
 
 // Largest number of experts whose weights a step can read; 1 if the line has no experts.
 export function touched(line, axes) {
-	if (!line.bank) return 1n;
+	if (!line.expert_axis) return 1n;
 	const workload = einsum.einsum(line.spec).out.filter(axis => einsum.WORKLOAD.includes(axis));
-	return einsum.smaller(axes[line.bank], einsum.size(axes, [...workload, ACTIVE]));
+	return einsum.smaller(axes[line.expert_axis], einsum.size(axes, [...workload, ACTIVE]));
 }
 
 // Elements of operands and result.
@@ -115,15 +115,15 @@ export function parameters(line) {
 function ofProduct(line) {
 	const axes = weightAxes(line);
 	if (axes === null) return [];
-	const experts = line.bank ? [line.bank] : [],
-		bank = Boolean(line.bank);
+	const experts = line.expert_axis ? [line.expert_axis] : [],
+		isExpert = Boolean(line.expert_axis);
 	const owner = line.weight ?? line.path,
 		idle = Boolean(line.unused);
-	const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], bank, inputs: inputs(line, axes), idle }];
+	const found = [{ path: `${owner}.weight`, axes: [...experts, ...axes], isExpert, inputs: inputs(line, axes), idle }];
 	if (line.bias) {
 		const { out } = einsum.einsum(line.spec);
 		const outputs = axes.filter(axis => out.includes(axis));
-		found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], bank, inputs: [], idle });
+		found.push({ path: `${line.path}.bias`, axes: [...experts, ...outputs], isExpert, inputs: [], idle });
 	}
 	return found;
 }

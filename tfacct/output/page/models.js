@@ -86,7 +86,7 @@ function spans(count) {
 function axes(group, lines) {
 	const found = { ...group.axes };
 	for (const line of lines) {
-		for (const text of [line.spec, line.weight && line.line === "pointwise" ? line.weight : "", line.bank ?? ""]) {
+		for (const text of [line.spec, line.weight && line.line === "pointwise" ? line.weight : "", line.expert_axis ?? ""]) {
 			for (const axis of text.match(/[A-Z][a-z]*[0-9]*/g) ?? []) found[axis] ??= group.names?.[axis] ?? axis;
 		}
 	}

@@ -88,7 +88,7 @@ export function asStored(parameter, axes, experts) {
 	if (parameter.embedding) return { role: "embedding", elements, inputs: axes[parameter.axes.at(-1)], copies: 1n };
 	if (!parameter.inputs.length) return { role: "other", elements, inputs: 1n, copies: 1n };
 	const inputs = einsum.size(axes, parameter.inputs);
-	if (parameter.bank) {
+	if (parameter.isExpert) {
 		const [experts, ...matrix] = parameter.axes;
 		return { role: "expert", elements: einsum.size(axes, matrix), inputs, copies: axes[experts] };
 	}

@@ -1,4 +1,4 @@
-"""Labels next to the lines and marks of a picture, in place of a legend, moved apart where they would overlap."""
+"""Labels on a picture in place of a legend: at the end of a line, above a mark, moved apart where they would meet."""
 
 from __future__ import annotations
 

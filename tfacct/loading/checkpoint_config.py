@@ -1,4 +1,4 @@
-"""A checkpoint and the config next to it, by the name that a user gives."""
+"""A checkpoint and the config in its folder, by the name that a user gives."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def read(
     path = Path(name)
     if find.exists(path):
         files = checkpoint.local(path)
-        beside = (path if path.is_dir() else path.parent) / "config.json"
-        if files.part_of or not compared or not find.exists(beside):
+        config_file = (path if path.is_dir() else path.parent) / "config.json"
+        if files.part_of or not compared or not find.exists(config_file):
             return files, None, ""
-        fields = parse_json(str(beside), read_bytes(beside))
-        return files, *_model(lambda: find.in_folder(files.name, fields, beside.parent))
+        fields = parse_json(str(config_file), read_bytes(config_file))
+        return files, *_model(lambda: find.in_folder(files.name, fields, config_file.parent))
     from tfacct.loading import spellings
 
     hub_id = spellings.hub_id(name) or name
