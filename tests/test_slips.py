@@ -157,7 +157,7 @@ class Outside:
         return True  # a table has parameters only
 
 
-SPECS = ("spec", "weight", "bias", "mask", "bank")
+SPECS = ("spec", "weight", "bias", "mask", "expert_axis")
 """Fields in which a line tells the letters of its operands."""
 
 

@@ -73,7 +73,8 @@ class Parameter(NamedTuple):
     """One stored tensor by its name in the model: `blocks.*.attn.q_proj.weight`, with axes `D N H`.
 
     `is_expert`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose
-    rows are looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise convolution, a
+    rows are looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise
+    convolution, a
     router and a gate have none. `table`: the line of a table, whose first axis counts rows. `idle`: no work reads it.
     `dims`: the axes of each dimension that the tensor has in torch's modules, if these are not `axes` one by one.
     """
@@ -145,8 +146,8 @@ class Matmul:
 
     `weight`: name of the module whose weight it reads, if that is not its own (a tied head). `bias`: it adds one number
     per output feature. `expert_axis="E"`: the weight is stored once for each of E experts, and each token is
-    multiplied by A of them, so the spec has A and not E. `gradient`: the product need not contract an axis. Raises SpecError
-    for a spec that cannot be such a product.
+    multiplied by A of them, so the spec has A and not E. `gradient`: the product need not contract an axis. Raises
+    SpecError for a spec that cannot be such a product.
     """
 
     path: str
