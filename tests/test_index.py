@@ -64,7 +64,7 @@ def test_a_list_of_what_it_holds_loads_no_model(monkeypatch):
     def never(*_):
         raise AssertionError("a preset was loaded")
 
-    monkeypatch.setattr(presets, "_subject", never)
+    monkeypatch.setattr(presets, "_model", never)
     result = CliRunner().invoke(app, ["models", "--family", "gpt2", "--json"])
     assert result.exit_code == 0, result.output
     assert {"gpt2", "gpt2-xl"} <= {model["model"] for model in json.loads(result.stdout)["models"]}

@@ -169,7 +169,7 @@ def test_whatever_the_array_holds_exact_is_exact() -> None:
         assert (type(found), found) == (int, wanted)
 
 
-@pytest.mark.parametrize("letter", ["D", "V"])
+@pytest.mark.parametrize("axis", ["D", "V"])
 def test_arrays_of_what_a_tied_head_shares(axis: str) -> None:
     """gpt2 with a hidden size or a vocabulary that varies: its table is one tensor of two lines."""
     field, value = {"D": ("n_embd", 768), "V": ("vocab_size", 50257)}[axis]
