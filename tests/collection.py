@@ -19,7 +19,7 @@ from tfacct.loading import presets
 # The same examples in every run: a change is judged by what it changed.
 settings.register_profile("same", derandomize=True, database=None)
 settings.load_profile("same")
-settings.register_profile("new", database=None)
+settings.register_profile("new", derandomize=False, database=None, print_blob=True)
 
 BY_FAMILY = {"tiny_model", "pair", "kind_pair"}
 """Fixtures for each config: `tiny_model` of all, unless a test lists others."""
