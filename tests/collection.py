@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.families import ASKED, SHAPES, family_of, names
-from tfacct.loading import presets
+from tests.families import ASKED, SHAPES, families_of_presets, family_of, names, presets_asked
 
 # The same examples in every run: a change is judged by what it changed.
 settings.register_profile("same", derandomize=True, database=None)
@@ -116,20 +115,9 @@ def _family(value: Any) -> str | None:
 @cache
 def _family_of_word(word: str) -> str | None:
     family = family_of(word)
-    return family if family in _every_family() else _presets().get(word.split(" ")[0])
+    return family if family in _every_family() else families_of_presets().get(word.split(" ")[0])
 
 
 @cache
 def _every_family() -> frozenset[str]:
     return frozenset(names())
-
-
-@cache
-def _presets() -> dict[str, str]:
-    """The family of each preset."""
-    return {each.name: each.family for each in presets.list_all()}
-
-
-def presets_asked() -> list[str]:
-    """Presets: all, or with `--family` those of that family."""
-    return [name for name in presets.names() if _presets()[name] in ASKED] if ASKED else presets.names()

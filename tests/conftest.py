@@ -16,16 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.collection import (
-    presets_asked,
-    pytest_addoption,
-    pytest_configure,
-    pytest_generate_tests,
-    pytest_ignore_collect,
-    pytest_pycollect_makeitem,
-    pytest_terminal_summary,
-)
-from tests.families import ASKED, SHAPES, cases, family_of
+from tests.families import ASKED, SHAPES, cases, family_of, presets_asked
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
 from tests.lazy import Lazy
@@ -46,15 +37,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-HOOKS = (
-    pytest_addoption,
-    pytest_configure,
-    pytest_generate_tests,
-    pytest_ignore_collect,
-    pytest_pycollect_makeitem,
-    pytest_terminal_summary,
-)
-"""Of tests/collection.py: pytest finds them by their names here."""
+pytest_plugins = ("tests.collection",)
 
 _kernels = contextlib.ExitStack()
 _read_preset = presets.load

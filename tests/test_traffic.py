@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.collection import presets_asked
 from tests.conftest import TINY, by_kind, context, kind_of_preset, rounded, tiny
+from tests.families import presets_asked
 from tests.test_package import commanded, imported_by
 from tfacct import load
 from tfacct.base.errors import TfacctError

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.collection import presets_asked
 from tests.conftest import by_kind, kind_of_preset
+from tests.families import presets_asked
 from tests.test_optimizers import alike, class_parameters, shapes_of
 from tfacct import load
 from tfacct.base.errors import TfacctError

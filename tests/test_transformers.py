@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.collection import presets_asked
 from tests.conftest import TINY, asked, by_kind, kind_of_preset
-from tests.families import cases, configs, is_asked
+from tests.families import cases, configs, is_asked, presets_asked
 from tests.families._drawing import SMALL
 from tests.lazy import lazy, needs
 from tfacct import families

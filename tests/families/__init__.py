@@ -32,6 +32,7 @@ from hypothesis import strategies as st
 
 from tests.families._drawing import Draw, Fields
 from tests.families._sizes import Distinct
+from tfacct.loading import presets
 
 
 @cache
@@ -62,6 +63,17 @@ def family_of(name: str) -> str:
 def is_asked(name: str) -> bool:
     """True of a family that tests are run of, and of its configs."""
     return not ASKED or family_of(name) in ASKED
+
+
+@cache
+def families_of_presets() -> dict[str, str]:
+    """The family of each preset."""
+    return {each.name: each.family for each in presets.list_all()}
+
+
+def presets_asked() -> list[str]:
+    """Presets: all, or with `--family` those of that family."""
+    return [name for name in presets.names() if families_of_presets()[name] in ASKED] if ASKED else presets.names()
 
 
 class Configs(UserDict[str, Fields]):
@@ -110,6 +122,6 @@ def configs(draw: Draw, family: str) -> Fields:
 
 
 def sampled(family: str, seed: int) -> tuple[Fields, dict[str, int]]:
-    """A config of the family with all sizes distinct and all its blocks alike, and its sizes by letter."""
+    """A config of the family with all sizes distinct and all its blocks alike, and its sizes by axis."""
     config, sizes = cases(family).sized(Distinct(family, seed))
     return {"model_type": family, **config}, sizes
