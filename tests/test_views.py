@@ -101,4 +101,4 @@ def test_a_notebook_shows_the_hints_too() -> None:
     assert html.startswith('<div class="tfacct">') and "<small>hint: gpt2 has a context of 1,024" in html
     mean = load({**dict(load("gpt2").config), "x<b>": 1}).params()._repr_html_()
     assert "x&lt;b&gt;" in mean and "x<b>" not in mean
-    assert "<pre>  " in (html := load("gpt2").explain("kv")._repr_html_()) and "<b>Letters</b>" in html
+    assert "<pre>  " in (html := load("gpt2").explain("kv")._repr_html_()) and "<b>Axes</b>" in html

@@ -37,7 +37,7 @@ NEAR = 1e-12
 def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], *, exact: bool) -> np.ndarray:
     """Array of the metric at every element of the knobs, which are broadcast against each other.
 
-    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (the query heads stay), and the letters
+    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (the query heads stay), and the axes
     of the model's sizes and L. An array of another library gives one of its own. Raises UsageError. Needs numpy.
     """
     try:

@@ -9,7 +9,7 @@ from tfacct.algebra.factored import Factored
 from tfacct.base.record import record
 
 Ranks = tuple[str, ...]
-"""Numbers of ranks, or letters for them, that divide a count: none, one or several."""
+"""Numbers of ranks, or symbols for them, that divide a count: none, one or several."""
 
 
 @record

@@ -1,7 +1,7 @@
 """Polynomials with common factors taken out, for reading: as text, code and LaTeX from one tree.
 
 It is written by components, as a ledger has them, not factored blindly: each component takes out what its own terms
-share, and what carries the letter of a stack of blocks stands in one bracket.
+share, and what carries the axis of a stack of blocks stands in one bracket.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TypeAlias
 from tfacct.base.record import record
 
 Powers: TypeAlias = tuple[int, ...]
-"""The power of each letter in a monomial, in the order in which the letters are written."""
+"""The power of each axis in a monomial, in the order in which the axes are written."""
 Polynomial: TypeAlias = Mapping[Powers, int]
 """Monomial → coefficient."""
 
 BLOCKS, KEYS = "L", "S"
-"""How letters begin: of stacks of blocks, which get a bracket each, and of keys, whose terms stand last: they grow
+"""How axes begin: of stacks of blocks, which get a bracket each, and of keys, whose terms stand last: they grow
 fastest."""
 
 
 @record
 class Term:
-    """A term: coefficient · letters · (a sum). Without terms inside there is no bracket. `over`: another sum, in front
+    """A term: coefficient · axes · (a sum). Without terms inside there is no bracket. `over`: another sum, in front
     of that one: the blocks of stacks that have it alike."""
 
     coefficient: int
@@ -51,7 +51,7 @@ class Style:
 
 
 def latex_axis(axis: str) -> str:
-    """Letter in LaTeX; small letters behind the capital are its index."""
+    """Axis in LaTeX; small letters behind the capital are its index."""
     return axis if len(axis) == 1 else f"{axis[0]}_{{\\mathrm{{{axis[1:]}}}}}"
 
 
@@ -62,7 +62,7 @@ LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_axis)
 
 @record
 class Factored:
-    """A polynomial in `letters`, ready to be written."""
+    """A polynomial in `axis_names`, ready to be written."""
 
     axis_names: tuple[str, ...]
     term: Term
@@ -105,7 +105,7 @@ def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iter
 
 
 def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
-    """The sum of each stack behind its letter; one bracket behind the letters of all that have it alike."""
+    """The sum of each stack behind its axis; one bracket behind the axes of all that have it alike."""
     alike: dict[tuple[Term, ...], list[Term]] = {}
     for blocks, sum_ in zip(stacks, sums, strict=True):
         if sum_.found:
@@ -121,7 +121,7 @@ def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
 
 
 def in_front(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
-    """The polynomial with the letters of each of `fronts` in front of brackets, one set after the other, and with its
+    """The polynomial with the axes of each of `fronts` in front of brackets, one set after the other, and with its
     coefficients as they are: bytes stay bytes.
 
     >>> two = {(1, 1, 0): 16, (1, 0, 1): 8, (0, 0, 0): 24}
@@ -182,7 +182,7 @@ class _Sum:
 
 
 def _lexical(term: Term) -> Powers:
-    """Sorts terms by their letters: N before K, numbers last."""
+    """Sorts terms by their axes: N before K, numbers last."""
     return tuple(-power for power in term.powers)
 
 
@@ -205,7 +205,7 @@ def _divided(part: Polynomial, by: Term) -> dict[Powers, int]:
 
 
 def _meet(powers: Powers, others: Powers) -> bool:
-    """True if both share a letter."""
+    """True if both share an axis."""
     return any(map(min, powers, others))
 
 

@@ -21,7 +21,7 @@ CACHE_DTYPE = "bf16"
 
 
 def counts_in(ledger: Ledger, at: Axes, of: str) -> dict[str, Size]:
-    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or letters as its sizes are."""
+    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or axes as its sizes are."""
     if of == "params":
         return ledger.parameters()
     if of == "kv":
@@ -45,7 +45,7 @@ def _flops(product: Product, of: str) -> Size:
 
 
 def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, at: Axes | None) -> list[SymbolicLine]:
-    """Every line in letters and, where `at` is a workload, in numbers."""
+    """Every line in symbols and, where `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
         values[f"{unit}_value"] = counts_in(ledger, at, of)
@@ -66,7 +66,7 @@ def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, 
 def _specs(ledger: Ledger) -> dict[str, str]:
     """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
 
-    Layers whose sizes differ share a path: then its letters are the parts', for the sizes of every kind of layer.
+    Layers whose sizes differ share a path: then its axes are the parts', for the sizes of every kind of layer.
     """
     found: dict[str, tuple[str, str]] = {}
     for group in ledger.groups:
@@ -89,7 +89,7 @@ def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
 
 
 def sizes_by_axis(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[str, int]:
-    """The sizes of a model, by letter, with the keys of its windowed blocks where there is a workload."""
+    """The sizes of a model, by axis, with the keys of its windowed blocks where there is a workload."""
     sizes: dict[str, int] = {}
     for group in ledger.groups:
         sizes |= group.named()

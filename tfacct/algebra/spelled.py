@@ -1,6 +1,6 @@
 """Integers that remember their factors: a ledger evaluated with them writes its own derivation (`--explain`).
 
-A count in letters comes from the same code as the count itself (`2·B·T·D·N·H`), and so does the same in numbers
+A count in symbols comes from the same code as the count itself (`2·B·T·D·N·H`), and so does the same in numbers
 (`2 · 1 · 1,024 · 768 · 12 · 64`). Unlike symbols they need no sympy and follow a `min`, a mask and a rounding.
 """
 
@@ -11,13 +11,13 @@ from typing import NamedTuple, SupportsInt
 
 TIMES, SPACED = "·", " · "
 WORKLOAD = ("B", "T", "O", "I", "Ip", "Ih", "Iw", "S", "Sw", "Sk", "J")
-"""Letters that stand first in a product, as far as it has them."""
+"""Axes that stand first in a product, as far as it has them."""
 
 
 class Factor(NamedTuple):
-    """A factor in letters and in numbers. `sum`: it is no single letter or number, so a product puts it in brackets.
+    """A factor in symbols and in numbers. `sum`: it is no single axis or number, so a product puts it in brackets.
 
-    `letter`: the letter that it is, empty for a number or a sum. `blocks`: it counts blocks, and stands last.
+    `axis`: the axis that it is, empty for a number or a sum. `blocks`: it counts blocks, and stands last.
     """
 
     axis_names: str
@@ -87,12 +87,12 @@ class Spelled(int):
 
 
 def axis(name: str, value: int) -> Spelled:
-    """Number by its letter."""
+    """Number by its axis."""
     return Spelled(value, [Factor(name, f"{value:,}", value, name)])
 
 
 def blocks(name: str, value: int, word: str) -> Spelled:
-    """Number of blocks by its letter, in numbers with the `word` for what is counted."""
+    """Number of blocks by its axis, in numbers with the `word` for what is counted."""
     return Spelled(value, [Factor(name, f"{value:,} {word}", value, name, blocks=True)])
 
 
@@ -118,7 +118,7 @@ def ordered(factors: Iterable[Factor]) -> list[Factor]:
 
 
 def in_axes(factors: Iterable[Factor]) -> str:
-    """Product in letters: `2·B·T·D`."""
+    """Product in symbols: `2·B·T·D`."""
     return _product(factors, TIMES, lambda factor: factor.axis_names)
 
 
@@ -128,7 +128,7 @@ def in_numbers(factors: Iterable[Factor]) -> str:
 
 
 def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> list[Factor]:
-    """Factors with one letter for a product that has a name: N for K · G."""
+    """Factors with one axis for a product that has a name: N for K · G."""
     left = list(factors)
     for whole, parts in made.items():
         while (found := [next((f for f in left if f.axis == part), None) for part in parts]) and None not in found:

@@ -57,12 +57,12 @@ class Entry(NamedTuple):
     weights: int = 0
 
     def has(self, *names: str) -> str:
-        """The first of these letters among its factors, a number behind it or not; empty if none is there."""
+        """The first of these axes among its factors, a number behind it or not; empty if none is there."""
         there = [factor.axis for factor in self.factors]
         return next((axis for axis in there if axis.rstrip("0123456789") in names), "")
 
     def without(self, *names: str) -> int:
-        """Product of the factors but for these letters."""
+        """Product of the factors but for these axes."""
         value = 1
         for factor in self.factors:
             value *= 1 if factor.axis in names else factor.value
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
 @record
 class SpelledModel:
-    """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are letters that stand for
+    """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are axes that stand for
     a product of others, N for K · G."""
 
     groups: tuple[tuple[Group, Axes], ...]
@@ -129,7 +129,7 @@ class SpelledModel:
         return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
 
     def axis_names(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
-        """Every letter of the steps, and those that their meanings name."""
+        """Every axis of the steps, and those that their meanings name."""
         text = " ".join(" ".join((step.spec, *step.more, step.symbols)) for step in steps)
         used, asked = set[str](), {*AXIS.findall(text)}
         while asked:
@@ -200,13 +200,13 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
 
 
 def _of_keys(group: Group) -> list[str]:
-    """Letters that a step binds where tokens are compressed."""
+    """Axes that a step binds where tokens are compressed."""
     kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
     return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 
 
 def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meanings: Mapping[str, str]) -> int:
-    """The number of a group's blocks, by its letter; of MTP heads, which have none, in words."""
+    """The number of a group's blocks, by its axis; of MTP heads, which have none, in words."""
     stack = next((paths.parse(line.path).stack for line in group.lines), "")
     if stack == paths.BLOCKS:
         name = next(stacks)
@@ -216,7 +216,7 @@ def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meani
 
 
 def _met(line: Matmul, axes: Axes) -> int:
-    """Numbers of a product's weight that one token is multiplied by: of a bank those of the experts it is sent to."""
+    """Numbers of a product's weight that one token is multiplied by: of experts those it is sent to."""
     weight = line.weight_axes()
     if weight is None:
         return 0
@@ -228,7 +228,7 @@ def _times(count: int, word: str) -> Factor:
 
 
 def _name(size: object, otherwise: str) -> str:
-    """The letter that a bound size is."""
+    """The axis that a bound size is."""
     return size.factors[0].axis if isinstance(size, Spelled) else otherwise
 
 

@@ -59,7 +59,7 @@ ORDER = (
     "V",
     "P",
 )
-"""How letters follow each other in a product; others come behind them as they appear, and S is last."""
+"""How axes follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
     BLOCKS: "blocks",
@@ -83,20 +83,20 @@ LEGEND = {
     "Uc": "whether there is a lightly compressed key: 1, else 0",
     ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
 }
-"""The letters that belong to no part."""
+"""The axes that belong to no part."""
 MARKED = (
     *("encoder", "attention", "latent", "cross", "windowed", "experts", "sparse", "unrotated", "borrowing"),
     "following",
     "lightly",
     "heavily",
 )
-"""Kinds of blocks that a letter of theirs tells from the rest."""
+"""Kinds of blocks that an axis of theirs tells from the rest."""
 
 
 def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset[str] = frozenset()) -> Transformer:
-    """The same model, biases and ties as they are, with `size(letter)` for each size and each stack's number of blocks.
+    """The same model, biases and ties as they are, with `size(axis)` for each size and each stack's number of blocks.
 
-    Letters are those of the model; the ones in `fixed` keep their numbers.
+    Axes are those of the model; the ones in `fixed` keep their numbers.
     """
 
     def with_letters(names: Names) -> Callable[[Part], Any]:
@@ -115,7 +115,7 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
 
 
 def layer_axes(shape: Transformer) -> list[str]:
-    """The letter that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
+    """The axis that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
     encoder, Ls for those whose gates are sparse, Lu for those that do not rotate, Lb for those that borrow a cache, Lf
     for those that take over the keys that others choose, La, Lm and Lc for those of attention, Mamba and convolutions,
     where there are others beside them. Beside lightning attention, latent attention is La."""
@@ -132,7 +132,7 @@ def layer_axes(shape: Transformer) -> list[str]:
 
 
 def block_meanings(shape: Transformer) -> dict[str, str]:
-    """Meaning of each letter that counts blocks."""
+    """Meaning of each axis that counts blocks."""
 
     def said(kind: str) -> str:
         return f"blocks of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} blocks".strip()
@@ -142,7 +142,7 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
 
 
 def size_axes(shape: Transformer) -> dict[str, str]:
-    """Every letter that is a size of its own, with its meaning, in the order of the parts."""
+    """Every axis that is a size of its own, with its meaning, in the order of the parts."""
     return {name: axis.meaning for name, axis in axis_names.explained(shape).items() if axis.made is None}
 
 
@@ -158,8 +158,8 @@ class Formula:
 class SymbolicModel:
     """A model in symbols: its ledger, and its totals component by component.
 
-    `symbols` are by letter, in the order in which they are written; `shares` are those that are written for a share of
-    another. `products` are the letters that are written for a
+    `symbols` are by axis, in the order in which they are written; `shares` are those that are written for a share of
+    another. `products` are the axes that are written for a
     product of others, N for K · G; `legend` says what each means. `at` is what the workload binds, with logits for
     every position.
     """
@@ -172,7 +172,7 @@ class SymbolicModel:
     shares: Mapping[Any, Any] = field(default_factory=dict)
 
     def factors(self, axis: str) -> list[str]:
-        """The letters whose product `letter` is written for."""
+        """The axes whose product `axis` is written for."""
         product = self.products[axis]
         return [factor for factor, power in zip(self.symbols, product, strict=True) for _ in range(power)]
 
@@ -213,11 +213,11 @@ class SymbolicModel:
         return Formula(sympy.expand(sympy.sympify(sum([*parts, *after])).subs(self.shares)), written)
 
     def in_front(self, expression: Size, *fronts: Sequence[str]) -> Factored:
-        """An expression with these letters in front of brackets, one set after the other; its coefficients stay."""
+        """An expression with these axes in front of brackets, one set after the other; its coefficients stay."""
         return in_front(tuple(self.symbols), self._polynomial(expression), fronts)
 
     def with_letter(self, axis: str, meaning: str) -> SymbolicModel:
-        """The same with one more letter, which is a size of its own."""
+        """The same with one more axis, which is a size of its own."""
         import sympy
 
         symbols = {**self.symbols, axis: sympy.Symbol(axis, positive=True, integer=True)}
@@ -248,16 +248,16 @@ def _terms(expression: Size, symbols: Mapping[str, Any]) -> Polynomial:
 
 
 def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
-    """The letters that multiply to an expression; None where it is no such product."""
+    """The axes that multiply to an expression; None where it is no such product."""
     terms = list(_terms(expression, symbols).items())
     return terms[0][0] if len(terms) == 1 and terms[0][1] == 1 and any(terms[0][0]) else None
 
 
 def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> SymbolicModel:
-    """Return the model in symbols, except for the letters in `fixed`. The keys are S, or, if `cached`, C + T.
+    """Return the model in symbols, except for the axes in `fixed`. The keys are S, or, if `cached`, C + T.
 
-    Of a model that keeps nothing they are T. In windowed blocks they are letters of their own, Sw and Sk or Cw + T, so
-    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one letter.
+    Of a model that keeps nothing they are T. In windowed blocks they are axes of their own, Sw and Sk or Cw + T, so
+    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one axis.
     """
     import sympy
 
@@ -328,7 +328,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
 
 
 def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
-    """What the letters of merged rows and of whole windows stand for: of a source I is J there, or none."""
+    """What the axes of merged rows and of whole windows stand for: of a source I is J there, or none."""
     if LONGEST in (sizes := axis_names.sizes(shape)):
         source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
         found = {symbols[PADDED]: source}
@@ -349,7 +349,7 @@ def _multiplies(shape: Transformer, axis: str) -> bool:
 
 
 def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
-    """The parts' letters that have other names in every kind of blocks, for a line that stands for all of them."""
+    """The parts' axes that have other names in every kind of blocks, for a line that stands for all of them."""
     found: dict[str, list[str]] = {}
     for name, axis in explained.items():
         found.setdefault(axis.own, []).append(name)
@@ -357,12 +357,12 @@ def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
 
 
 def _one_size_each(shape: Transformer) -> None:
-    """Refuse a letter that is two numbers: the formula has one symbol for each letter."""
+    """Refuse an axis that is two numbers: the formula has one symbol for each axis."""
     sizes: dict[str, Size] = {}
     for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
         for part in place.parts:
             for axis, size in part.axes().items():
-                # Chunks of two lengths have two numbers, and Nc is one letter.
+                # Chunks of two lengths have two numbers, and Nc is one axis.
                 name = axis if axis == CHUNK else names.get(axis, axis)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
@@ -373,7 +373,7 @@ def _one_size_each(shape: Transformer) -> None:
 
 
 def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
-    """Letters as they are written: the known ones first, each with its marked ones behind it, then the others as they
+    """Axes as they are written: the known ones first, each with its marked ones behind it, then the others as they
     come, S last."""
     found = list(dict.fromkeys(found))
     last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)

@@ -36,7 +36,7 @@ def _written(model: SymbolicModel) -> dict[str, Any]:
 
 
 def _tree(term: Term, axis_names: Sequence[str]) -> list[Any]:
-    """A term as [coefficient, letters with their powers, terms inside]."""
+    """A term as [coefficient, axes with their powers, terms inside]."""
     term = term.spread()
     powers = [
         axis if power == 1 else f"{axis}^{power}" for axis, power in zip(axis_names, term.powers, strict=True) if power

@@ -20,7 +20,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table, Unused
 
 
 class Written(str):
-    """A size as a text of letters and numbers with + and *: the fourth kind of number.
+    """A size as a text of symbols and numbers with + and *: the fourth kind of number.
 
     >>> K, G, H = map(Written, "KGH")
     >>> 2 * K * G * H + K
@@ -69,7 +69,7 @@ def value(size: str | int, sizes: Mapping[str, int]) -> int:
 
 @record
 class WrittenModel:
-    """A model's ledger as plain data: `sizes` by letter, the `legend` of all its letters, and its `ways`, one for each
+    """A model's ledger as plain data: `sizes` by axis, the `legend` of all its axes, and its `ways`, one for each
     form that a step chooses from. Each way is the form's name, None where there is one only, and its groups."""
 
     sizes: dict[str, int]
@@ -78,7 +78,7 @@ class WrittenModel:
 
 
 def written(shape: Transformer) -> WrittenModel:
-    """Return the ledger of a model with its sizes written in letters. Raises SpecError."""
+    """Return the ledger of a model with its sizes written in symbols. Raises SpecError."""
     sizes, fixed = _sizes(shape)
     counts = dict(zip(layer_axes(shape), (stack.count for stack in shape.every_stack), strict=True))
     open_ = with_sizes(shape, Written, fixed)
@@ -101,7 +101,7 @@ def written(shape: Transformer) -> WrittenModel:
 
 
 def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
-    """Sizes by the model's letters, without those that are several numbers by one letter: these stay numbers."""
+    """Sizes by the model's axes, without those that are several numbers by one axis: these stay numbers."""
     found: dict[str, Any] = {}
     several = set()
     for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
@@ -140,7 +140,7 @@ def _plain(size: Size) -> str | int:
 
 
 def _axis_names(group: Mapping[str, Any]) -> Iterator[str]:
-    """Letters of a group: those of the model in its sizes, and those of its lines, as they are called in the model."""
+    """Axes of a group: those of the model in its sizes, and those of its lines, as they are called in the model."""
     for size in (group["count"], *group["axes"].values()):
         yield from AXIS.findall(str(size))
     for line in group["lines"]:

@@ -237,7 +237,7 @@ class Model(Rated):
         """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
 
         Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
-        and the letters of sizes. Other keywords say how the metric is counted, as in `solve`. Values are float64,
+        and the axes of sizes. Other keywords say how the metric is counted, as in `solve`. Values are float64,
         within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and fractions. Arrays of dask, or of another library
         that speaks numpy's protocols, give arrays of their kind, with nan at impossible points. Needs numpy. Raises
         TfacctError.
@@ -275,7 +275,7 @@ class Model(Rated):
         return answered(show(self.loaded))
 
     def symbolic_ledger(self) -> LedgerReport:
-        """Ledger as data, with derived sizes written in letters, as `models NAME --ledger` prints it."""
+        """Ledger as data, with derived sizes written in symbols, as `models NAME --ledger` prints it."""
         from tfacct.reports.models import ledger
 
         return answered(ledger(self.loaded))

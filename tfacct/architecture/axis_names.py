@@ -1,7 +1,7 @@
 """The axes of a whole model: an axis of a part gets a name of its own where sizes differ.
 
-A part knows its own letters. In a model two parts may have two sizes by one letter: an encoder's heads and a decoder's,
-the networks of two kinds of blocks. Then a mark behind the letter says whose it is: `Nenc`, `Fwin`, `F1`.
+A part knows its own axes. In a model two parts may have two sizes by one axis: an encoder's heads and a decoder's,
+the networks of two kinds of blocks. Then a mark behind the axis says whose it is: `Nenc`, `Fwin`, `F1`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfacct.architecture.transformer import Transformer
 
 Names: TypeAlias = Mapping[str, str]
-"""A part's letter → the model's, where that is another."""
+"""A part's axis → the model's, where that is another."""
 
 MARKS = {
     READING: "enc",
@@ -46,7 +46,7 @@ MARKS = {
     "rotated": "rot",
     "unrotated": "unr",
 }
-"""What stands behind a letter of blocks of a kind, or `mark_of` another part's name; their number where nothing else
+"""What stands behind an axis of blocks of a kind, or `mark_of` another part's name; their number where nothing else
 tells them."""
 
 
@@ -57,7 +57,7 @@ def mark_of(word: str) -> str | None:
 
 @record
 class Place:
-    """Parts that share their letters: the ends of a side, the blocks of one stack, MTP heads. `kind` tells a place from
+    """Parts that share their axes: the ends of a side, the blocks of one stack, MTP heads. `kind` tells a place from
     the others of its side."""
 
     reads: bool
@@ -66,7 +66,7 @@ class Place:
 
     @property
     def mark(self) -> str:
-        """What stands behind a letter whose size is this place's alone."""
+        """What stands behind an axis whose size is this place's alone."""
         return "".join(mark_of(word) or word for word in self.kind.split())
 
     @property
@@ -80,7 +80,7 @@ class Place:
 
 @record
 class Axis:
-    """What the parts of a model declare of a letter: `own` is the one that they write, all others are the model's.
+    """What the parts of a model declare of an axis: `own` is the one that they write, all others are the model's.
 
     `made` is what it is made of, None for a size. A size is a multiple of `multiple`, and at most `at_most`, of
     which it may be `cut` off; `case`: 1 is a case by itself; `dealt`: tokens go to so many, to each as many.
@@ -115,10 +115,10 @@ def _in_block(block: Block | MtpHead) -> list[Part]:
 
 
 def names(shape: Transformer) -> list[Names]:
-    """The letters that have another name in the model, for each of its places; none where each is one size in all.
+    """The axes that have another name in the model, for each of its places; none where each is one size in all.
 
-    A side whose blocks have one size by a letter keeps the letter, or, an encoder whose size is another, gets its mark.
-    Where its blocks differ, all of them get the marks of their kinds. So does what is made of marked letters.
+    A side whose blocks have one size by an axis keeps the axis, or, an encoder whose size is another, gets its mark.
+    Where its blocks differ, all of them get the marks of their kinds. So does what is made of marked axes.
     """
     if shape.encoder is None and shape.mtp is None and len(shape.stacks) == 1:
         return [{}, {}, {}, {}]
@@ -134,7 +134,7 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
         {axis: renamed(text, names) for part in place.parts for axis, text in part.derived().items()}
         for place, names in zip(everywhere, found, strict=True)
     ]
-    # A letter that is a size of its own in one place and made of others in another is two letters, even of one number.
+    # An axis that is a size of its own in one place and made of others in another is two axes, even of one number.
     both = [
         {axis: sizes[axis] for axis in derived & sizes.keys()} | more for sizes, more in zip(own, made, strict=True)
     ]
@@ -147,7 +147,7 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
 
 
 def sizes(shape: Transformer) -> dict[str, Size]:
-    """The sizes of all letters, by the model's names."""
+    """The sizes of all axes, by the model's names."""
     return {
         called.get(axis, axis): size
         for place, called in zip(places(shape), names(shape), strict=True)
@@ -157,7 +157,7 @@ def sizes(shape: Transformer) -> dict[str, Size]:
 
 
 def explained(shape: Transformer) -> dict[str, Axis]:
-    """Every letter of the parts, in their order, with what they declare of it."""
+    """Every axis of the parts, in their order, with what they declare of it."""
     found: dict[str, Axis] = {}
     whose: dict[str, list[Place]] = {}
     for place, called in zip(places(shape), names(shape), strict=True):
@@ -226,7 +226,7 @@ def _name(
     sizes: Sequence[Mapping[str, Size]],
     apart: frozenset[str],
 ) -> None:
-    """Put into `found` what the letters of `sizes` are called in every place."""
+    """Put into `found` what the axes of `sizes` are called in every place."""
     there_of: dict[str, list[int]] = {}
     for index, own in enumerate(sizes):
         for axis in own:

@@ -19,7 +19,7 @@ from tfacct.ledger.workload import PADDED
 def group(
     parts: Iterable[tuple[str, Part]], names: Names, count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
 ) -> Group:
-    """The lines of parts by their paths. Raises ValueError where one letter has two sizes."""
+    """The lines of parts by their paths. Raises ValueError where one axis has two sizes."""
     axes: dict[str, Size] = {}
     lines: list[Line] = []
     for at, part in parts:
@@ -33,7 +33,7 @@ def group(
 def grouped(
     stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
 ) -> Iterator[Group]:
-    """A group for every stack, with the numbers of its blocks, their kind and their letters."""
+    """A group for every stack, with the numbers of its blocks, their kind and their axes."""
     for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
         parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
         yield replace(group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)

@@ -44,7 +44,7 @@ class Encoder:
     With a stem its tokens are positions of audio. Without `embed` the source is `given`, rows as wide as the model, and
     what makes them is not counted.
 
-    `apart`: the letters whose sizes are its own, even where the decoder's are the same numbers.
+    `apart`: the axes whose sizes are its own, even where the decoder's are the same numbers.
     """
 
     embed: Embedding | Stem | None
@@ -262,7 +262,7 @@ class Transformer:
     def mapped_in_places(
         self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
     ) -> Transformer:
-        """Return the same with a change for each of its places (`letters.places`)."""
+        """Return the same with a change for each of its places (`axis_names.places`)."""
         ends, source, *others, ahead = (_of_part(change) for change in changes)
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:

@@ -46,7 +46,7 @@ def models(
 
 
 def ledger(*, words: Words = None, fields: opt.Sets = None) -> Found:
-    """The ledger of one model as data, its sizes in letters."""
+    """The ledger of one model as data, its sizes in symbols."""
     from tfacct.base.errors import UsageError
     from tfacct.reports.models import ledger
 

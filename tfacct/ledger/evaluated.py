@@ -20,8 +20,8 @@ OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"
 class Product(NamedTuple):
     """A Matmul evaluated for its group of blocks.
 
-    `axes` are the sizes of its letters, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
-    `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has banks.
+    `axes` are the sizes of its axes, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
+    `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has experts.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Product(NamedTuple):
     def moved(self, weights: Storage, activations: Width) -> tuple[Size, Size, Size]:
         """Bytes of the left operand, the right operand and the result, in all blocks, each rounded up in each block.
 
-        An unfused kernel reads each operand once and writes the result once; of a bank it reads the experts that a step
+        An unfused kernel reads each operand once and writes the result once; of experts it reads those that a step
         can touch.
         """
         left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
@@ -71,8 +71,8 @@ class Product(NamedTuple):
 class Tensor(NamedTuple):
     """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
 
-    `active`: the numbers of each that one token meets, which of a bank are those of the experts it is sent to. `axes`
-    are the sizes of the group's letters; `experts`: the model has banks.
+    `active`: the numbers of each that one token meets, of experts those of the ones it is sent to. `axes`
+    are the sizes of the group's axes; `experts`: the model has experts.
     """
 
     path: str

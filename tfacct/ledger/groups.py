@@ -58,7 +58,7 @@ class Group:
 
     `count` is the number of blocks and `numbers` are theirs; embeddings and head have count 1 and no numbers. `*` in a
     path stands for the block's number. `kind` names the blocks if the model has several kinds. `names` are what its
-    letters are called in the model, if another group has another size by the same letter. All blocks use one set of
+    axes are called in the model, if another group has another size by the same axis. All blocks use one set of
     tensors if `once`, or, of those that begin with the names in `shared`, one of each.
     """
 
@@ -82,7 +82,7 @@ class Group:
         return self.lines
 
     def named(self) -> dict[str, Size]:
-        """Sizes of its axes, by the letters of the model."""
+        """Sizes of its axes, by the axes of the model."""
         return {self.names.get(axis, axis): size for axis, size in self.axes.items()}
 
     def bound(self, at: Axes, *, cached: bool = False) -> Axes:
@@ -271,7 +271,7 @@ class Ledger:
 
     @cached_property
     def experts(self) -> bool:
-        """True if it has banks of experts."""
+        """True if a layer has experts."""
         return any(group.own.has_experts for group in self.groups)
 
     @cached_property
@@ -360,7 +360,7 @@ class Ledger:
         return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
 
     def active_parameters(self) -> dict[str, Size]:
-        """Number of elements that one token meets, by path of the parameter: of a bank only the experts it uses."""
+        """Number of elements that one token meets, by path of the parameter: of experts only those it is sent to."""
         return _summed((tensor.path, tensor.count * tensor.active) for tensor in self.tensors())
 
     def weight_bytes(self, weights: Storage) -> dict[str, Size]:

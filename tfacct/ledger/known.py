@@ -37,5 +37,5 @@ class Lines(tuple[Line, ...]):
 
     @cached_property
     def has_experts(self) -> bool:
-        """True if there are banks of experts among them."""
+        """True if there are products of experts among them."""
         return any(isinstance(line, Matmul) and line.expert_axis for line in self)

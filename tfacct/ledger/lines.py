@@ -1,7 +1,7 @@
 """The lines: matmuls, embeddings, states (KV cache) and pointwise work as data, and what follows from each.
 
 A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters, its m × k × n
-and the bits it moves are all read off those letters, so none is ever written twice. This room knows no transformers.
+and the bits it moves are all read off those axes, so none is ever written twice. Nothing here knows of transformers.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Matmul:
 
     @property
     def queries_and_keys(self) -> tuple[str, str]:
-        """Letters of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
+        """Axes of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
         if self.mask in COMPRESSED_MASKS:
             entries = workload.ENTRIES, workload.HEAVY_ENTRIES
             return "T", next((axis for axis in entries if axis in self.einsum.every), "S")
@@ -232,7 +232,7 @@ class Matmul:
     def operands(self, axes: Axes) -> tuple[Size, Size, Size]:
         """Elements of the left operand, the right operand and the result, each read or written once.
 
-        Of a bank, only the experts that are `touched` count. A product that idles, as an encoder's does once the source
+        Of experts, only those that are `touched` count. A product that idles, as an encoder's does once the source
         has been read, moves nothing.
         """
         if self.idles(axes):
@@ -255,7 +255,7 @@ class Matmul:
     def touched(self, axes: Axes) -> Size:
         """Largest number of experts whose weights a step can read: min(experts, tokens × experts per token).
 
-        1 if the weight is no bank.
+        1 if the weight is not of experts.
         """
         if self.expert_axis is None:
             return 1
@@ -304,7 +304,7 @@ class Matmul:
         return weight[:1] if weight[0] in results else tuple(axis for axis in weight if axis not in results)
 
     def backward(self) -> tuple[Matmul, Matmul]:
-        """Products that compute the gradients of both operands: the same letters with the operands exchanged.
+        """Products that compute the gradients of both operands: the same axes with the operands exchanged.
 
         Each has as many FLOPs as the forward product, so a backward pass takes twice the forward FLOPs (Kaplan et al.,
         "Scaling Laws for Neural Language Models", arXiv 2001.08361, section 2.1).

@@ -152,7 +152,7 @@ def heading_of(path: str) -> str:
 def component_of(line: Matmul) -> str:
     """Component that a product is summed under: its heading, except that self-attention is divided in two.
 
-    The letters decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
+    The axes decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
     T and tokens of a source or compressed keys, or windows.
     """
     heading = heading_of(line.path)

@@ -18,8 +18,8 @@ from tfacct.ledger.einsum import Size, SpecError, divided, whole_bytes
 from tfacct.ledger.formats import Format
 
 Role: TypeAlias = Literal["matrix", "expert", "beside", "head", "table", "other"]
-"""Role of a tensor to a format: a matrix of a block; a bank of experts; a matrix of a model that has experts beside it;
-the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
+"""Role of a tensor to a format: a matrix of a layer; the weight of all experts; a matrix of a model that also has
+experts; the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
 EVERY: frozenset[Role] = frozenset(("matrix", "expert", "beside", "head", "table", "other"))
 MATRICES: frozenset[Role] = EVERY - {"head", "table", "other"}
 SCALE = 4
@@ -31,7 +31,7 @@ WIDE = "bf16"
 class Stored(NamedTuple):
     """A tensor as a format sees it: `copies` of a matrix of `elements` numbers, `inputs` of them per output.
 
-    The copies of a bank are its experts, each stored by itself. `path` is that of the ledger's line.
+    The copies of an experts' weight are the experts, each stored by itself. `path` is that of the ledger's line.
     """
 
     role: Role

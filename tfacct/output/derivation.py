@@ -115,7 +115,7 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
     if derivation.check:
         yield from said(derivation.check, 2)
         yield "", ""
-    yield "Letters", "bold"
+    yield "Axes", "bold"
     names = max(len(axis.name) for axis in derivation.legend)
     values = max(len(f"{axis.value:,}") for axis in derivation.legend)
     for axis in derivation.legend:

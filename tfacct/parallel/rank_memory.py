@@ -207,7 +207,7 @@ def is_compressed(model: LoadedModel) -> bool:
 
 
 def _layer_axes(model: LoadedModel) -> dict[int, str]:
-    """The letter that counts a group's blocks, where there are several kinds; by the group's id."""
+    """The axis that counts a group's blocks, where there are several kinds; by the group's id."""
     if len(model.architecture.every_stack) == 1:
         return {}
     from tfacct.algebra.symbols import layer_axes
@@ -217,7 +217,7 @@ def _layer_axes(model: LoadedModel) -> dict[int, str]:
 
 
 def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
-    """Compressed keys, and the tokens that wait, by their letters, where so many tokens are made into one key."""
+    """Compressed keys, and the tokens that wait, by their axes, where so many tokens are made into one key."""
     found: dict[str, str] = {}
     for kind, rate in rates.items():
         keys = f"⌊S / {rate}⌋"

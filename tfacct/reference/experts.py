@@ -81,7 +81,7 @@ class Weighting(nn.Module):
 
 
 class Networks(nn.Module):
-    """The experts' own networks, each a row of the banks."""
+    """The experts' own networks, each a row of the stacked weights."""
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Shifted(Work):
 
 
 class Stored(nn.Module):
-    """The weights of a bank that is never run."""
+    """The weights of experts that are never run."""
 
     def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
         super().__init__()

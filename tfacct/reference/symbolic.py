@@ -27,7 +27,7 @@ from tfacct.reference.model import Decoder, inputs
 
 @record
 class Polynomials:
-    """Counts as sympy expressions in `symbols` (letter → symbol), and the assumptions made."""
+    """Counts as sympy expressions in `symbols` (axis → symbol), and the assumptions made."""
 
     counts: dict[str, Any]
     symbols: dict[str, Any]
@@ -45,10 +45,10 @@ def polynomials(
 ) -> Polynomials:
     """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
 
-    `open_shape` makes the model from a size for each of `letters`. The workload's letters are B, T and C, the tokens
+    `open_shape` makes the model from a size for each of `axis_names`. The workload's axes are B, T and C, the tokens
     already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
     symbol stands for sizes of at least 2, or for those of its range: those that `fixed` names are that number
-    instead. A size with factors, numbers or other letters, is these times its symbol; one with rests is its symbol
+    instead. A size with factors, numbers or other axes, is these times its symbol; one with rests is its symbol
     and those other sizes or numbers together.
     """
     fixed = fixed or {}
@@ -78,7 +78,7 @@ def polynomials(
 def _opened(
     axis_names: Iterable[str], fixed: Mapping[str, int], ranges: Mapping[str, tuple[int, int]] | None = None
 ) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
-    """A world of symbols: a size for each letter, a symbol where it is not fixed, and the mode that tensors live in."""
+    """A world of symbols: a size for each axis, a symbol where it is not fixed, and the mode that tensors live in."""
     try:
         env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
         own = {

@@ -46,7 +46,7 @@ class StageFacts(TypedDict):
 
 
 class CollectiveLine(TypedDict):
-    """Collectives that one line needs. `because`: the letter they follow from."""
+    """Collectives that one line needs. `because`: the axis they follow from."""
 
     what: str
     calls: int

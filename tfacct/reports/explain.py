@@ -211,7 +211,7 @@ MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed ke
 WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
 ANY = COMPRESSED["any"]["light"]
 KEYS, CACHE_AXES = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
-"""Letters of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
+"""Axes of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
 
 
 @record
@@ -259,7 +259,7 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
 
 
 def _payer(entry: Entry, work: Workload) -> str:
-    """The letter whose number a product goes with first: new tokens, source tokens, keys; the letters of masked pairs;
+    """The axis whose number a product goes with first: new tokens, source tokens, keys; the axes of masked pairs;
     nothing where it is once for a sequence."""
     if pairs := next((factor.axis_names for factor in entry.factors if factor.sum), ""):
         return pairs
@@ -337,8 +337,8 @@ def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> st
     """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
     clauses = []
     if share.weights:
-        banks = any(entry.line is not None and entry.line.expert_axis for entry in entries)
-        only = ", of the experts only those that it is sent to" if banks else ""
+        experts = any(entry.line is not None and entry.line.expert_axis for entry in entries)
+        only = ", of the experts only those that it is sent to" if experts else ""
         clauses = [
             f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
             if _again(entries) or any(stack.shared_weights for stack in model.architecture.every_stack)
@@ -416,7 +416,7 @@ def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[
 
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
-    """Bytes for each key of a sequence, with the number of these, by letter, and for the sequence itself by none; None
+    """Bytes for each key of a sequence, with the number of these, by axis, and for the sequence itself by none; None
     where bytes are rounded up."""
     found: dict[str, tuple[int, int]] = {}
     for entry in entries:

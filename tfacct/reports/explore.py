@@ -211,7 +211,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
 
 
 def _rules(model: LoadedModel, written_model: WrittenModel) -> list[list[Any]]:
-    """Letters that are even (2), and letters with the letter that they do not exceed, as `evaluate` asks."""
+    """Axes that are even (2), and axes with the axis that they do not exceed, as `evaluate` asks."""
     found = ((name, one.multiple, one.at_most) for name, one in axis_names.explained(model.architecture).items())
     rules = ([name, rule] for name, *both in found if name in written_model.sizes for rule in both)
     return [[name, rule] for name, rule in rules if rule == 2 or rule in written_model.sizes]

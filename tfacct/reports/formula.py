@@ -60,7 +60,7 @@ LEGEND_WIDTH = 79
 
 
 class FormulaLine(TypedDict):
-    """One product, tensor or state in letters."""
+    """One product, tensor or state in symbols."""
 
     path: str
     spec: NotRequired[str]
@@ -209,12 +209,12 @@ def formula(
     sp: bool = False,
 ) -> Report:
     """A count in symbols, line by line: FLOPs, stored parameters, cached elements, or the bytes that a training step
-    with the recipe in `terms` saves for backward. `axes`: ranks of a layout, numbers or letters; the count is that of
+    with the recipe in `terms` saves for backward. `axes`: ranks of a layout, numbers or symbols; the count is that of
     one rank. Raises UsageError.
 
     A model's values at the workload of `request` are in a column; a `family` has no sizes, and takes only the biases
     and ties of `model`. In the report's facts, `total_formula` and the formulas of the lines are what sympy parses,
-    every letter a symbol: `sympify(text, locals={letter: Symbol(letter) for letter in facts["legend"]})`. Without
+    every axis a symbol: `sympify(text, locals={axis: Symbol(axis) for axis in facts["legend"]})`. Without
     `locals` sympy reads S, N, E, I and O as names of its own.
     """
     request = request or Request()
@@ -426,7 +426,7 @@ def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[l
 def _legend(
     symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | Divided, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
-    """Every letter that is shown, once, with its meaning and, of a model, its value."""
+    """Every axis that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)
     axis_names = set(AXIS.findall(f"{shown} {total.code}"))
     axis_names |= {factor for axis in symbolic.products if axis in axis_names for factor in symbolic.factors(axis)}
@@ -522,7 +522,7 @@ def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
 
 
 def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The letters, as many on a line as fit."""
+    """The axes, as many on a line as fit."""
     notes: list[str] = []
     for axis, about in legend.items():
         value = f" = {about['value']:,}" if "value" in about else ""

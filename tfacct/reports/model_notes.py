@@ -915,7 +915,7 @@ WINDOWED = "S in a window T + min(S − T, W − 1)"
 
 
 def _pairs(models: Sequence[LoadedModel]) -> set[str]:
-    """Which letters meet in the products of two activations: causal, in a window, both ways; in an encoder behind
+    """Which axes meet in the products of two activations: causal, in a window, both ways; in an encoder behind
     which a decoder stands, and across. Of any model where none is named: causal."""
     found = set() if models else {"causal"}
     for group in (group for model in models for group in model.ledger.groups):

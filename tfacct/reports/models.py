@@ -51,7 +51,7 @@ def listed(model: LoadedModel | Listed) -> Listed:
 
 
 class WrittenLine(TypedDict):
-    """A line: its letters, and what of it is not as usual."""
+    """A line: its axes, and what of it is not as usual."""
 
     line: Literal["product", "table", "state", "pointwise"]
     path: str
@@ -68,7 +68,7 @@ class WrittenLine(TypedDict):
 
 
 class WrittenGroup(TypedDict):
-    """Lines that stand in the same blocks, and the sizes of their letters."""
+    """Lines that stand in the same blocks, and the sizes of their axes."""
 
     kind: str
     count: int | str
@@ -225,12 +225,12 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
 
 
 _SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
-"""What of a line a table names beside its letters."""
+"""What of a line a table names beside its axes."""
 
 
 @answers(LedgerReport)
 def ledger(model: LoadedModel) -> Report:
-    """Every line of one model, group by group: where it stands, its letters, and what is stored."""
+    """Every line of one model, group by group: where it stands, its axes, and what is stored."""
     from tfacct.algebra.written import written
 
     symbols = written(model.architecture)

@@ -424,7 +424,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) ->
 
 
 def _axis_names(form: str | None, model: LoadedModel) -> list[str]:
-    """What the letters of a closed form stand for, and their sizes."""
+    """What the axes of a closed form stand for, and their sizes."""
     shown = set(AXIS.findall(form or ""))
     if not shown:
         return []

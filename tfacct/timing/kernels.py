@@ -1,14 +1,14 @@
 """The kernels that a serving engine launches for a ledger's lines, on one of the devices that share the model.
 
-Letters alone decide, as they do for a mesh (`sharding`):
-1. Products with weights that read the same letters in one module are one kernel: queries, keys and values; gate and up.
+Axes alone decide, as they do for a mesh (`sharding`):
+1. Products with weights that read the same axes in one module are one kernel: queries, keys and values; gate and up.
 2. Scores, softmax and values are one kernel. It reads queries, keys and values and writes the result; T × S is not
    moved. Where the right operands have no heads, both are one latent, which is read once.
-3. Products of a bank of experts are one grouped kernel over the tokens' experts.
+3. Products of experts are one grouped kernel over the tokens' experts.
 4. All work that is no product is four launches a block: two norms with the addition before them, the rotation, the
    activation.
-5. `tp` divides the letters that a mesh does, Fe of a bank by its own number; key/value heads are not divided below
-   one. A divided letter that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
+5. `tp` divides the axes that a mesh does, Fe of experts by its own number; key/value heads are not divided below
+   one. A divided axis that is contracted leaves a partial sum: an all-reduce of the result, one for a part.
 FLOPs are those of the pairs that a mask keeps.
 """
 
@@ -37,7 +37,7 @@ LAUNCHES = 4
 @record
 class Split:
     """Devices: `tp` that share heads and widths, `dp` groups of them with sequences of their own. Experts are divided
-    among all of them: `ep` parts of the bank, and each expert's width among the rest."""
+    among all of them: `ep` parts of the experts, and each expert's width among the rest."""
 
     tp: int = 1
     dp: int = 1
@@ -57,12 +57,11 @@ class Split:
 class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
 
-    `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of a bank
+    `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of
     all experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to
     read them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`:
-    bytes of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, of a
-    bank before each is sent to its experts; of attention, those of one sequence. `experts`: of a bank, how many there
-    are here, how many a token is sent to, and of how many. `over`: devices of an all-reduce.
+    bytes of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over,
+    before each is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is sent to, and of how many. `over`: devices of an all-reduce.
     """
 
     name: str
@@ -106,7 +105,7 @@ def kernels(
 
 
 class _Lowered:
-    """A group of blocks on one device: sizes of its letters there, and its kernels."""
+    """A group of blocks on one device: sizes of its axes there, and its kernels."""
 
     def __init__(
         self,
@@ -282,7 +281,7 @@ def share(parameter: Parameter, axes: Axes, split: Split, experts: bool) -> Stor
 
 
 def divided(axes: Axes, split: Split, *, is_expert: bool = False) -> dict[str, int]:
-    """Sizes of a group's letters on one device, rounded up: with `bank` those of experts, whose width has its own
+    """Sizes of a group's axes on one device, rounded up: with `is_expert` those of experts, whose width has its own
     number of devices. The query heads of one key/value head stay on its device."""
     local = dict(axes)
     for axis in TP_AXES:

@@ -22,7 +22,7 @@ HOUR, MILLION = 3600, 10**6
 
 @record
 class Load:
-    """Requests of `prompt` tokens that get `new` ones; how many `users` at once, None for a few numbers up to what
+    """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
     fits. `price`: of a device for an hour. `within`: seconds for each output token."""
 
     prompt: int

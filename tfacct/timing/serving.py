@@ -1,9 +1,9 @@
 """A closed loop of concurrent requests: TTFT, TPOT and throughput, with ranges for what the scheduler decides.
 Estimates.
 
-Where `users` requests are in flight at all times, each lives as long as all their prompts and its own tokens take:
+Where so many `requests` are in flight at all times, each lives as long as all their prompts and its own tokens take:
 
-    first token + (new − 1) · time per token = users · prefill + new · decode(users)
+    first token + (new − 1) · time per token = requests · prefill + new · decode(requests)
 
 The left side is a request; how it divides into a first token and the others depends on the scheduler.
 """
@@ -26,7 +26,7 @@ from tfacct.timing.timing import CONSTANTS, Constants, Device, Step, step
 class Loop(NamedTuple):
     """A closed loop as kernels: of `prompts` that are taken in at once, and of a step that gives each user a token.
 
-    `prompt` and `new` are tokens of one request; `groups` of users have devices of their own.
+    `prompt` and `new` are tokens of one request; `groups` of requests have devices of their own.
     """
 
     device: Device
@@ -86,7 +86,7 @@ class Served(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """New tokens per second of all users."""
+        """New tokens per second of all requests."""
         return self.requests * self.new / self.request
 
 
@@ -111,7 +111,7 @@ class Host:
         return step(self.kernels(work), self.device, sequences, work.tokens)
 
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
-        """A closed loop of users; tokens are decoded at the middle of an answer."""
+        """So many requests at all times; tokens are decoded at the middle of an answer."""
         prompts = min(requests, self.split.dp * max(1, CONSTANTS.budget // prompt))
         prefill = self.kernels(Workload(prompt, prompt, prompts, "last"))
         decode = self.kernels(Workload(prompt + new // 2, 1, requests))
@@ -133,7 +133,7 @@ class Host:
 
 
 def largest_within(seconds: float, requests: int, loop: Callable[[int], float]) -> int:
-    """Largest number of users, at most `users`, whose time by `loop` is at most `seconds`; 0 if that of one is not."""
+    """Largest number of at most `requests` whose time by `loop` is at most `seconds`; 0 if that of one is not."""
     low, high = 0, requests + 1
     while high - low > 1:
         middle = (low + high) // 2

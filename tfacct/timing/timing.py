@@ -115,7 +115,7 @@ CONSTANTS = Constants()
 
 
 class Timed(NamedTuple):
-    """A kernel with its seconds, and what most of them go to. `bytes`: all that it moves; of a bank, experts that some
+    """A kernel with its seconds, and what most of them go to. `bytes`: all that it moves; of experts, those that some
     token is sent to."""
 
     kernel: Kernel
@@ -127,8 +127,8 @@ class Timed(NamedTuple):
 class Step(NamedTuple):
     """A step: its kernels, the engine's seconds beside them, and what no device of these peaks goes below.
 
-    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of a bank
-    those experts alone that any routing reads; the bound is the larger, as if both overlapped wholly.
+    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of experts
+    only those that any routing reads; the bound is the larger, as if both overlapped wholly.
     """
 
     kernels: list[Timed]
@@ -169,12 +169,12 @@ def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, co
 
 
 def least_read(kernel: Kernel) -> float:
-    """Bytes of weights that are read wherever tokens are sent: of a bank, those of the experts of one token."""
+    """Bytes of weights that are read wherever tokens are sent: of experts, those of one token."""
     return kernel.read if kernel.experts is None else kernel.read * kernel.experts[1] / kernel.experts[2]
 
 
 def _read(kernel: Kernel, c: Constants) -> float:
-    """Bytes of weights that are read: of a bank, those of the experts that some token is sent to."""
+    """Bytes of weights that are read: of experts, those that some token is sent to."""
     if kernel.experts is None:
         return kernel.read
     _, chosen, of = kernel.experts

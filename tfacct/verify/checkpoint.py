@@ -52,7 +52,7 @@ class Packing(NamedTuple):
             return tensor.shape == _narrower(wanted, 4, 8)
         if tensor.shape in (wanted, *as_good) or _bare(tensor.shape) == _bare(wanted):
             return True
-        if len(tensor.shape) == 2 and len(wanted) == 3:  # a bank, its experts concatenated
+        if len(tensor.shape) == 2 and len(wanted) == 3:  # experts, concatenated
             return tensor.shape == _rows(wanted)
         return len(tensor.shape) > 2 and wanted in (_flat(tensor.shape), _flat(tensor.shape)[::-1], _rows(tensor.shape))
 
@@ -112,7 +112,7 @@ def _flat(shape: Shape) -> Shape:
 
 
 def _rows(shape: Shape) -> Shape:
-    """The rows of a table that lies in a grid, or of a bank."""
+    """The rows of a table that lies in a grid, or of experts."""
     return prod(shape[:-1]), shape[-1]
 
 

@@ -15,9 +15,9 @@ from tfacct.ledger.lines import CHUNK, FRONT, FURTHER, HALF, KERNEL_WIDTH, LONGE
 from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 
 FIXED = WINDOWS | {KERNEL_WIDTH, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
-"""Letters that stay numbers in every proof."""
+"""Axes that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
-"""A step's letters: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
+"""A step's axes: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
 the whole source is read, or none of it."""
 LAYER_ROWS = "Lp"
 """Layers that have rows of their own: no fewer than there are in a proof."""
@@ -47,7 +47,7 @@ class Sizes:
         self.stacks = layer_axes(shape)
         known = explained(shape).items()
         self.fixed = frozenset(name for name, axis in known if axis.own in FIXED)
-        """Letters of the model that stay numbers."""
+        """Axes of the model that stay numbers."""
         self.declared: Mapping[str, Axis] = {
             name: axis for name, axis in known if axis.made is None and axis.own not in FIXED
         }
@@ -94,7 +94,7 @@ class Sizes:
 
     @property
     def whole(self) -> dict[str, tuple[str | int, ...]]:
-        """Letter → the letters of shares that are cut off it, or a number that is: it is all of them and a rest. So of
+        """Axis → the axes of shares that are cut off it, or a number that is: it is all of them and a rest. So of
         two kinds of blocks that cut shares of their own, neither is known to cut the larger one."""
         cut = {whole: (*self._cut(whole),) for whole in self.declared if self._cut(whole)}
         return {**cut, **({"T": (self.front,)} if self.front else {})}
@@ -167,7 +167,7 @@ class Sizes:
         return [*even, *cut, *(f"B a multiple of {name}" for name, axis in declared if axis.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
-        """Sizes that come in multiples, of a number or of other letters: a part's own, and the tokens, of which experts
+        """Sizes that come in multiples, of a number or of other axes: a part's own, and the tokens, of which experts
         get as many each."""
         factors: dict[str, tuple[int | str, ...]] = {
             name: (axis.multiple,) for name, axis in self.declared.items() if axis.multiple > 1

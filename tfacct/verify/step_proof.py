@@ -34,9 +34,9 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "E": ("num_local_experts", "num_experts"),
     "A": ("num_experts_per_tok",),
 }
-"""Letters of sizes → their fields in a config."""
+"""Axes of sizes → their fields in a config."""
 SAME = {"word_embed_proj_dim": "D"}
-"""Further fields of a letter's size."""
+"""Further fields of an axis's size."""
 HALVES = ("partial_rotary_factor", "rotary_pct")
 """Fields of the rotary part of a head: a half, so that it is even at every point."""
 ANGLES = ("rope_scaling", "rope_parameters")
@@ -105,7 +105,7 @@ class Grid:
         self.values = values
 
     def axis_names(self, point: Mapping[str, int]) -> dict[str, int]:
-        """Sizes of the letters of a formula at a point."""
+        """Sizes of the axes of a formula at a point."""
         heads = point["K"] * point.get("G", 1)
         sizes = {**point, "N": heads, "D": heads * point[WIDTHS if self.free_heads else "H"]}
         rotary = {"Hr": sizes["H"] // 2} if self.halves else {}
@@ -160,7 +160,7 @@ def small_model(model: LoadedModel, recipe: Recipe) -> LoadedModel:
 
 def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
     """The formula of saved activations against the class at every point of the grid, and at sizes that it leaves out.
-    Raises UsageError where no small models vary one of its letters."""
+    Raises UsageError where no small models vary one of its axes."""
     import sympy
 
     grid = Grid(model, rounded=recipe.rounds_tokens)

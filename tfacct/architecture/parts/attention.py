@@ -171,9 +171,9 @@ class Grouped(Part):
 TILED = f"{TILES} {TILE}", f"{TILES} Wk"
 """Axes of queries and of keys in windows of patches."""
 DISTANCES = "buckets of distances between tokens"
-"""What the letter Rp means."""
+"""What the axis Rp means."""
 DIRECTIONS = "directions of a distance, 2"
-"""What the letter Xd means."""
+"""What the axis Xd means."""
 
 
 @record(kw_only=True)

@@ -14,7 +14,7 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
 OF_SOURCE = "Ds"
-"""Letter of the source's width in a part that reads it. In a model it is the letter of the encoder's."""
+"""Axis of the source's width in a part that reads it. In a model it is the axis of the encoder's."""
 SOURCES = "source_"
 """Beginning of the names of what attention to tokens and to a source at once does with the source."""
 

@@ -69,7 +69,7 @@ class Averaged(Part):
     out: Size | None = None
 
     by_rows: ClassVar[bool] = True
-    """Its counts are of merged rows, which formulas have a letter for."""
+    """Its counts are of merged rows, which formulas have an axis for."""
     name: ClassVar[str] = "merger"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {

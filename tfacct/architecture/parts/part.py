@@ -31,7 +31,7 @@ class Part:
     mesh_unsupported: ClassVar[str] = ""
     """What of it no parallel layout supports, in words; empty if its fields decide that."""
     axis_names: ClassVar[dict[str, str]] = {}
-    """Field → the axis that it is the size of: the one bridge between names and letters. A field of None has none."""
+    """Field → the axis that it is the size of: the one bridge between names and axes. A field of None has none."""
     legend: ClassVar[dict[str, str]] = {}
     """Meaning of each of the part's axes, explained here and nowhere else."""
 
@@ -82,7 +82,7 @@ class Part:
         return {}
 
     def axes(self) -> dict[str, Size]:
-        """Sizes of the axes of the part and of nested ones, by letter."""
+        """Sizes of the axes of the part and of nested ones, by axis."""
         every = (*self.with_nested(),)
         own = {axis: getattr(part, field) for part in every for field, axis in part.sizes().items()}
         return own | {axis: evaluated(sum_, own) for part in every for axis, sum_ in part.derived().items()}

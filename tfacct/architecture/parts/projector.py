@@ -13,7 +13,7 @@ from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Pointwise
 from tfacct.ledger.workload import MERGED, PATCHES
 
 _DIGITS = str.maketrans("0123456789", "abcdefghij")
-"""Letters have no digits."""
+"""Axes have no digits."""
 
 
 class Linear(NamedTuple):
@@ -71,7 +71,7 @@ class NamedTensors(Part):
     steps: tuple[Linear | Scaling | Learned, ...]
 
     def axes(self) -> dict[str, Size]:
-        """The sizes of each step, by letters of its own."""
+        """The sizes of each step, by axes of its own."""
         return _axes(self.steps)
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -93,7 +93,7 @@ class Projector(Part):
     legend: ClassVar[dict[str, str]] = {FRONT: "rows that the projector does not read", MERGE: Merger.legend[MERGE]}
 
     def axes(self) -> dict[str, Size]:
-        """The sizes of each step, by letters of its own, and the rows that are dropped or merged."""
+        """The sizes of each step, by axes of its own, and the rows that are dropped or merged."""
         found = _axes(self.steps)
         for step in self.steps:
             if isinstance(step, Dropped):
@@ -123,7 +123,7 @@ def _sizes(step: Step) -> tuple[Size, ...]:
 
 
 def _with_axis_names(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
-    """Each step with a letter for each of its sizes."""
+    """Each step with an axis for each of its sizes."""
     for number, step in enumerate(steps):
         own = f"P{str(number).translate(_DIGITS)}"
         yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
