@@ -57,11 +57,12 @@ class Split:
 class Kernel(NamedTuple):
     """A kernel on one device, in all blocks of its kind together.
 
-    `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of
-    all experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to
-    read them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`:
-    bytes of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over,
-    before each is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is sent to, and of how many. `over`: devices of an all-reduce.
+    `times`: launches. `flops`: of the pairs that a mask keeps. `read`: bytes of the weights that it can read, of all
+    experts; `format` is how they are stored. `weights`: bytes that are stored, by path, where it is the first to read
+    them. `cache`: bytes of keys and values read; `cached`: bytes that stay for the next step, by path. `moved`: bytes
+    of activations read and written; of an all-reduce, of its results. `rows`: new tokens that it runs over, before each
+    is sent to its experts; of attention, those of one sequence. `experts`: how many there are here, how many a token is
+    sent to, and of how many. `over`: devices of an all-reduce.
     """
 
     name: str

@@ -127,8 +127,8 @@ class Timed(NamedTuple):
 class Step(NamedTuple):
     """A step: its kernels, the engine's seconds beside them, and what no device of these peaks goes below.
 
-    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of experts
-    only those that any routing reads; the bound is the larger, as if both overlapped wholly.
+    `compute` and `memory` are the seconds of all FLOPs at the peak and of weights and cache at the bandwidth, of
+    experts only those that any routing reads; the bound is the larger, as if both overlapped wholly.
     """
 
     kernels: list[Timed]
