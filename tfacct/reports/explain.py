@@ -38,7 +38,7 @@ from tfacct.reports.memory import KvReport, MemoryReport, kv, memory
 from tfacct.reports.params import ParamsReport, params
 
 Of = Literal["flops", "params", "kv", "memory"]
-OF_KEPT = ("state", "windows", "latent")
+OF_CACHE = ("state", "windows", "latent")
 """Notes of `kv` about the cache as built."""
 
 
@@ -112,7 +112,7 @@ def explained(
         report = replace(
             report,
             title=f"{build.label(model)}: {kept}, {build.workload_words(models, request)}",
-            notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_KEPT),
+            notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_CACHE),
         )
     else:
         derivation = _memory(model, request, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
