@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import pytest
 from tests.families import ASKED, SHAPES, cases, family_of, presets_asked
 from tests.families import TINY as TINY
 from tests.families import VARIANTS as VARIANTS
-from tests.lazy import Lazy
+from tests.helpers.lazy import Lazy
 from tfacct.architecture.parts import Part
 from tfacct.ledger.einsum import Axes, rounded_up
 from tfacct.ledger.lines import Matmul
@@ -37,7 +38,7 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-pytest_plugins = ("tests.collection",)
+pytest_plugins = ("tests.helpers.collection",)
 
 _kernels = contextlib.ExitStack()
 _read_preset = presets.load
@@ -62,7 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     named = (value for module in {item.module for item in session.items} for value in vars(module).values())
-    if any(isinstance(value, Lazy) for value in named):
+    if find_spec("torch") and any(isinstance(value, Lazy) for value in named):
         from tfacct.meta.kernels import compiled
 
         _kernels.enter_context(compiled())

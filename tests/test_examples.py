@@ -21,7 +21,7 @@ SAYS = {
     ],
     # 2 · 32 layers · 16,384 tokens · K heads · 128 · 2 bytes, for K = 32, 8, 1
     "gqa_on_llama.py": ["8,589,934,592", "2,147,483,648", "268,435,456", "GQA keeps 25% of the cache"],
-    # the sums of sizes in tests/test_metrics.py; GPT-2: 3,072 + 2·768 + 768·50,257/(2·12·768) = 6,702.04
+    # the sums of sizes in tests/accounts/test_metrics.py; GPT-2: 3,072 + 2·768 + 768·50,257/(2·12·768) = 6,702.04
     "when_does_attention_win.py": ["6,703 tokens", "10,124 tokens", "28,629 tokens", "S = D·F/(N·H) + 2·D + D·V/("],
     # (80 GiB - 2 · 8,030,261,248) / (2 · 32 · 8 · 128 · 2 = 131,072 bytes a token) = 532,827.3
     "dask_sweep.py": [

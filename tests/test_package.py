@@ -157,7 +157,8 @@ def test_the_source_distribution_has_what_tests_read() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packed = {*settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"], "pyproject.toml", "LICENSE"}
     read = (
-        re.findall(r'(?:ROOT|parent\.parent) / "([^"/]+)', file.read_text()) for file in (ROOT / "tests").glob("*.py")
+        re.findall(r'(?:ROOT|parent\.parent|parents\[2\]\)?) / "([^"/]+)', file.read_text())
+        for file in (ROOT / "tests").rglob("*.py")
     )
     named = {name for names in read for name in names if (ROOT / name).exists()}
     assert named <= packed and {".github", "docs", "README.md"} <= named

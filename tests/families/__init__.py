@@ -38,7 +38,7 @@ from tfacct.loading import presets
 @cache
 def _by_family() -> dict[str, Any]:
     """The class of each family that tests know."""
-    stems = (path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+    stems = (path.stem for path in Path(__file__).parent.glob("[a-z]*.py") if not path.stem.startswith("test_"))
     modules = [import_module(f"tests.families.{stem}") for stem in stems]
     known = [
         one for module in modules for one in vars(module).values() if getattr(one, "__module__", "") == module.__name__

@@ -1,0 +1,70 @@
+"""The ledger as data: sizes written in letters, read again by a program that shares nothing with the one that wrote."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tests.helpers import conformance
+from tfacct import load
+from tfacct.algebra.written import Written, value, written
+from tfacct.ledger.einsum import SpecError
+from tfacct.ledger.lines import SHARES
+from tfacct.ledger.workload import OF_STEPS
+from tfacct.loading import presets
+
+
+def test_a_size_is_written_as_it_is_counted() -> None:
+    assert Written("K") * Written("G") == "K*G"
+    assert sum([Written("R"), 2 * Written("Ns")]) == "R+2*Ns"
+    assert 1 * Written("K") == Written("K") * 1 == "K"
+    with pytest.raises(SpecError, match="brackets"):
+        Written("R+Hr") * Written("K")
+
+
+def test_every_preset_is_written_and_its_letters_are_explained() -> None:
+    """`written` itself compares each size with the ledger's."""
+    for ours in presets.load_all():
+        model = written(ours.architecture)
+        assert len(model.ways) == len(ours.ledger.ways)
+        for way in model.ways:
+            for group in way["groups"]:
+                known = {*group["axes"], *OF_STEPS, *SHARES}
+                for line in group["lines"]:
+                    assert set(line["spec"].replace(",", "").replace("->", "").split()) <= known, line
+        assert set(model.sizes) <= set(model.legend), ours.name
+
+
+def test_a_derived_size_follows_its_letters() -> None:
+    """Falcon H1's projection holds gates, inputs and the heads' steps: 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm."""
+    blocks = load("falcon-h1-0.5b").symbolic_ledger().ways[0]["groups"][1]
+    assert blocks["count"] == "L" and blocks["blocks"] == "0-35"
+    assert blocks["axes"]["N"] == "K*G"
+    assert blocks["axes"]["Di"] == "2*Km*Gm*Hm+2*Km*Ns+Km*Gm"
+    assert value("2*Km*Gm+Km", {"Km": 3, "Gm": 5}) == 33
+
+
+def test_an_encoder_of_its_own_sizes_has_its_own_letters() -> None:
+    groups = load("bart-base").symbolic_ledger().ways[0]["groups"]
+    assert next(group for group in groups if group["count"] == "Le")["axes"]["N"] == "Kenc*G"
+
+
+def test_block_numbers_are_spans(run: Callable[..., Ran]) -> None:
+    (model,) = json.loads(run("models", "gemma-3-27b-text", "--ledger", "--json").out)["models"]
+    spans = [group["blocks"] for group in model["ways"][0]["groups"] if group["blocks"]]
+    assert spans[0].startswith("0-4,6-10,") and spans[1].startswith("5,11,17")
+
+
+def test_the_table_is_as_wide_as_the_terminal(run: Callable[..., Ran]) -> None:
+    for columns in (60, 80, 120):
+        assert max(map(len, run("models", "deepseek-v3", "--ledger", columns=columns).out.splitlines())) <= columns
+
+
+def test_the_file_of_points_is_what_the_ledgers_come_to() -> None:
+    """Sizes are drawn anew at every point, and counted from the parts: no written text is asked."""
+    document = conformance.document()
+    assert conformance.FILE.read_text(encoding="utf-8") == document
+    assert len(json.loads(document)["points"]) > 1000

@@ -1,0 +1,356 @@
+"""The Python face: what a caller gives, and is told."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import json
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import tfacct
+from tests.conftest import TINY, Ran
+from tests.loading.test_checkpoint import written
+from tfacct import Model, Report, TfacctError, load, options
+from tfacct.accounts.metrics import METRICS, STEP_METRICS
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Request
+from tfacct.output.answer import answered
+from tfacct.reports.memory import memory
+
+
+def test_a_second_model_may_be_named(tmp_path: Path) -> None:
+    """As on the command line: whatever `load` takes."""
+    first, other = load("gpt2"), load("gpt2-xl")
+    assert first.diff("gpt2-xl", ctx=7).document() == first.diff(other, ctx=7).document()
+    assert first.diff(TINY["gpt2"], ctx=7).document() == first.diff(load(TINY["gpt2"]), ctx=7).document()
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(TINY["gpt2"]))
+    assert first.diff(file, ctx=7).title == "gpt2 → mine.json, context 7, batch 1"
+    set_over = first.diff("gpt2-xl", ctx=7, n_layer=3)
+    assert set_over.document() == first.diff(load("gpt2-xl", n_layer=3), ctx=7).document()
+
+
+@pytest.mark.parametrize("nothing", [3, {1, 2}, b"gpt2", ["gpt2"], "gpt2xl"], ids=repr)
+def test_what_is_no_model_is_told_so(nothing: Any) -> None:
+    for asked in (load, load("gpt2").diff):
+        with pytest.raises(TfacctError):
+            asked(nothing)
+
+
+GPT2 = load("gpt2")
+REFUSED: dict[str, tuple[Callable[[], object], str]] = {
+    "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
+    "logits": (lambda: GPT2.flops(logits="some"), "logits is one of all, last, not 'some'"),  # type: ignore[arg-type]
+    "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode is one new token, but tokens is 20\nleave one of"),
+    "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
+    "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
+    "too many": (
+        lambda: GPT2.flops(ctx=1000, tokens=2000),
+        "tokens=2000 is more than the context 1,000\nuse ctx=2000 or larger",
+    ),
+    "train": (
+        lambda: GPT2.flops(train=True, decode=True),
+        "train counts whole sequences: it goes with neither decode nor",
+    ),
+    "by": (lambda: GPT2.flops(by="row"), "by is one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
+    "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
+    "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
+    "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
+    "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
+    "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),
+    "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
+    "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
+    "unit": (lambda: GPT2.memory(on="1 apple"), "on must be a size with its unit"),
+    "of": (lambda: GPT2.formula(of="all"), "of is one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
+    "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
+    "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
+    "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
+    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 is more than the context 6"),
+    "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
+    "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
+    "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
+    "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' finds the context: leave ctx out"),
+    "no unknown": (
+        lambda: GPT2.solve("zebra", "total_bytes=1GB"),
+        "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, ep, or",
+    ),
+    "ranks": (lambda: GPT2.memory(ep="two"), "ep must be a whole number, not 'two'"),  # type: ignore[arg-type]
+    "parts": (lambda: GPT2.train(ulysses=True), "ulysses must be a whole number, not True"),
+    "mean": (lambda: GPT2.comms(fsdp=2, imbalance=float("nan")), "imbalance must be a number, not nan"),
+    "until": (lambda: GPT2.solve("ctx", "total_bytes"), "until is LEFT=RIGHT, not 'total_bytes'"),
+    "no heads": (
+        lambda: load("mamba-130m").solve("num_key_value_heads", "kv_cache_bytes=1GB"),
+        "unknown='ctx' or unknown='batch'",
+    ),
+    "field": (
+        lambda: load({**TINY["llama"], "hybrid_override_pattern": "M-M"}),
+        "without it: hybrid_override_pattern=None",
+    ),
+    "class": (lambda: load({**TINY["llama"], "architectures": ["LlamaMoEForCausalLM"]}), "anyway: architectures=None"),
+    "no family": (
+        lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
+        "its class LlamaForCausalLM belongs to llama: model_type='llama'",
+    ),
+    "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
+    "proof": (lambda: GPT2.prove(by="faith"), "by is one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
+    "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
+    "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
+    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts past it"),
+    "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
+    "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
+    "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
+    "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k runs backwards"),
+    "range of a field": (lambda: GPT2.sweep(n_layer="8..1"), "n_layer 8..1 runs backwards"),
+    "one text": (
+        lambda: GPT2.sweep(activation_function="relu"),
+        "must be a list of values, not 'relu'\nactivation",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_errors_speak_to_who_called(name: str) -> None:
+    """Python's callers have keywords, no `--options`."""
+    asked, said = REFUSED[name]
+    with pytest.raises(TfacctError) as refusal:
+        asked()
+    assert said in str(refusal.value)
+    assert not re.search(r"--\w", str(refusal.value))
+
+
+def test_sizes_are_written_as_on_the_command_line() -> None:
+    """Of the four spellings of 8,192 none is another question; nor are those of ranges. Where several contexts may be
+    given, `8,192` could be two."""
+    import numpy as np
+
+    with pytest.raises(UsageError, match="could be one number or several"):
+        GPT2.kv(ctx="8,192")
+    for method in (GPT2.flops, GPT2.memory, GPT2.traffic):
+        asked = [method(ctx=ctx, batch=batch).document() for ctx, batch in ((8192, 2), ("8k", "2"), ("8,192", 2))]
+        assert asked[0] == asked[1] == asked[2] == method(ctx=np.int64(8192), batch=np.uint8(2)).document()
+    assert GPT2.generate(ctx="1k", new_tokens="8").document() == GPT2.generate(ctx=1024, new_tokens=8).document()
+    assert GPT2.diff(ctx="1k", to_ctx="2k").document() == GPT2.diff(ctx=1024, to_ctx=2048).document()
+    wanted = GPT2.sweep(ctx=[1024, 2048, 4096], batch=[1, 8], n_layer=[1, 2, 3]).document()
+    assert GPT2.sweep(ctx="1k..4k", batch="1,8", n_layer="1..3:1").document() == wanted
+    assert GPT2.sweep(ctx=["1k", "2k", "4k"], batch=[1, 8], n_layer=[1, 2, 3]).document() == wanted
+
+
+def test_what_is_public_is_listed() -> None:
+    """`dir` shows what the README uses, though nothing of it is imported before it is asked for."""
+    assert dir(tfacct) == sorted(tfacct.__all__)
+    for name in tfacct.__all__:
+        assert getattr(tfacct, name) is not None
+
+
+def test_metric_names_are_those_of_the_accounts() -> None:
+    assert get_args(tfacct.MetricName) == (*METRICS, *STEP_METRICS)
+
+
+FACTS: dict[str, tuple[Callable[[], Report], dict[str, int]]] = {
+    # 2 · 12 blocks · 1,024 tokens · 12 heads · 64 · 2 bytes; 124,439,808 parameters of 2 bytes
+    "memory": (
+        lambda: GPT2.memory(ctx=1024),
+        {"kv_cache_bytes": 37_748_736, "weights_bytes": 248_879_616, "total_bytes": 286_628_352},
+    ),
+    "flops": (lambda: GPT2.flops(ctx=1024), {"total_flops": 291_648_307_200, "total_params": 124_439_808}),
+    "params": (GPT2.params, {"total_params": 124_439_808}),
+    "kv": (lambda: GPT2.kv(ctx=1024), {"kv_cache_bytes": 37_748_736}),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_totals_are_attributes(name: str) -> None:
+    asked, wanted = FACTS[name]
+    report = asked()
+    assert {key: getattr(report, key) for key in wanted} == wanted
+    assert set(wanted) <= set(dir(report))
+    assert pickle.loads(pickle.dumps(report)) == report == copy.copy(report)
+
+
+def test_an_attribute_that_is_none_is_refused_in_words() -> None:
+    with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
+        _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
+    two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
+    with pytest.raises(AttributeError, match=r"^total_bytes: this report is about 2 models: ask `\.models`$"):
+        _ = two.total_bytes
+
+
+RANKS = ["tp", "sp", "fsdp", "ep", "pp", "cp"]
+
+
+def test_a_group_of_keywords_is_spelled_out() -> None:
+    """`help` shows every keyword with its default; one of another method is refused, not swallowed."""
+    said = inspect.signature(GPT2.flops).parameters
+    assert {name: said[name].default for name in ("ctx", "tokens", "decode", "batch", "source", "logits")} == {
+        "ctx": None, "tokens": None, "decode": False, "batch": 1, "source": None, "logits": "all",
+    }  # fmt: skip
+    assert list(inspect.signature(GPT2.kv).parameters) == ["kv_dtype", "ctx", "batch", "source", *RANKS]
+    assert list(inspect.signature(GPT2.params).parameters) == RANKS
+    wrong: dict[str, Any] = {"tokens": 3}
+    for method in (GPT2.kv, GPT2.memory, GPT2.measure, GPT2.generate):
+        with pytest.raises(TypeError, match=rf"{method.__name__}\(\) got an unexpected keyword argument 'tokens'"):
+            method(**wrong)
+    with pytest.raises(
+        TypeError, match=r"^Model.flops\(\) got an unexpected keyword argument 'cxt': did you mean ctx\?$"
+    ):
+        GPT2.flops(cxt=3)  # type: ignore[call-arg]
+
+
+def test_the_shells_groups_are_pythons() -> None:
+    """What a step is asked for by, on either side; and a Request knows no other."""
+    names = {field.name for field in fields(Request)} - {"logits"}
+    assert set(options.Step.__annotations__) == names
+
+
+def test_a_shell_is_spoken_to_until_the_command_ends(run: Callable[..., Ran]) -> None:
+    assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
+    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2,000 is more than the context 1,024") == 1
+    with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):
+        GPT2.flops(ctx=0)
+
+
+def test_no_room_below_the_command_line_raises_with_a_shells_spelling() -> None:
+    """Only notes may: they are printed under a table, whoever asked for it."""
+
+    def spelled(node: ast.AST) -> Iterator[str]:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
+                yield from re.findall(r"--[a-z]\S*", inner.value)
+
+    found = []
+    for file in (Path(tfacct.__file__).parent).rglob("*.py"):
+        if file.parent.name != "cli":
+            for node in ast.walk(ast.parse(file.read_text())):
+                error = isinstance(node, ast.Call) and getattr(node.func, "id", "").endswith("Error")
+                hint = isinstance(node, ast.Assign) and "hint" in ast.unparse(node.targets[0]).split(".")
+                read = isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("read_")
+                if error or hint or read:
+                    found += [(file.name, text) for text in spelled(node) if "spelled(" not in ast.unparse(node)]
+    assert found == []
+
+
+LLAMA = load(TINY["llama"])
+
+
+def checked() -> Report:
+    """The tiny model against a file that holds next to nothing of it."""
+    with TemporaryDirectory() as folder:
+        file = written(Path(folder, "some.safetensors"), {"model.norm.weight": ("F32", (48,)), "w": ("I8", (2, 3))})
+        return LLAMA.checkpoint(file)
+
+
+ANSWERS: dict[str, Callable[[], Report]] = {
+    "flops": lambda: LLAMA.flops(ctx=19),
+    "flops by part": lambda: LLAMA.flops(ctx=19, by="part"),
+    "training": lambda: LLAMA.flops(ctx=19, train=True, pointwise=True),
+    "generate": lambda: LLAMA.generate(ctx=19, new_tokens=5),
+    "traffic": lambda: LLAMA.traffic(ctx=19),
+    "params": LLAMA.params,
+    "memory": lambda: LLAMA.memory(ctx=19, on="1MiB"),
+    "train": lambda: LLAMA.train(ctx=19, attention="eager", on="1MiB"),
+    "comms": lambda: LLAMA.comms(fsdp=2, train=True, ctx=19),
+    "train_time": lambda: LLAMA.train_time(on="2xh100-sxm", ctx=19, tokens_total=10**9),
+    "serve": lambda: LLAMA.serve(on="h100-sxm", prompt=19, new=5, users=[1, 3], price=2.5),
+    "fit": lambda: LLAMA.fit(on="h100-sxm", ctx=19),
+    "plan": lambda: LLAMA.plan(gpus=4, on="1GB", train=True, ctx=16, batch=8, attention="eager"),
+    "time": lambda: LLAMA.time(on="h100-sxm", ctx=19),
+    "kv": lambda: LLAMA.kv(ctx=19),
+    "formula": lambda: LLAMA.formula(ctx=19),
+    "explain": lambda: LLAMA.explain("kv", ctx=19),
+    "compare": lambda: LLAMA.compare(ctx="19, 23", on="h100", metric=["share.attn"]),
+    "diff": lambda: LLAMA.diff(ctx=19, to_ctx=23),
+    "mfu": lambda: LLAMA.mfu(on="2xh100", ctx=19, tokens_per_second=1e6),
+    "budget": lambda: LLAMA.budget(tokens="1B", on="h100", price=2.5),
+    "sweep": lambda: LLAMA.sweep(ctx=[19, 23]),
+    "solve": lambda: LLAMA.solve("ctx", "share.attn_scores_values=0.3"),
+    "show": LLAMA.show,
+    "symbolic_ledger": LLAMA.symbolic_ledger,
+    "verify": lambda: LLAMA.verify(ctx=9),
+    "prove": lambda: LLAMA.prove(),
+    "measure": lambda: LLAMA.measure(ctx=9, steps=1),
+    "checkpoint": checked,
+}
+
+
+QUICK = [name for name in ANSWERS if name != "prove"]
+"""The others: a proof takes seconds, and test_schema asks all of it at once."""
+
+
+def test_every_method_that_answers_is_below() -> None:
+    methods = dict(inspect.getmembers(Model, inspect.isfunction))
+    returning = {
+        name for name, method in methods.items() if method.__annotations__.get("return", "").endswith("Report")
+    }
+    assert {name.split()[0] for name in ANSWERS} - {"training"} == returning
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_python_gets_is_plain(name: str) -> None:
+    """No Fraction and no bar: `json.dumps` and a data frame take rows, lines and facts as they are."""
+    report = ANSWERS[name]()
+    json.dumps(report.models)
+    for row in report.rows:
+        assert {type(cell) for cell in row.values()} <= {int, float, str, bool, type(None)}, row
+        assert "bar" not in row and "dims" not in row
+    if "lines" in report.models[0]:
+        assert json.loads(json.dumps(report.lines)) == json.loads(report.to_json())["models"][0]["lines"]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda m: m.solve("ctx", "total_bytes=1GB", batchh=2),
+        lambda m: m.explore(ctxx=3),
+        lambda m: m.explain("flops", batchh=2),
+        lambda m: m.verify(batchh=2),
+        lambda m: m.train(ctx=8, checkpoint="full", recompute="none"),
+    ],
+)
+def test_no_keyword_is_dropped(ask) -> None:
+    """Groups of options, which a checker of types sees, and a running program too."""
+    with pytest.raises(TypeError, match=r"unexpected keyword argument|its former name"):
+        ask(load("gpt2"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda m: m.flops(train="no"), "train is True or False, not 'no'"),
+        (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
+        (lambda m: m.time(on=None), "on must be a string, not None"),
+        (lambda m: m.solve("ctx"), "solve needs until or on"),
+    ],
+)
+def test_values_of_another_type_are_refused(ask, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        ask(load("gpt2"))
+
+
+def test_sizes_of_numpy_and_devices_are_those_of_the_command(run) -> None:
+    model = load("llama-3.2-1b")
+    found = model.train(ctx=np.int64(64), tp=np.int64(2), sp=np.bool_(True))
+    assert found.peak_bytes == model.train(ctx=64, tp=2, sp=True).peak_bytes
+    plan = json.loads(run("plan", "llama-3.2-1b", "--gpus", "8", "--on", "80GB", "--ctx", "64", "--json").out)
+    assert plan == model.plan(gpus=8, fit="80GB", ctx=64).document() and plan["models"][0]["devices"] == 8
+    # 1,024 positions; 24 GB hold the weights and their cache many times over.
+    assert load("gpt2").solve("ctx", on="24GB").total == 1024
+
+
+@pytest.mark.parametrize("options", [{"lora": 16, "fsdp": 8}, {"packing": True, "tp": 2}, {"recompute": "full"}])
+def test_what_is_supported_is_answered(options: dict[str, Any]) -> None:
+    llama = load("llama-3.1-8b")
+    if llama.supports(**options):
+        assert llama.train(ctx=64, **options).peak_bytes > 0
+    else:
+        with pytest.raises(TfacctError, match="is not supported"):
+            llama.train(ctx=64, **options)

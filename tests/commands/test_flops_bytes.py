@@ -1,0 +1,282 @@
+"""Bytes and FLOPs per byte: hand arithmetic, the KV cache, and the operands that torch's modules really see."""
+
+import csv
+import io
+import itertools
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TINY, by_kind, context, kind_of_preset, rounded, tiny
+from tests.families import presets_asked
+from tests.test_package import commanded, imported_by
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.families import config_class
+from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.reports.flops import traffic
+
+REQUESTS = {
+    "prefill": Request(ctx=23, batch=9),
+    "chunk": Request(ctx=23, tokens=13, batch=9),
+    "decode": Request(ctx=23, decode=True, batch=9),
+    "last logits": Request(ctx=23, tokens=13, batch=9, logits="last"),
+}
+
+
+def test_gpt2_xl_by_hand(run) -> None:
+    """1,024 tokens in bf16: 2 bytes an element, 48 blocks, 25 heads; read, written."""
+    facts = json.loads(run("flops", "gpt2-xl", "--bytes", "--json").out)["models"][0]
+    stream, wide, scores, head = 1024 * 1600, 1024 * 6400, 25 * 1024**2, 1024 * 50257
+    square, up, table = 1600**2, 1600 * 6400, 1600 * 50257
+    each = {
+        "attn.q_proj": (stream + square, stream),
+        "attn.k_proj": (stream + square, stream),
+        "attn.v_proj": (stream + square, stream),
+        "attn.scores": (stream + stream, scores),
+        "attn.values": (scores + stream, stream),
+        "attn.o_proj": (stream + square, stream),
+        "mlp.up_proj": (stream + up, wide),
+        "mlp.down_proj": (wide + up, stream),
+    }
+    expected = {f"blocks.*.{path}": (48 * 2 * read, 48 * 2 * written) for path, (read, written) in each.items()}
+    expected["lm_head"] = (2 * (stream + table), 2 * head)
+    assert {line["path"]: (line["read_bytes"], line["written_bytes"]) for line in facts["lines"]} == expected
+    read, written = (sum(pair[i] for pair in expected.values()) for i in (0, 1))
+    assert (facts["total_read_bytes"], facts["total_written_bytes"]) == (read, written)
+    assert facts["total_moved_bytes"] == read + written
+    assert facts["total_flops"] == 3_506_703_564_800  # as without --bytes
+    assert facts["flops_per_byte"] == 3_506_703_564_800 / (read + written)
+    scored = next(line for line in facts["lines"] if line["path"].endswith("scores"))
+    # per head 2 · 64 · 1024² FLOPs for 2 · (1024 · 64 + 1024 · 64 + 1024²) bytes
+    assert scored["flops_per_byte"] == 64 * 1024 / (64 + 64 + 1024)
+    assert (facts["workload"]["dtype"], facts["activation_dtype"]) == ("bf16", "bf16")
+
+
+def test_a_decode_step_reads_the_weights_of_its_products_once() -> None:
+    """llama-3.1-8b in bf16: all 8,030,261,248 parameters but the token table and 65 norms."""
+    products = presets.load("llama-3.1-8b").ledger.products(Workload(8192, 1, 4).axes())
+    weights = sum(product.moved(BF16, BF16_EACH)[1] for product in products if product.line.weight_axes() is not None)
+    assert weights == 2 * (8_030_261_248 - 128256 * 4096 - 65 * 4096)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 6], ids=["MQA", "GQA", "MHA"])
+@pytest.mark.parametrize("dtype", ["int4", "fp8", "bf16", "fp32"])
+def test_a_decode_step_reads_the_kv_cache(kv_heads: int, dtype: str) -> None:
+    """Right operands of scores and values, cache by cache, in all blocks; what the weights take is another matter."""
+    model = tiny("llama", num_key_value_heads=kv_heads)
+    at = Workload(context=11, tokens=1, batch=3).axes()
+    read = {product.path: product.moved(storage("nf4"), width(dtype))[1] for product in model.ledger.products(at)}
+    kept = model.ledger.state_bytes(at, width(dtype))
+    assert read["blocks.*.attn.scores"] == kept["blocks.*.attn.k_cache"] > 0
+    assert read["blocks.*.attn.values"] == kept["blocks.*.attn.v_cache"] > 0
+
+
+# No product of the lecture's model reads the keys (tests/families/test_custom.py), and mixers have none.
+WITH_KEYS = [n for n in presets_asked() if n != "lecture-transformer" and load(n).loaded.architecture.attentions]
+
+
+@pytest.mark.parametrize("name", by_kind(WITH_KEYS, kind_of_preset))
+def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
+    """What a decode step reads beside weights, queries and probabilities is what `memory` keeps, windows too.
+
+    Of a latent, what engines run: scores read it whole with the turned keys beside it, values read the latent again.
+    """
+    deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
+    model = load(name, latent_attention="absorbed") if deepseek else load(name)
+    if not model.loaded.has_cache:
+        tokens = rounded(model.loaded, 64 + model.loaded.ledger.beside)
+        assert not any(model.loaded.ledger.states(Workload(tokens, tokens).axes()))
+        return
+    at = Workload(context=5999, tokens=1, batch=3, source=model.loaded.source or 0).axes()
+    read = {"scores": 0, "values": 0}
+    for product in model.loaded.ledger.products(at):
+        last = product.path.rpartition(".")[2].removeprefix("compressed_")
+        if last in read:
+            read[last] += product.moved(BF16, BF16_EACH)[1]
+    kept = model.memory(ctx=5999, batch=3, dtype="bf16").models[0]["kv_cache_bytes"]
+    states = model.loaded.ledger.state_bytes(at, BF16_EACH).items()
+    kept -= sum(count for path, count in states if path.endswith("state"))  # of mixers beside attention
+    if model.config.get("num_kv_shared_layers"):  # Gemma 4's: layers that read another's keys keep none
+        assert 0 < kept < sum(read.values())
+        return
+    compressed = model.loaded.ledger.period > 1 and not deepseek
+    if deepseek and model.loaded.ledger.period > 1:  # GLM-5.3's indexer reads groups of the tokens that it keeps
+        kept -= sum(count for path, count in states if path.endswith("index_cache"))
+        read["scores"] -= sum(
+            p.moved(BF16, BF16_EACH)[1] for p in model.loaded.ledger.products(at) if p.path.endswith("indexer.scores")
+        )
+    if compressed:  # DeepSeek-V4's: keys are values too, and no product reads what waits
+        kept -= sum(count for path, count in states if not path.endswith((".cache", "kv_cache")))
+    whole = deepseek or compressed
+    assert kept == (read["scores"] if whole else sum(read.values())) > 0
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+@pytest.mark.parametrize("family", by_kind(TINY))
+def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) -> None:
+    """Operands and results of every module in every block, at 4 bytes an element."""
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    from tfacct.reference import counting, model
+
+    loaded = tiny(family)
+    built = model.build(loaded.architecture, logits=request_.logits)
+    if not loaded.has_cache:  # every step takes the whole context
+        request_ = replace(request_, ctx=context(loaded, request_.ctx or 1), tokens=None, decode=False)
+    if loaded.source is not None:
+        request_ = replace(request_, source=17)
+    work = request_.workload(loaded.context, source=loaded.source, has_cache=loaded.has_cache)
+    given = model.inputs(loaded.architecture, **work.sizes)
+    expected: dict[str, tuple[int, int]] = {}
+    for path, product in counting.seen(built, given).products.items():
+        folded = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
+        read, written = expected.get(folded, (0, 0))
+        expected[folded] = read + 4 * (product.left + product.right), written + 4 * product.out
+    said: dict[str, tuple[int, int]] = {}
+    for line in traffic([loaded], request_, dtype="fp32").lines:  # one for each kind of blocks, where they differ
+        read, written = said.get(line["path"], (0, 0))
+        if line["flops"]:  # an encoder does not run behind its source
+            said[line["path"]] = read + line["read_bytes"], written + line["written_bytes"]
+        else:
+            assert line["read_bytes"] == line["written_bytes"] == 0 and line["flops_per_byte"] is None
+    assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weights", "activations"),
+    [("fp32", 32, 32), ("fp16", 16, 16), ("fp8", 8, 16), ("int8", 8, 16), ("int4", 4, 16), (None, 16, 16)],
+)
+def test_weights_and_activations_each_have_their_width(dtype: str | None, weights: int, activations: int) -> None:
+    facts = load("gpt2").traffic(ctx=100, dtype=dtype).models[0]
+    lines = {line["path"]: (8 * line["read_bytes"], 8 * line["written_bytes"]) for line in facts["lines"]}
+    stream = 12 * 100 * 768 * activations
+    assert lines["blocks.*.attn.k_proj"] == (stream + 12 * 768**2 * weights, stream)
+    assert lines["blocks.*.attn.scores"] == (2 * stream, 12 * 12 * 100 * 100 * activations)
+    assert facts["activation_dtype"] == {"fp8": "bf16", "int8": "bf16", "int4": "bf16", None: "bf16"}.get(dtype, dtype)
+    assert facts["workload"]["dtype"] == (dtype or "bf16")
+
+
+def test_odd_bits_round_up_in_every_block() -> None:
+    """int4: a weight of 1 element takes a byte in each of 2 blocks, of 3 elements 2 bytes, of 5 elements 3."""
+    fields = {"vocab_size": 5, "n_embd": 1, "n_layer": 2, "n_head": 1, "n_positions": 7, "n_inner": 3}
+    lines = load({"model_type": "gpt2", **fields}).traffic(dtype="int4").lines
+    read = {line["path"].removeprefix("blocks.*."): line["read_bytes"] for line in lines}
+    stream = 7 * 2  # 7 tokens of one element in bf16
+    assert read["attn.q_proj"] == 2 * (stream + 1)
+    assert read["mlp.up_proj"] == 2 * (stream + 2)
+    assert read["mlp.down_proj"] == 2 * (3 * stream + 2)
+    assert read["lm_head"] == stream + 5 * 2  # the head stays in bf16
+
+
+@pytest.mark.parametrize("extra", [[], ["--decode"], ["--tokens", "7"], ["--logits", "last"], ["--dtype", "int8"]])
+def test_columns_re_add_to_their_totals(run, extra: list[str]) -> None:
+    arguments = ["flops", "llama-3.2-1b", "--ctx", "999", "--batch", "3", "--bytes", *extra]
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
+    facts = json.loads(run(*arguments, "--json").out)["models"][0]
+    assert sum(int(row["flops"]) for row in rows) == facts["total_flops"]
+    assert sum(int(row["read_bytes"]) for row in rows) == facts["total_read_bytes"]
+    assert sum(int(row["written_bytes"]) for row in rows) == facts["total_written_bytes"]
+    assert abs(sum(float(row["share"]) for row in rows) - 1) < 1e-12
+    counted = [extra[i : i + 2] for i in range(0, len(extra), 2) if extra[i] != "--dtype"]
+    plain = ["flops", "llama-3.2-1b", "--ctx", "999", "--batch", "3", *(word for pair in counted for word in pair)]
+    assert facts["total_flops"] == json.loads(run(*plain, "--json").out)["models"][0]["total_flops"]
+    for line in facts["lines"]:
+        assert line["flops_per_byte"] == line["flops"] / (line["read_bytes"] + line["written_bytes"])
+
+
+TABLE = """\
+gpt2-xl: bytes moved in bf16 (assumed), context 1,024, batch 1
+10.9 GiB moved for 3.51 T FLOPs: 299.47 FLOPs per byte.
+
+ operation       FLOPs      read   written  FLOP/B  of bytes
+ ───────────────────────────────────────────────────────────────────────────────
+ attn.q_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.k_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.v_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+ attn.scores     161 G   300 MiB  2.34 GiB   56.89     24.2%  ██████████████████
+ attn.values     161 G  2.49 GiB   150 MiB   56.89     24.2%  ██████████████████
+ attn.o_proj     252 G   384 MiB   150 MiB  449.12      4.8%  ███▌
+
+ mlp.up_proj    1.01 T  1.06 GiB   600 MiB  568.89     15.1%  ███████████
+ mlp.down_proj  1.01 T  1.50 GiB   150 MiB  568.89     15.1%  ███████████
+
+ lm_head         165 G   156 MiB  98.2 MiB  616.73      2.3%  █▌
+
+ total          3.51 T  7.00 GiB  3.90 GiB  299.47    100.0%
+
+Counted: 2·m·k·n per matrix product, full T × S attention, all logits; unfused
+kernels · tfacct help counting
+defaulted: n_inner = 6,400, tie_word_embeddings = true
+"""
+
+
+def test_the_table_at_80_columns(run) -> None:
+    assert run("flops", "gpt2-xl", "--bytes").out == TABLE
+
+
+@pytest.mark.parametrize(
+    ("models", "columns"),
+    [*itertools.product((["gpt2-xl"], ["gpt2", "llama-3.1-405b"]), (60, 80, 120)), ([], 80)],  # rows of all are alike
+    ids=str,
+)
+def test_tables_fit(run, models: list[str], columns: int) -> None:
+    asked = ["flops", *models, "--bytes", "--ctx", "1m", "--tokens", "7", "--dtype", "int4"]
+    ran = run(*asked, columns=columns)
+    assert ran.code == 0 and "Weights in int4; activations, keys and values in bf16." in ran.out.replace("\n", " ")
+    if columns >= 80:
+        assert max(map(len, ran.out.splitlines())) <= columns
+    if not models and columns == 80:  # an encoder alone takes no steps: left out, and named
+        document = json.loads(
+            run("flops", *models, "--bytes", "--ctx", "1m", "--tokens", "7", "--dtype", "int4", "--json").out
+        )
+        left_out = {model["model"] for model in document["models_left_out"]}
+        assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--dtype bf16", ["--dtype needs --traffic"]),
+        ("--bytes --dtype bf61", ["unknown dtype 'bf61'", "did you mean bf16"]),
+        ("--bytes --dtype=", ["unknown dtype ''"]),
+        ("--bytes --train", ["--bytes does not go with --train"]),
+        ("--bytes --masked", ["--bytes does not go with --masked"]),
+        ("--bytes --pointwise", ["--bytes does not go with --pointwise"]),
+        ("--bytes --by part", ["--bytes does not go with --by part"]),
+        ("--bytes --by block", ["--bytes does not go with --by layer"]),
+        ("--bytes --generate 5 --ctx 5", ["--bytes", "--generate"]),
+        ("--bytes --ctx 5 --tokens 6", ["--tokens 6 is more than the context 5"]),
+    ],
+)
+def test_refusals(run, arguments: str, says: list[str]) -> None:
+    ran = run("flops", "gpt2", *arguments.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert all(words in ran.err for words in says)
+
+
+def test_a_quantized_config_needs_a_dtype(run, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**TINY["llama"], "quantization_config": {"bits": 4}}))
+    ran = run("flops", str(file), "--bytes")
+    assert (ran.code, ran.out) == (2, "") and "quantization_config" in ran.err and "--dtype" in ran.err
+    assert run("flops", str(file), "--bytes", "--dtype", "int4").code == 0
+    with pytest.raises(TfacctError, match="quantization_config"):
+        load(file).traffic()
+
+
+def test_nothing_heavy_is_imported() -> None:
+    assert imported_by(commanded("flops", "gpt2-xl", "--bytes", "--decode")) == set()
+
+
+def test_the_report_in_python(tiny_model: LoadedModel) -> None:
+    report = load(tiny_model.raw).traffic(ctx=context(tiny_model, 9), batch=3)
+    facts = report.models[0]
+    assert report.total == facts["total_read_bytes"] + facts["total_written_bytes"]
+    assert facts["flops_per_byte"] == facts["total_flops"] / report.total

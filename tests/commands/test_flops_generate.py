@@ -1,0 +1,265 @@
+"""Whole requests: the closed form against a loop, hand arithmetic, and what transformers' `generate` really runs."""
+
+import csv
+import io
+import json
+from itertools import product
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY, tiny
+from tests.test_package import commanded, imported_by
+from tfacct import load
+from tfacct.accounts.step_flops import decode_flops
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, load_model
+
+DECODING = [name for name in TINY if tiny(name).ledger.together == 1]
+"""Those that can be asked for one token: merged patches are no step of anything."""
+
+
+def looped(model: LoadedModel, *, batch: int, prompt: int, steps: int) -> dict[str, int]:
+    """Every decode step on its own, added up."""
+    total = dict.fromkeys(model.ledger.flops(Workload(1, 1).axes()), 0)
+    for i in range(1, steps + 1):
+        for path, flops in model.ledger.flops(Workload(prompt + i, 1, batch).axes()).items():
+            total[path] += flops
+    return total
+
+
+@pytest.mark.parametrize("name", [*DECODING, "gpt2-xl", "llama-3.1-8b", "qwen2-7b"])
+def test_the_closed_form_is_the_loop(name: str) -> None:
+    model = tiny(name) if name in TINY else presets.load(name)
+    for steps in (0, 1, 2, 3, 59, 60):
+        closed = decode_flops(model.ledger, batch=3, prompt=23, steps=steps)
+        assert closed == looped(model, batch=3, prompt=23, steps=steps), steps
+        assert all(isinstance(count, int) for count in closed.values())
+
+
+def gpt2_decode(prompt: int, steps: int) -> int:
+    """gpt2 by hand: 12 · 768² weights a block and the head for each token, 2 · 2 · 768 · S a block for its S keys."""
+    weights = 12 * 12 * 768**2 + 768 * 50257
+    keys = steps * prompt + steps * (steps + 1) // 2  # prompt + 1, prompt + 2, …, prompt + steps
+    return 2 * weights * steps + 12 * 2 * 2 * 768 * keys
+
+
+@pytest.mark.parametrize("steps", [1, 7, 10**12 - 5])
+def test_any_number_of_steps_by_hand(steps: int) -> None:
+    assert sum(decode_flops(presets.load("gpt2").ledger, batch=1, prompt=5, steps=steps).values()) == gpt2_decode(
+        5, steps
+    )
+
+
+def test_the_sum_may_be_a_formula(tiny_model: LoadedModel) -> None:
+    sympy = pytest.importorskip("sympy")
+    if tiny_model.ledger.together > 1:
+        pytest.skip("an image is no step of one token")
+    prompt, steps = sympy.symbols("P n", positive=True, integer=True)
+    formulas = decode_flops(tiny_model.ledger, batch=3, prompt=prompt, steps=steps)
+    at = {prompt: 23, steps: 17}
+    assert {path: sympy.sympify(formula).subs(at) for path, formula in formulas.items()} == looped(
+        tiny_model, batch=3, prompt=23, steps=17
+    )
+
+
+def test_a_request_by_hand(run) -> None:
+    """gpt2-xl, a prompt of 2,048 and 500 new tokens: 48 blocks of 12 · 1600² weights, the head once a pass."""
+    ran = run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500", "--json")
+    facts = json.loads(ran.out)["models"][0]
+    block, head = 12 * 1600**2, 1600 * 50257
+    prefill = 2 * (48 * block * 2048 + head) + 48 * 2 * 2 * 1600 * 2048**2
+    keys = sum(range(2049, 2548))  # 499 steps
+    decode = 2 * (48 * block + head) * 499 + 48 * 2 * 2 * 1600 * keys
+    assert (facts["prefill_flops"], facts["decode_flops"]) == (prefill, decode)
+    assert facts["total_flops"] == prefill + decode
+    assert (facts["prompt_tokens"], facts["new_tokens"], facts["decode_steps"]) == (2048, 500, 499)
+    assert facts["flops_per_new_token"] == decode / 499
+    assert facts["flops_per_prompt_token"] == prefill / 2048
+    assert facts["workload"]["logits"] == "last" and facts["workload"]["tokens"] == 2048
+
+
+@pytest.mark.parametrize("new_tokens", [1, 2, 500])
+def test_phases_and_lines_re_add(run, new_tokens: int) -> None:
+    arguments = ["flops", "qwen2-7b", "--ctx", "999", "--batch", "3", "--generate", str(new_tokens)]
+    facts = json.loads(run(*arguments, "--json").out)["models"][0]
+    prefill, decode = facts["phases"]
+    assert (prefill["phase"], prefill["step_count"], decode["phase"], decode["step_count"]) == (
+        "prefill",
+        1,
+        "decode",
+        new_tokens - 1,
+    )
+    for phase in (prefill, decode):
+        assert phase["flops"] == facts[f"{phase['phase']}_flops"] == sum(line["flops"] for line in phase["lines"])
+    assert facts["total_flops"] == prefill["flops"] + decode["flops"] == sum(line["flops"] for line in facts["lines"])
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv").out)))
+    assert sum(int(row["prefill_flops"]) for row in rows) == prefill["flops"]
+    assert sum(int(row["decode_flops"]) for row in rows) == decode["flops"]
+    assert sum(int(row["flops"]) for row in rows) == facts["total_flops"]
+    model = load("qwen2-7b")
+    assert prefill["flops"] == model.flops(ctx=999, batch=3, logits="last").total
+    if new_tokens == 2:
+        assert decode["flops"] == model.flops(ctx=1000, batch=3, decode=True).total
+
+
+def test_per_token_is_by_the_tokens_of_all_sequences() -> None:
+    one, three = (load("gpt2").generate(ctx=100, new_tokens=7, batch=batch).models[0] for batch in (1, 3))
+    assert three["total_flops"] == 3 * one["total_flops"]
+    for key in ("flops_per_prompt_token", "flops_per_new_token"):
+        assert three[key] == one[key]
+    assert load("gpt2").generate(ctx=100, new_tokens=1).models[0]["flops_per_new_token"] is None
+
+
+def test_a_mask_changes_the_prefill_only() -> None:
+    full, masked = (load("gpt2").generate(ctx=100, new_tokens=7, masked=masked).models[0] for masked in (False, True))
+    # per block and head 2 · 2 · 64 FLOPs for each of the pairs that are not counted
+    assert full["prefill_flops"] - masked["prefill_flops"] == 12 * 12 * 2 * 2 * 64 * (100 * 100 - 100 * 101 // 2)
+    assert full["decode_flops"] == masked["decode_flops"] > 0
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
+def test_transformers_generate_runs_what_is_counted(family: str) -> None:
+    """Greedy, eager, with a cache: random configs, prompts and lengths."""
+    pytest.importorskip("transformers")
+    from tests.oracle.test_transformers import configs
+
+    @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(config=configs(family), batch=st.integers(1, 3), prompt=st.integers(1, 6), new=st.integers(1, 6))
+    def check(config: dict, batch: int, prompt: int, new: int) -> None:
+        ours = load(config).generate(ctx=prompt, new_tokens=new, batch=batch)
+        assert generated_flops(config, batch, prompt, new) == ours.total
+
+    check()
+    ours = load(TINY[family]).generate(ctx=7, new_tokens=6, batch=3)
+    assert generated_flops(TINY[family], 3, 7, 6) == ours.total
+
+
+def generated_flops(config: dict, batch: int, prompt: int, new: int) -> int:
+    """What torch counts while `generate` makes `new` tokens."""
+    import torch
+    import transformers
+    from torch.utils.flop_counter import FlopCounterMode
+
+    transformers.logging.set_verbosity_error()
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **fields, bos_token_id=None, eos_token_id=None)
+    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
+    tokens = torch.ones(batch, prompt, dtype=torch.long)
+    asked = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        out = model.generate(tokens, attention_mask=torch.ones_like(tokens), **asked)
+    assert out.shape == (batch, prompt + new)
+    return counter.get_total_flops()
+
+
+TABLE = """\
+gpt2-xl: FLOPs of a request: prompt 2,048, 500 new tokens, batch 1
+9.23 T FLOPs: 7.33 T for the prompt, 1.90 T for 499 decode steps.
+
+ operation      prefill  decode   FLOPs   share
+ ────────────────────────────────────────────────────────────────────────
+ attn.q_proj      503 G   123 G   626 G    6.8%  ██████
+ attn.k_proj      503 G   123 G   626 G    6.8%  ██████
+ attn.v_proj      503 G   123 G   626 G    6.8%  ██████
+ attn.scores      644 G   176 G   820 G    8.9%  ████████
+ attn.values      644 G   176 G   820 G    8.9%  ████████
+ attn.o_proj      503 G   123 G   626 G    6.8%  ██████
+
+ mlp.up_proj     2.01 T   491 G  2.50 T   27.1%  ████████████████████████
+ mlp.down_proj   2.01 T   491 G  2.50 T   27.1%  ████████████████████████
+
+ lm_head          161 M  80.3 G  80.4 G    0.9%  █
+
+ total           7.33 T  1.90 T  9.23 T  100.0%
+ share            79.4%   20.6%
+ per token       3.58 G  3.82 G
+
+The prefill's logits give the first new token; the others take 499 decode steps,
+each of one token with 2,049 to 2,547 keys.
+Counted: 2·m·k·n per matrix product, full T × S attention, logits of the last
+position · tfacct help counting
+defaulted: n_inner = 6,400, tie_word_embeddings = true
+"""
+
+
+def test_the_table_at_80_columns(run) -> None:
+    assert run("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500").out == TABLE
+
+
+@pytest.mark.parametrize(
+    ("models", "columns"),
+    [*product((["gpt2-xl"], ["gpt2", "llama-3.1-405b"]), (60, 80, 120)), ([], 80)],  # rows of all are alike
+    ids=str,
+)
+def test_tables_fit(run, models: list[str], columns: int) -> None:
+    ran = run("flops", *models, "--ctx", "32k", "--generate", "1m", columns=columns)
+    assert ran.code == 0
+    if columns >= 80:
+        assert max(map(len, ran.out.splitlines())) <= columns
+    if not models and columns == 80:  # an encoder alone generates nothing: left out, and named
+        document = json.loads(run("flops", *models, "--ctx", "32k", "--generate", "1m", "--json").out)
+        left_out = {model["model"] for model in document["models_left_out"]}
+        assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
+
+
+def test_one_new_token_is_a_prefill(run) -> None:
+    ran = run("flops", "gpt2", "--ctx", "1k", "--generate", "1")
+    assert "prompt 1,024, 1 new token, batch 1" in ran.out and "there is no decode step" in ran.out
+    assert "takes a decode step of one token with 101 keys" in " ".join(
+        run("flops", "gpt2", "--ctx", "100", "--generate", "2").out.split()
+    )
+
+
+def test_the_hint_begins_where_the_last_step_is_past_the_trained_context(run) -> None:
+    """gpt2 has 1,024 positions; the last new token is never read."""
+    assert run("flops", "gpt2", "--ctx", "1000", "--generate", "25").err == ""
+    past = run("flops", "gpt2", "--ctx", "1000", "--generate", "26")
+    assert past.code == 0 and "has a context of 1,024. Counted at 1,025 anyway" in past.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--generate 5", ["--generate needs", "--ctx"]),
+        ("--generate 0 --ctx 5", ["--generate must be at least 1, not 0"]),
+        ("--generate=-5 --ctx 5", ["--generate must be a whole number", "'-5'"]),
+        ("--generate= --ctx 5", ["--generate must be a whole number", "''"]),
+        ("--generate 1.5k --ctx 5", ["--generate must be a whole number", "'1.5k'"]),
+        ("--generate 99999999999999 --ctx 5", ["--generate must be at most 1,000,000,000,000"]),
+        ("--generate 1000000000000 --ctx 2", ["--ctx 2 with --generate", "context of 1,000,000,000,001"]),
+        ("--generate 5 --ctx 5 --train", ["--generate does not go with --train"]),
+        ("--generate 5 --ctx 5 --tokens 2", ["--generate does not go with --tokens"]),
+        ("--generate 5 --ctx 5 --decode", ["--generate does not go with --decode"]),
+        ("--generate 5 --ctx 5 --pointwise", ["--generate does not go with --pointwise"]),
+        ("--generate 5 --ctx 5 --by layer", ["--generate does not go with --by layer"]),
+        ("--generate 5 --ctx 5 --by part", ["--generate does not go with --by part"]),
+        ("--generate 5 --ctx 5 --bytes", ["--generate does not go with --bytes"]),
+        ("--generate 5 --ctx 5 --dtype bf16", ["--generate does not go with --dtype"]),
+    ],
+)
+def test_refusals(run, arguments: str, says: list[str]) -> None:
+    ran = run("flops", "gpt2", *arguments.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith("error: ") and "Traceback" not in ran.err
+    assert all(words in ran.err for words in says)
+
+
+@pytest.mark.parametrize("new_tokens", [0, 2.0, True, "five"])
+def test_new_tokens_in_python_are_a_whole_number(new_tokens: object) -> None:
+    with pytest.raises(TfacctError, match="new_tokens must be"):
+        load("gpt2").generate(ctx=5, new_tokens=new_tokens)
+
+
+def test_nothing_heavy_is_imported() -> None:
+    assert imported_by(commanded("flops", "gpt2-xl", "--ctx", "2k", "--generate", "500")) == set()
+
+
+def test_what_was_set_is_counted() -> None:
+    """Half the layers cost half, but the head."""
+    whole, half = (load_model("x", presets.load("gpt2").raw, {"n_layer": layers}).ledger for layers in (12, 6))
+    more, less = (decode_flops(ledger, batch=1, prompt=9, steps=4) for ledger in (whole, half))
+    assert more.pop("lm_head") == less.pop("lm_head")
+    assert more == {path: 2 * flops for path, flops in less.items()}

@@ -1,0 +1,687 @@
+"""The printed formulas are the ledger: read back from the text and evaluated, they meet every other command."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY, alone, by_kind, tiny
+from tests.families import SHAPES, Fields, sampled
+from tests.test_package import commanded, imported_by
+from tfacct import load
+from tfacct.accounts.step_flops import backward_flops, forward_flops
+from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis
+from tfacct.algebra.symbols import in_symbols, layer_axes
+from tfacct.architecture.axis_names import explained
+from tfacct.architecture.blocks import Block, Stack
+from tfacct.architecture.parts import (
+    Attention,
+    FeedForward,
+    Mixer,
+)
+from tfacct.base.errors import TfacctError
+from tfacct.families.deepseek_v4 import CompressedAttention
+from tfacct.families.rare.t5gemma2 import MergedAttention
+from tfacct.families.rare.zaya import CCA
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.lines import WINDOWS, Matmul, State
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.selection import takes_context
+from tfacct.reports.formula import formula
+
+sympy = pytest.importorskip("sympy")
+
+# As they stand in the books, with N = K · G; 2 per multiply-add, S keys, logits for every position.
+LLAMA = "2·B·T·(L·(3·D·F + 2·D·H·(N + K) + 2·N·H·S) + D·V)"
+GPT2 = "2·B·T·(L·(2·D·F + 4·D·N·H + 2·N·H·S) + D·V)"
+TOTALS = [
+    ("llama", "flops", LLAMA),
+    ("llama", "train", LLAMA.replace("2·B", "6·B", 1)),
+    ("llama", "kv", "2·B·L·K·H·S"),
+    # 2 norms in a block, one behind them; embedding and head apart
+    ("llama", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + 2·V + 1)"),
+    ("llama-3.2-1b", "params", "D·(L·(3·F + 2·H·(N + K) + 2) + V + 1)"),
+    ("qwen2", "flops", LLAMA),
+    # biases on q, k and v
+    ("qwen2", "params", "L·(3·D·F + 2·D·H·(N + K) + 2·D + H·(N + 2·K)) + 2·D·V + D"),
+    ("gpt2", "flops", GPT2),
+    ("gpt2", "train", GPT2.replace("2·B", "6·B", 1)),
+    ("gpt2", "kv", "2·B·L·N·H·S"),
+    # a block: biases 3·N·H on q k v, D on o, F and D in the MLP; two norms of 2·D. Last norm 2·D, tied
+    ("gpt2", "params", "L·(2·D·F + 4·D·N·H + 6·D + F + 3·N·H) + D·V + D·P + 2·D"),
+    ("cs336", "flops", "2·B·T·(L·(3·D·F + 4·D·N·H + 2·N·H·S) + D·V)"),
+    # in and gate 2·D·Dx, out D·Dx; step, entry and exit Rt + 2·Ns, the step back to Dx; reading Ns; the window Kc
+    ("mamba", "flops", "2·B·T·(L·Dx·(3·D + 3·Ns + Kc + 2·Rt) + D·V)"),
+    # weights as above but reading, and A_log; biases of the step and the window, D; a norm in a block, one behind
+    ("mamba", "params", "L·(Dx·(3·D + 3·Ns + Kc + 2·Rt + 1) + D + 2·Dx) + D·V + D"),
+    ("mamba", "kv", "B·L·Dx·(Ns + Kc)"),
+]
+
+
+@pytest.mark.parametrize(("name", "of", "total"), TOTALS)
+def test_the_totals_are_those_in_the_books(run, name: str, of: str, total: str) -> None:
+    ran = run("formula", name, "--of", of)
+    assert ran.code == 0 and f"total = {total}\n" in ran.out
+    facts = json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]
+    assert facts["total_text"] == total and facts["total_formula"] == total.replace("·", "*")
+
+
+LINES_LLAMA = """\
+llama: one forward pass, in symbols
+
+ operation      einsum                          FLOPs          params
+ ─────────────────────────────────────────────────────────────────────
+ attn.q_proj    B T D, D N H → B T N H          2·B·T·L·D·N·H  L·D·N·H
+ attn.k_proj    B T D, D K H → B T K H          2·B·T·L·D·K·H  L·D·K·H
+ attn.v_proj    B T D, D K H → B T K H          2·B·T·L·D·K·H  L·D·K·H
+ attn.scores    B T K G H, B S K H → B K G T S  2·B·T·L·N·H·S  –
+ attn.values    B K G T S, B S K H → B T K G H  2·B·T·L·N·H·S  –
+ attn.o_proj    B T N H, N H D → B T D          2·B·T·L·D·N·H  L·D·N·H
+
+ mlp.gate_proj  B T D, D F → B T F              2·B·T·L·D·F    L·D·F
+ mlp.up_proj    B T D, D F → B T F              2·B·T·L·D·F    L·D·F
+ mlp.down_proj  B T F, F D → B T D              2·B·T·L·D·F    L·D·F
+
+ lm_head        B O D, D V → B O V              2·B·T·D·V      D·V
+
+"""
+
+
+def test_the_main_job_at_80_columns(run) -> None:
+    out = run("formula", "llama").out
+    assert out.startswith(LINES_LLAMA)
+    assert "with the biases and ties of llama-3.1-405b" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def evaluated(text: str, sizes: dict[str, int]) -> int:
+    """A printed formula at these sizes. S, N, E, I and O are names in sympy: every letter has to be said."""
+    symbols = {axis: sympy.Symbol(axis) for axis in sizes}
+    read = sympy.sympify(text.replace("·", "*"), locals=symbols)
+    assert read.free_symbols <= set(symbols.values())
+    return int(read.subs({symbols[axis]: size for axis, size in sizes.items()}))
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """The table's rows by their first cell: what stands between two gaps. Then the total formula."""
+    lines = text.splitlines()
+    rule = next(index for index, line in enumerate(lines) if line.startswith(" ─"))
+    end = next(index for index, line in enumerate(lines) if line.startswith("total = "))
+    cells = (re.split(r"\s{2,}", line.strip()) for line in lines[rule + 1 : end] if line)
+    return {first: rest for first, *rest in cells} | {"=": [lines[end].removeprefix("total = ")]}
+
+
+def printed(run, config: dict, *arguments: str) -> dict[str, list[str]]:
+    ran = run("formula", "-", *arguments, "--digits", columns=300, stdin=json.dumps(config).encode())
+    assert ran.code == 0, ran.err
+    return rows(ran.out)
+
+
+def source(sizes: dict[str, int]) -> dict[str, int]:
+    return {"source": sizes["J"]} if "J" in sizes else {}
+
+
+def options(step: dict[str, int]) -> list[str]:
+    return [f"--{name}={size}" for name, size in step.items()]
+
+
+def number(cell: str) -> int:
+    return int(cell.replace(",", ""))
+
+
+MANY = ("gpt2", "llama", "cs336")
+OTHERS = sorted(set(TINY) - {"own"})  # own models: tests/families/test_custom.py
+FIRST = {param.id for param in by_kind(OTHERS) if not param.marks}
+"""Of each kind one family: which norms and biases the others have changes no way of writing."""
+
+
+def drawings(family: str) -> int:
+    """How many configs of the family the fast suite draws."""
+    return 2 if family in MANY else int(family in FIRST)
+
+
+CASES = [
+    pytest.param(family, seed, marks=(pytest.mark.slow,) if seed >= drawings(family) else ())
+    for family in OTHERS
+    for seed in range(6 if family in MANY else 3)
+]
+
+
+def of_images(config: Fields, sizes: dict[str, int]) -> tuple[Fields, dict[str, int]]:
+    """The same; of an image encoder, whose context is that of its images, with these tokens."""
+    model = load(config).loaded
+    if takes_context(model, sizes["S"]):
+        return config, sizes
+    patches = {"Ti": model.context - sizes["T"] + sizes["Ti"]} if "Ti" in sizes else {}
+    return config, {**sizes, "S": model.context, "T": model.context, **patches}
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_flops_and_their_params_read_back(run, family: str, seed: int) -> None:
+    config, sizes = of_images(*sampled(family, seed))
+    step = {"ctx": sizes["S"], "tokens": sizes["T"], "batch": sizes["B"], **source(sizes)}
+    table, model = printed(run, config, *options(step)), load(config)
+    flops = model.flops(**step)
+    assert evaluated(table.pop("=")[0], sizes) == flops.total == number(table.pop("total")[-1])
+    assert [row[0] for row in table.values()] == [line["spec"].replace("->", "→") for line in flops.lines]
+    params: dict[str, int] = {}
+    for line in model.params().lines:
+        module = line["path"].replace("blocks.*.", "").rpartition(".")[0]
+        params[module] = params.get(module, 0) + line["params"]
+    for (operation, (_, count, stored, value)), line in zip(table.items(), flops.lines, strict=True):
+        assert line["path"].replace("blocks.*.", "").endswith(operation)
+        assert evaluated(count, sizes) == line["flops"] == number(value)
+        assert (0 if stored == "–" else evaluated(stored, sizes)) == params.get(operation, 0)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_a_training_step_reads_back(run, family: str, seed: int) -> None:
+    config, sizes = of_images(*sampled(family, seed))
+    table, ledger = printed(run, config, "--of", "train"), load(config).ledger
+    at = Workload(sizes["S"], sizes["T"], sizes["B"], "all", sizes.get("J", 0), sizes.get("I", 0)).axes()
+    assert evaluated(table["="][0], sizes) == forward_flops(ledger, at) + backward_flops(ledger, at)
+    for product in ledger.products(at):
+        count = table[product.path.replace("blocks.*.", "")][1]
+        assert evaluated(count, sizes) == product.forward + product.backward
+    own = {**sizes, "T": sizes["S"], **({"I": sizes["J"]} if "J" in sizes else {})}
+    own |= {"Nc": -(-sizes["S"] // sizes["Pc"])} if "Nc" in sizes else {}
+    if "Wl" in sizes:
+        halves = -(-own["I"] // own["Wl"]) * 2
+        own |= {"Ip": halves * own["Wo"], "Ih": halves, "Iw": halves - 1}
+    step = {"ctx": own["S"], "batch": own["B"], **source(sizes)}
+    value = printed(run, config, "--of", "train", *options(step))["total"][-1]
+    assert number(value) == load(config).flops(**step, train=True).total
+    assert number(value) == evaluated(table["="][0], own)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_parameters_read_back(run, family: str, seed: int) -> None:
+    config, sizes = sampled(family, seed)
+    table, params = printed(run, config, "--of", "params"), load(config).params()
+    assert evaluated(table.pop("=")[0], sizes) == params.total == number(table.pop("total")[-1])
+    for (parameter, (axes, count, value)), line in zip(table.items(), params.lines, strict=True):
+        assert line["path"].replace("blocks.*.", "").endswith(parameter)
+        assert [sizes[axis] for axis in axes.split()] == line["shape"]
+        assert evaluated(count, sizes) == line["params"] == number(value)
+
+
+@pytest.mark.parametrize(("family", "seed"), CASES)
+def test_the_cache_reads_back(run, family: str, seed: int) -> None:
+    config, sizes = of_images(*sampled(family, seed))
+    step = {"ctx": sizes["S"], "batch": sizes["B"], **source(sizes)}
+    if alone(family):
+        ran = run("formula", "-", "--of", "kv", stdin=json.dumps(config).encode())
+        assert (ran.code, ran.out) == (2, "") and "caches nothing" in ran.err
+        return
+    table = printed(run, config, "--of", "kv", *options(step))
+    in_bf16 = load(config).kv(**step).total
+    *_, elements, held = table.pop("total")
+    mixers = {part.name: part for part in load_model("mine", config).architecture.parts() if isinstance(part, Mixer)}
+    states = [line for mixer in mixers.values() for line in mixer.lines(mixer.name) if isinstance(line, State)]
+    width = {line.path: 2 if line.bits is None else line.bits // 8 for line in states}
+    assert evaluated(table.pop("=")[0], sizes) == number(elements)
+    assert in_bf16 == number(held) == sum(width.get(path, 2) * number(row[2]) for path, row in table.items())
+    latent = config.get("latent_attention", "unpacked") != "unpacked"
+    kept = ["attn.latent_cache", "attn.rotary_cache"] if latent else ["attn.k_cache", "attn.v_cache"]
+    kept = [*kept, *(["attn.index_cache"] if "index_n_heads" in config else [])]
+    every = (load_model("mine", config).architecture.having(kind) for kind in (CompressedAttention, CCA))
+    compressed = [part for found in every for _, part in found]
+    kept = [line.path for part in compressed for line in part.lines("attn") if isinstance(line, State)] or kept
+    attends = bool(load_model("mine", config).architecture.attentions)
+    ahead = family.startswith("zamba")  # attention of a shared block stands in front of the mixer
+    kept = kept if attends or not states else []
+    kept = [*kept, *(line.path for line in states)] if ahead else [*(line.path for line in states), *kept]
+    merged = any(isinstance(part, MergedAttention) for part in load_model("mine", config).architecture.parts())
+    of_source = "attn.source_" if merged else "cross."
+    assert list(table) == [*kept, *([f"{of_source}k_cache", f"{of_source}v_cache"] if "J" in sizes else [])]
+    for path, (axes, count, value, held) in table.items():
+        assert evaluated(count, sizes) == number(value) == sizes["L"] * prod(sizes[axis] for axis in axes.split())
+        assert number(held) == width.get(path, 2) * number(value)
+    assert sum(number(held) for *_, held in table.values()) == in_bf16
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_familys_formula_holds_for_models_with_its_biases_and_ties(run, seed: int) -> None:
+    """The largest Llama has no biases, and its head is not tied."""
+    config, sizes = sampled("llama", seed)
+    plain = {**config, "attention_bias": False, "mlp_bias": False, "tie_word_embeddings": False}
+    table = rows(run("formula", "llama", "--of", "params", columns=300).out)
+    params = load(plain).params()
+    assert evaluated(table.pop("=")[0], sizes) == params.total
+    assert [evaluated(count, sizes) for _, count in table.values()] == [line["params"] for line in params.lines]
+    tied = rows(run("formula", "llama", "--of", "params", "--set", "tie_word_embeddings=true", columns=300).out)
+    assert evaluated(tied["="][0], sizes) == params.total - sizes["V"] * sizes["D"]
+
+
+@pytest.mark.parametrize("family", by_kind(OTHERS))
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+def test_the_json_is_parsable_and_complete(run, family: str, of: str) -> None:
+    config, _ = sampled(family, 0)
+    if alone(family) and of == "kv":
+        of = "flops"  # an encoder alone keeps nothing: the test above
+    out = run("formula", "-", "--of", of, "--json", stdin=json.dumps(config).encode()).out
+    document = json.loads(out)
+    (facts,) = document["models"]
+    assert document["command"] == "formula" and facts["of"] == of and facts["family"] == family
+    unit, total = {"params": ("params", "total_params"), "kv": ("elements", "kv_cache_elements")}.get(
+        of, ("flops", "total_flops")
+    )
+    sizes = {axis: about["value"] for axis, about in facts["legend"].items()}
+    assert (
+        evaluated(facts["total_formula"], sizes)
+        == facts[total]
+        == sum(line[f"{unit}_value"] for line in facts["lines"])
+    )
+    for line in facts["lines"]:
+        assert evaluated(line[unit + "_formula"], sizes) == line[f"{unit}_value"]
+        assert set(AXIS.findall(f"{line['spec']} {line[unit + '_formula']}")) <= set(facts["legend"])
+        assert evaluated(unlatexed(line["latex"]), sizes) == line[f"{unit}_value"]
+    assert evaluated(unlatexed(facts["total_latex"]), sizes) == facts[total]
+    assert (facts["workload"] is None) == (of == "params")
+
+
+def unlatexed(text: str) -> str:
+    text = re.sub(r"_\{\\mathrm\{([a-z]+)\}\}", r"\1", text)  # a letter's small ones are its index
+    text = re.sub(r"\^\{(\d+)\}", r"**\1", text)
+    return text.replace(r"\left", "").replace(r"\right", "").replace(r"\,", "*")
+
+
+def test_a_family_has_no_values(run) -> None:
+    (facts,) = json.loads(run("formula", "llama", "--json").out)["models"]
+    assert facts["model"] == "llama" and facts["biases_and_ties_of"] == "llama-3.1-405b"
+    assert facts["workload"] is None and facts["total_flops"] is None
+    assert facts["legend"]["N"] == {"meaning": "query heads, K · G"}
+    assert set(facts["lines"][0]) == {"path", "spec", "flops_formula", "params_formula", "latex"}
+    with pytest.raises(ValueError, match="has no total"):
+        _ = formula(load("llama-3-8b").loaded, family=True).total
+
+
+def test_the_legend_names_every_letter_once_with_its_value(run) -> None:
+    text = run("formula", "llama-3-8b", "--ctx", "100", "--tokens", "7", "--batch", "3").out
+    legend = text.partition("total = ")[2].split("Matrix products")[0].partition("\n")[2]
+    entries = re.split(r"; |\n", legend.strip())
+    # from its config.json
+    assert {entry.partition(" = ")[0]: entry.split(" ")[2] for entry in entries} == {
+        "B": "3", "T": "7", "O": "7", "L": "32", "D": "4,096", "N": "32", "K": "8", "G": "4", "H": "128",
+        "F": "14,336", "V": "128,256", "S": "100",
+    }  # fmt: skip
+    assert len(entries) == 12
+
+
+def test_a_shared_weight_and_a_fixed_size_are_said(run) -> None:
+    out = run("formula", "gpt2").out
+    assert "lm_head is tied to embed" in out and "G = 1 in every gpt2: K is written N." in out
+    out = run("formula", "llama-3-8b").out
+    assert "tied" not in out and "written N" not in out
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_two_kinds_of_blocks_are_counted_by_one_letter(name: str) -> None:
+    shape = load_model(name, SHAPES[name]).architecture
+    assert len({*layer_axes(shape)}) == len(shape.every_stack)
+
+
+@pytest.mark.parametrize("family", sorted(set(TINY) - {"own"}))
+def test_what_a_family_holds_fixed_its_configs_cannot_change(family: str) -> None:
+    fixed = tiny(family).config.constant_axes
+    found: dict[str, set[int]] = {}
+    for seed in range(6):
+        config, _ = sampled(family, seed)
+        for group in load_model("x", config).ledger.groups:
+            for axis, size in group.axes.items():
+                found.setdefault(axis, set()).add(size)
+    found.pop("U", None)  # the gate's one number: no field says it
+    found.pop("Yc", None)  # nor that of ESM's contacts
+    assert {axis for axis, sizes in found.items() if len(sizes) == 1} == set(fixed)
+
+
+def test_the_python_face() -> None:
+    model = load("gpt2-xl")
+    # as in tests/commands/test_numbers.py, by hand there
+    assert model.formula(ctx=1024).total == 3_506_703_564_800
+    assert model.formula(of="params").total == 1_557_611_200
+    assert model.formula(of="kv", ctx=1024).models[0]["kv_cache_bytes"] == 314_572_800
+    assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
+    with pytest.raises(TfacctError, match="of is one of flops, params, kv, train, saved, not 'bytes'"):
+        model.formula(of="bytes")
+
+
+def test_csv_and_markdown(run) -> None:
+    read = list(csv.reader(io.StringIO(run("formula", "llama-3-8b", "--csv").out)))
+    assert read[0] == ["operation", "spec", "flops_formula", "params_formula", "flops_value"]
+    assert read[1][:4] == ["attn.q_proj", "B T D, D N H -> B T N H", "2*B*T*L*D*N*H", "L*D*N*H"]
+    assert sum(int(row[-1]) for row in read[1:]) == load("llama-3-8b").flops().total
+    lines = run("formula", "llama", "--markdown").out.splitlines()
+    assert lines[4] == "| attn.q_proj | B T D, D N H → B T N H | 2·B·T·L·D·N·H | L·D·N·H |"
+    assert f"total = {LLAMA}" in lines
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 120])
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+@pytest.mark.parametrize("name", ["gpt2-xl", "llama-3.1-405b", "qwen2"])
+def test_tables_fit(run, name: str, of: str, columns: int) -> None:
+    ran = run("formula", name, "--of", of, columns=columns)
+    assert ran.code == 0 and "\x1b" not in ran.out
+    if columns >= 80:
+        assert max(map(len, ran.out.splitlines())) <= columns
+
+
+LATEX_CASES = [(name, of) for name in ("llama", "gpt2", "qwen2-7b", "cs336") for of in ("flops", "params", "kv")]
+
+
+@pytest.mark.parametrize(("name", "of"), LATEX_CASES)
+def test_latex_is_an_align_environment(run, name: str, of: str) -> None:
+    ran = run("formula", name, "--of", of, "--latex")
+    lines = [line for line in ran.out.splitlines() if not line.startswith("%")]
+    assert ran.code == 0 and "amsmath" in ran.out
+    assert (lines[0], lines[-1]) == (r"\begin{align*}", r"\end{align*}")
+    body = lines[1:-1]
+    count = len(json.loads(run("formula", name, "--of", of, "--json").out)["models"][0]["lines"])
+    assert len(body) == count + 1 and body[-1].startswith(r"  \text{total} &= ")
+    for line in body:
+        row = line.removesuffix(r" \\")
+        assert (row == line) == (line is body[-1])
+        assert re.fullmatch(r"  \\text\{(?:[a-z0-9.]|\\_)+\} &= [^&_%#$~]+", row), row
+        assert row.count("{") == row.count("}")
+        assert row.count(r"\left(") == row.count(r"\right)") == row.count("(") == row.count(")")
+
+
+@pytest.mark.parametrize(("name", "of"), LATEX_CASES)
+def test_latex_can_be_set(run, name: str, of: str) -> None:
+    mathtext = pytest.importorskip("matplotlib.mathtext")
+    sides = re.findall("&= (.*)", run("formula", name, "--of", of, "--latex").out)
+    assert sides
+    for side in sides:
+        mathtext.MathTextParser("path").parse(f"${side.removesuffix(chr(92) * 2)}$")
+    with pytest.raises(ValueError, match=r"ParseException|Expected"):
+        mathtext.MathTextParser("path").parse(r"$2\,\left(B$")
+
+
+def test_letters_of_several_characters() -> None:
+    """A latent rank Rq, squared, beside D: 3·D·Rq² + D·Rq, with what both share in front."""
+    written = factored(("D", "Rq"), [{(1, 2): 3}, {(1, 1): 1}])
+    assert written.text == "D·Rq·(3·Rq + 1)"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).text == "3·D·Rq^2"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).code == "3*D*Rq**2"
+    assert factored(("D", "Rq"), [{(1, 2): 3}]).latex == r"3\,D\,R_{\mathrm{q}}^{2}"
+    assert latex_axis("Hv") == r"H_{\mathrm{v}}" and latex_axis("H") == "H"
+    mathtext = pytest.importorskip("matplotlib.mathtext")
+    mathtext.MathTextParser("path").parse(rf"${written.latex}$")
+
+
+def test_every_style_spells_every_sign() -> None:
+    assert {style.times for style in (TEXT, CODE, LATEX)} == {"·", "*", r"\,"}
+    assert factored(("B",), []).text == factored(("B",), []).code == "0"
+    assert factored(("B",), [{(0,): 7}]).text == "7"
+    assert factored(("L", "D"), [{(1, 1): 1, (0, 1): 1}]).text == "D·(L + 1)"
+    assert factored(("L", "D"), [{(1, 1): 2, (0, 1): 1}, {(1, 0): 1}]).text == "L·(2·D + 1) + D"
+
+
+def test_stacks_with_one_sum_share_its_bracket() -> None:
+    """2·(L + Lw)·(D + 1) + D·Le: the blocks of both stacks in front of one sum; a page's tree has it for each."""
+    both = {(1, 0, 0, 1): 2, (1, 0, 0, 0): 2, (0, 1, 0, 1): 2, (0, 1, 0, 0): 2}
+    found = factored(("L", "Lw", "Le", "D"), [both, {(0, 0, 1, 1): 1}])
+    assert found.text == "2·(L + Lw)·(D + 1) + Le·D"
+    assert found.code == found.text.replace("·", "*")
+    assert factored(("L", "Lw", "D"), [{(1, 0, 1): 1, (0, 1, 1): 1}]).text == "D·(L + Lw)"
+    # equal terms of two parts are one
+    assert factored(("L", "V"), [{(0, 1): 1}, {(0, 1): 1}, {(1, 0): 1}]).text == "L + 2·V"
+
+
+POWERS = st.tuples(*[st.integers(0, 2)] * 5)
+PARTS = st.lists(st.dictionaries(POWERS, st.integers(1, 12), max_size=4), max_size=4)
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(parts=PARTS, after=PARTS)
+def test_any_polynomial_is_written_exactly(parts: list, after: list) -> None:
+    values = dict(zip("BLDKS", (2, 3, 5, 7, 11), strict=True))
+    said = sum(
+        count * prod(value**power for value, power in zip(values.values(), powers, strict=True))
+        for part in (*parts, *after)
+        for powers, count in part.items()
+    )
+    written = factored(tuple(values), parts, after)
+    assert eval(written.code, {}, values) == said
+    assert eval(written.text.replace("·", "*").replace("^", "**"), {}, values) == said
+    latex = re.sub(r"\^\{(\d)\}", r"**\1", unlatexed(written.latex))
+    assert eval(latex, {}, values) == said
+
+
+def test_n_is_written_for_k_times_g_exactly() -> None:
+    """K·G becomes N wherever both stand, and nothing else does."""
+    symbolic = in_symbols(load("llama-3-8b").architecture)
+    K, G, D = (symbolic.symbols[axis] for axis in "KGD")
+    assert symbolic.formula([K * G * D]).written.text == "D·N"
+    assert symbolic.formula([K**2 * G + K]).written.text == "K·(N + 1)"
+    assert symbolic.formula([K * G**3]).written.text == "N·G^2"
+    assert symbolic.formula([K + G]).written.text == "K + G"
+    with pytest.raises(ValueError, match="whole coefficients"):
+        symbolic.formula([K / 2])
+
+
+def test_every_size_is_open() -> None:
+    for family in TINY:
+        shape = tiny(family).architecture
+        fixed = tiny(family).config.constant_axes
+        symbolic = in_symbols(shape, fixed=fixed)
+        # A window is not among them: the keys seen in it, and those kept, have letters of their own.
+        sizes = {name for name, axis in explained(shape).items() if axis.made is None} - fixed - WINDOWS
+        assert sizes <= set(symbolic.symbols) and not fixed & set(symbolic.symbols)
+        axes = {axis: size for group in symbolic.ledger.groups for axis, size in group.axes.items()}
+        assert {axis for axis, size in axes.items() if isinstance(size, int)} - {"U", "Yc", *WINDOWS} == fixed
+
+
+def test_a_slip_in_a_spec_is_read(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """The formula is the ledger's, not one that was written again."""
+    honest = FeedForward.lines
+
+    def forgetful(self, at):
+        return tuple(line for line in honest(self, at) if not (isinstance(line, Matmul) and "down" in line.path))
+
+    monkeypatch.setattr(FeedForward, "lines", forgetful)
+    assert "total = 2·B·T·(L·(D·F + 4·D·N·H + 2·N·H·S) + D·V)" in run("formula", "gpt2").out
+
+
+def test_n_is_written_for_what_the_part_says_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it 2·K·G, no letter would stand for K·G."""
+    monkeypatch.setattr(Attention, "made", {"N": "2 · K · G"})
+    assert in_symbols(tiny("llama").architecture).products == {}
+
+
+def in_two_stacks(*widths: int, window: tuple[int | None, int | None] = (None, None)) -> LoadedModel:
+    """Llama whose second stack, of two blocks, has a feed-forward network, and perhaps a window, of another size."""
+    one = tiny("llama")
+    (stack,) = one.architecture.stacks
+    attention, network = stack.block.sublayers
+
+    def block(width: int, seen: int | None) -> Block:
+        sublayers = (
+            replace(attention, part=replace(attention.part, window=seen)),
+            replace(network, part=replace(network.part, width=width)),
+        )
+        return replace(stack.block, sublayers=sublayers)
+
+    first, second = (block(width, seen) for width, seen in zip(widths, window, strict=True))
+    mixed = replace(one.architecture, stacks=(Stack(first, stack.count), Stack(second, 2)))
+    return replace(one, architecture=mixed, ledger=mixed.ledger())
+
+
+@pytest.mark.parametrize(
+    ("window", "axis_names"), [((None, None), {"F1": 71, "F2": 72}), ((None, 4), {"Ffull": 71, "Fwin": 72})]
+)
+def test_blocks_of_two_sizes_have_two_letters(window: tuple, axis_names: dict[str, int]) -> None:
+    """The formula of each line, read back, is its number; the legend has every letter, each with its value."""
+    both = in_two_stacks(71, 72, window=window)
+    for of in ("flops", "params", "kv"):
+        (facts,) = formula(both, Request() if of == "params" else Request(ctx=9), of=of).models
+        values = {axis: about["value"] for axis, about in facts["legend"].items() if "value" in about}
+        unit = {"flops": "flops", "params": "params", "kv": "elements"}[of]
+        for line in facts["lines"]:
+            assert evaluated(line[unit + "_formula"], values) == line[f"{unit}_value"]
+            assert set(AXIS.findall(f"{line['spec']} {line[unit + '_formula']}")) <= set(facts["legend"])
+        if of != "kv":
+            assert {axis: values[axis] for axis in values if axis[0] == "F"} == axis_names
+            assert facts["legend"]["F"] == {"meaning": f"any of {', '.join(axis_names)}"}
+    whose = {"F1": "blocks of kind 1", "Ffull": "full blocks"}
+    (facts,) = formula(both, Request(ctx=9)).models
+    assert (
+        facts["legend"][next(iter(axis_names))]["meaning"] == f"feed-forward width in {whose[next(iter(axis_names))]}"
+    )
+
+
+def test_windows_of_two_sizes_are_refused() -> None:
+    with pytest.raises(TfacctError, match="W is 4 in some parts and 5 in others"):
+        formula(in_two_stacks(71, 71, window=(4, 5)), Request())
+
+
+# Heads 6 and 10, of 10 and 6 numbers; networks of 32 and 40; 2 blocks and 3.
+SIDES = {
+    "model_type": "bart", "vocab_size": 97, "d_model": 60, "encoder_layers": 2, "decoder_layers": 3,
+    "encoder_attention_heads": 6, "decoder_attention_heads": 10, "encoder_ffn_dim": 32, "decoder_ffn_dim": 40,
+    "max_position_embeddings": 50,
+}  # fmt: skip
+
+
+def test_each_side_has_letters_of_its_own(run) -> None:
+    """Refused before: N is 6 in some parts and 10 in others."""
+    out = run("formula", "-", "--ctx", "9", "--source", "7", columns=200, stdin=json.dumps(SIDES).encode()).out
+    assert "encoder.attn.scores    B I Kenc G Henc, B J Kenc Henc → B Kenc G I J  2·B·I·Le·Nenc·Henc·J" in out
+    assert "cross.scores           B T K G H, B J K H → B K G T J" in out
+    assert "Nenc = 6 query heads in the encoder, Kenc · G" in out
+    assert "N = 10 query heads in the decoder, K · G" in out
+    assert "Henc = 10 size of one head in the encoder" in out and "Le = 2 encoder blocks" in out
+    # by hand: 60·97 of the table, tied; 2·52·60 of positions; two norms of 120 behind them
+    # a layer of 60: attention 4·(60·60 + 60) and its norm 120; network 2·60·32 + 32 + 60, or of 40; its norm
+    ends, attention = 60 * 97 + 2 * 52 * 60 + 2 * 120, 4 * 3_660 + 120
+    hand = ends + 2 * (attention + 3_932 + 120) + 3 * (2 * attention + 4_900 + 120)
+    table = printed(run, SIDES, "--of", "params")
+    sizes = {"B": 1, "D": 60, "V": 97, "P": 52, "L": 3, "Le": 2, "N": 10, "Nenc": 6, "H": 6, "Henc": 10}
+    assert evaluated(table["="][0], {**sizes, "F": 40, "Fenc": 32}) == hand == number(table["total"][-1])
+
+
+def test_one_letter_for_what_one_field_says() -> None:
+    """T5's sides share their heads and widths; BART's have fields of their own, even where these are equal."""
+    assert set(explained(tiny("t5").architecture)) == set("VDRpKGNHF".replace("Rp", "")) | {"Rp"}
+    equal = {**SIDES, "encoder_attention_heads": 10, "encoder_ffn_dim": 40}
+    assert {"N", "Nenc", "F", "Fenc", "H", "Henc"} <= set(explained(load(equal).architecture))
+
+
+def test_what_is_made_of_others_differs_where_they_do() -> None:
+    """12 query heads on both sides, of 4 and of 6 key/value heads: N is K · G there, and Kenc · Genc."""
+    own = load({**OWN_SIDES, "encoder": {**OWN_SIDES["encoder"], "attention": {"heads": 12, "kv_heads": 4}}})
+    axis_names = explained(own.architecture)
+    assert axis_names["Nenc"].made == "Kenc · Genc" and axis_names["N"].made == "K · G"
+
+
+OWN_SIDES = {
+    "model_type": "own",
+    "model": {
+        "vocab": 31, "source_vocab": 29, "hidden": 24, "context": 20, "source_context": 18, "positions": "learned",
+    },
+    "norm": {"kind": "layer"},
+    "encoder": {
+        "layers": 2, "attention": {"heads": 4, "kv_heads": 2, "head_dim": 5},
+        "experts": {"experts": 7, "active": 3, "width": 11, "shared": 13},
+    },
+    "decoder": {
+        "layers": 3, "attention": {"heads": 12, "kv_heads": 6, "head_dim": 8},
+        "experts": {"experts": 5, "active": 2, "width": 17, "shared": 19},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+def test_own_sides_that_differ_in_everything_read_back(of: str) -> None:
+    model = load(OWN_SIDES)
+    (facts,) = model.formula(of=of, **({} if of == "params" else {"ctx": 9, "source": 7, "batch": 2})).models
+    values = {axis: about["value"] for axis, about in facts["legend"].items()}
+    unit = {"params": "params", "kv": "elements"}.get(of, "flops")
+    for line in facts["lines"]:
+        assert evaluated(line[unit + "_formula"], values) == line[f"{unit}_value"]
+    if of == "params":
+        assert {"Venc", "Penc"} <= set(values)
+    if of == "flops":
+        assert {"Kenc", "Henc", "Eenc", "Aenc", "Feenc", "Fsenc", "Nenc"} <= set(values)
+        assert evaluated(facts["total_formula"], values) == model.flops(ctx=9, source=7, batch=2).total
+
+
+def test_every_way_to_vary_a_side(run) -> None:
+    """Fenc is a knob of its own; key/value heads divide the heads of both sides, 6 and 10; and a context is solved."""
+    pytest.importorskip("numpy")
+    model = load({**SIDES, "max_position_embeddings": 250})
+    assert list(model.evaluate("total_params", Fenc=[32, 33], exact=True)) == [
+        model.params().total,
+        load({**SIDES, "max_position_embeddings": 250, "encoder_ffn_dim": 33}).params().total,
+    ]
+    with pytest.raises(TfacctError, match="must divide the 6 query heads"):
+        model.evaluate("total_params", num_key_value_heads=[5])
+    with pytest.raises(TfacctError, match="H must be even"):
+        load(TINY["llama"]).evaluate("total_params", H=[3])
+    # 2 · 3 · K · 6 · (50 + 50) · 2 bytes = 7,200·K: K = 2 is the last of 1 and 2 within 14,400
+    report = model.solve("num_key_value_heads", "kv_cache_bytes=14400B", ctx=50, source=50)
+    assert report.total == 2 and report.models[0]["beyond"] is None
+    # a token more is 2 · 3 · 60 · 2 bytes = 720, and as much a source token: 100,000 / 720 = 138.9
+    assert model.solve("ctx", "kv_cache_bytes=100kB", source=50).total == (100_000 - 50 * 720) // 720
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("lama", ["no preset or file named 'lama'", "did you mean llama"]),
+        ("qwem", ["no preset or file named 'qwem'", "did you mean qwen"]),
+        ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
+        ("nosuch.json", ["no file 'nosuch.json' here"]),
+        ("llama --latex --json", ["--latex does not go with --json"]),
+        ("llama --latex --csv", ["--latex does not go with --csv"]),
+        ("llama --json --markdown", ["choose one"]),
+        ("llama --ctx 1k", ["llama is a family and has no sizes", "such as llama-3.1-405b"]),
+        ("llama --decode", ["llama is a family and has no sizes"]),
+        ("cs336 --batch 2 --of kv", ["cs336 is a family and has no sizes"]),
+        ("llama --tokens 5 --of params", ["llama is a family and has no sizes"]),
+        ("gpt2 --of params --ctx 5", ["parameters do not depend on the workload"]),
+        ("gpt2 --of kv --decode", ["the KV cache covers the whole context"]),
+        ("gpt2 --of kv --tokens 3", ["the KV cache covers the whole context"]),
+        ("gpt2 --of train --decode", ["--of train counts whole sequences"]),
+        ("gpt2 --of train --tokens 5", ["--of train counts whole sequences"]),
+        ("gpt2 --tokens 2k", ["gpt2: --tokens 2,048 is more than the context 1,024"]),
+        ("gpt2 --ctx 0", ["--ctx must be at least 1"]),
+        ("llama --set n_layer=3", ["no field 'n_layer' in llama"]),
+    ],
+)
+def test_mistakes_are_named(run, arguments: str, says: list[str]) -> None:
+    ran = run("formula", *arguments.split())
+    assert (ran.code, ran.out) == (2, "") and ran.err.startswith(("error: ", '{"error": '))
+    for words in says:
+        assert words in ran.err
+    assert len(ran.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize("arguments", ["", "llama --of bytes", "llama gpt2"])
+def test_what_typer_itself_refuses(run, arguments: str) -> None:
+    ran = run("formula", *arguments.split())
+    assert ran.code == 2 and ran.out == "" and "Traceback" not in ran.err and ran.err
+
+
+def test_past_the_trained_context_is_hinted(run) -> None:
+    ran = run("formula", "gpt2", "--ctx", "2k")
+    assert ran.code == 0 and "has a context of 1,024" in ran.err
+
+
+def test_completion_offers_families_and_presets() -> None:
+    from tfacct.cli.complete import family_or_model
+
+    assert family_or_model("lla")[:4] == ["llama", "llama4_text", "llama4_vision_model", "llada-2.0-mini"]
+
+
+def test_what_is_imported() -> None:
+    assert imported_by("import tfacct.cli.app") == set()
+    for arguments in (["llama"], ["gpt2", "--of", "params", "--json"], ["llama", "--latex"]):
+        assert imported_by(commanded("formula", *arguments)) == {"sympy"}

@@ -1,0 +1,641 @@
+"""Models of parts: the lecture's numbers, the same model as a family says it, and what is refused."""
+
+import copy
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import SHAPES, TINY, tiny
+from tfacct import load
+from tfacct.architecture.parts import FeedForward
+from tfacct.base.errors import TfacctError, UsageError
+from tfacct.families import custom_tables as tables
+from tfacct.ledger.storage import BF16, BF16_EACH
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import load_model
+
+LECTURE = "lecture-transformer"
+AT = {"ctx": 20, "source": 20, "batch": 16}
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+# The lecture's model, by hand. Tables 2·129,650·1,024; the head 1,024·129,650 and its bias; attention q, k, v and back:
+# 3·(1,024·2,048 + 2,048) + 2,048·1,024 + 1,024 = 8,395,776 with a norm of 2,048 per layer; the network
+# 2·1,024·2,048 + 2,048 + 1,024 = 4,197,376 and its own norm, 2·1,024.
+LAYERS = {"encoder": 6 * (8_395_776 + 2_048 + 4_197_376 + 2_048), "decoder": 6 * 20_993_024}
+PRODUCTS = 2 * 16 * 20 * 1_024 * 2_048  # each of q, k, v, o, and each of the network's two
+
+
+def test_the_lectures_parameters() -> None:
+    model = load(LECTURE)
+    counted = {line["path"]: line["params"] for line in model.params().lines}
+    assert model.params().total == model.loaded.expected == 599_956_082
+    assert (counted["embed.weight"], counted["encoder.embed.weight"]) == (132_761_600, 132_761_600)
+    assert (counted["lm_head.weight"], counted["lm_head.bias"]) == (132_761_600, 129_650)
+    sides = {"encoder": 0, "decoder": 0}
+    for path, count in counted.items():
+        if "blocks" in path:
+            sides["encoder" if path.startswith("encoder") else "decoder"] += count
+    assert sides == LAYERS == {"encoder": 6 * 12_597_248, "decoder": 6 * 20_993_024}
+    assert 265_523_200 + 132_761_600 + 129_650 + sum(LAYERS.values()) == 599_956_082
+
+
+def test_both_readings_of_the_lectures_flops(run) -> None:
+    """As its notebook runs, and with the encoder's networks called; each said for what it is, in words and in JSON."""
+    as_it_runs, called = 198_182_174_720, 214_288_302_080
+    assert as_it_runs == 6 * (5_394_923_520 + 13_474_201_600) + 84_967_424_000
+    assert called == as_it_runs + 6 * 2 * 320 * 4_194_304
+    # per layer 4 products of attention and PV, 2·16·20·20·2,048; the decoder's twice, and its network
+    values = 2 * 16 * 20 * 20 * 2_048
+    assert (4 * PRODUCTS + values, 10 * PRODUCTS + 2 * values) == (5_394_923_520, 13_474_201_600)
+    ran = run("flops", LECTURE, "--batch", "16", "--ctx", "20", "--source", "20")
+    words = " ".join(ran.out.split())
+    assert f"As it runs: {as_it_runs:,} FLOPs. encoder.mlp is stored but never called (called = false)." in words
+    assert f"If it were called: {called:,} FLOPs." in words
+    (facts,) = json.loads(run("flops", LECTURE, "--batch", "16", "--json").out)["models"]
+    assert (facts["total_flops"], facts["total_flops_if_called"]) == (as_it_runs, called)
+    assert facts["never_called"] == ["encoder.blocks.*.mlp"]
+    assert load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).total == called
+    assert load(LECTURE).flops(**AT, train=True).models[0]["total_flops_if_called"] == 3 * called
+
+
+@pytest.mark.parametrize("more", [[], ["--lora", "8"]])
+@pytest.mark.parametrize("model", [LECTURE, "cs336-gpt2-xl", "examples/deepseek_like.toml"])
+def test_a_training_step_without_a_transformers_class_has_no_formula(run, model: str, more: list[str]) -> None:
+    ran = run("train", model, "--ctx", "20", *more)
+    error, hint = ran.err.split("hint: ")
+    assert ran.code == 2 and "transformers has no class for it" in error and "covers its classes only" in error
+    assert hint.split() == "--exact runs the reference model on one device".split()
+    with pytest.raises(UsageError, match="transformers has no class for it") as raised:
+        load(model).train(ctx=20)
+    assert raised.value.hint == "exact=True runs the reference model on one device"
+
+
+def test_who_calls_everything_has_one_reading(run) -> None:
+    facts = load(LECTURE, **{"encoder.feed_forward.called": True}).flops(**AT).models[0]
+    assert facts["total_flops_if_called"] is None and facts["never_called"] == []
+    assert "As it runs" not in run("flops", "gpt2").out
+    assert "As it runs" not in run("flops", LECTURE, "--decode").out  # the encoder does not run in this step anyway
+
+
+def test_distances_are_no_product_and_what_is_not_called_does_nothing() -> None:
+    """Of B, N, T, S and H: 16·4·20·20·512 numbers per layer, in the pointwise column; no FLOPs, no parameters less."""
+    facts = load(LECTURE).flops(**AT, pointwise=True).models[0]
+    pointwise = {entry["path"]: entry["elements"] for entry in facts["pointwise"]}
+    for path in ("encoder.blocks.*.attn.scores", "blocks.*.attn.scores", "blocks.*.cross.scores"):
+        assert pointwise[path] == 6 * 16 * 4 * 20 * 20 * 512
+    assert not [line["path"] for line in facts["lines"] if line["path"].endswith("scores")]
+    assert not [path for path in pointwise if path.startswith("encoder") and "mlp" in path]
+    assert pointwise["blocks.*.mlp.norm"] == pointwise["blocks.*.cross_norm"] == 6 * 16 * 20 * 1_024
+    product = load(LECTURE, **{"attention.scores": "product"})
+    assert product.params().total == 599_956_082
+    # QKᵀ in 6 encoder layers, and in 6 of the decoder twice
+    assert product.flops(**AT).total == 198_182_174_720 + 18 * 2 * 16 * 4 * 20 * 20 * 512
+
+
+def test_one_norm_of_a_layer_is_stored_once_and_read_by_every_sublayer() -> None:
+    own = tiny("own").ledger
+    stored = {path: count for path, count in own.parameters().items() if "_norm" in path}
+    assert stored == {
+        "encoder.blocks.*.shared_norm.weight": 3 * 48,
+        "encoder.blocks.*.shared_norm.bias": 3 * 48,
+        "blocks.*.shared_norm.weight": 2 * 48,
+        "blocks.*.shared_norm.bias": 2 * 48,
+    }
+    ran = own.pointwise(Workload(context=11, tokens=7, batch=3, source=5).axes())
+    assert {path for path in ran if path.startswith("blocks") and path.endswith("_norm")} == {
+        f"blocks.*.{sublayer}_norm" for sublayer in ("attn", "cross", "mlp")
+    }
+
+
+# The same model said by a family and by parts.
+TWINS = {
+    "llama": {
+        "model": {"vocab": 61, "hidden": 24, "context": 53, "positions": "rotary"},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "bias": True},
+        "feed_forward": {"width": 71, "gated": True, "bias": True},
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 3},
+    },
+    "mistral, windowed": {
+        "model": {"vocab": 101, "hidden": 32, "context": 59, "positions": "rotary"},
+        "attention": {"heads": 8, "kv_heads": 2, "head_dim": 6, "window": 5},
+        "feed_forward": {"width": 107, "gated": True},
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 2},
+    },
+    "mixtral": {
+        "model": {"vocab": 103, "hidden": 48, "context": 59, "positions": "rotary"},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "window": 5},
+        "experts": {"experts": 7, "active": 4, "width": 37},
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 2},
+    },
+    "gpt2": {
+        "model": {"vocab": 59, "hidden": 42, "context": 37, "positions": "learned", "tied": True},
+        "attention": {"heads": 6, "bias": True},
+        "feed_forward": {"width": 67, "bias": True},
+        "norm": {"kind": "layer"},
+        "decoder": {"layers": 2},
+    },
+    "falcon": {
+        "model": {"vocab": 163, "hidden": 60, "context": 39, "positions": "rotary", "tied": True},
+        "attention": {"heads": 6, "kv_heads": 2},
+        "feed_forward": {"width": 71},
+        "norm": {"kind": "layer", "order": "parallel"},
+        "decoder": {"layers": 2},
+    },
+    "t5, untied": {
+        "model": {"positions": "relative"},
+        "norm": {"kind": "rms"},
+    },
+    "bart": {
+        "model": {"positions": "learned", "tied": True},
+        "norm": {"kind": "layer", "order": "post", "embedding": True},
+    },
+}  # fmt: skip
+
+
+def twin(name: str) -> dict:
+    """The tables of a family's tiny model; of the two with encoders, with its sizes read off its config."""
+    own, raw = copy.deepcopy(TWINS[name]), SHAPES[name]
+    if name.startswith("t5"):
+        own["model"] |= {"vocab": raw["vocab_size"], "hidden": raw["d_model"], "context": raw.get("n_positions", 512)}
+        own["model"]["buckets"] = raw.get("relative_attention_num_buckets", 32)
+        own["attention"] = {"heads": raw["num_heads"], "head_dim": raw["d_kv"]}
+        own["feed_forward"] = {"width": raw["d_ff"]}
+        layers = raw["num_layers"], raw.get("num_decoder_layers", raw["num_layers"])
+        own |= {"encoder": {"layers": layers[0]}, "decoder": {"layers": layers[1]}}
+    if name == "bart":
+        own["model"] |= {"vocab": raw["vocab_size"], "hidden": raw["d_model"]}
+        own["model"]["context"] = raw["max_position_embeddings"] + 2  # its table has two rows in front
+        own["attention"] = {"bias": True}
+        own["feed_forward"] = {"bias": True}
+        for side in ("encoder", "decoder"):
+            own[side] = {
+                "layers": raw[f"{side}_layers"],
+                "attention": {"heads": raw[f"{side}_attention_heads"]},
+                "feed_forward": {"width": raw[f"{side}_ffn_dim"]},
+            }
+    return own
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_a_model_of_parts_is_the_familys(name: str) -> None:
+    """Parameters, FLOPs, pointwise work and what is kept, path by path, in a prefill, a chunk and a decode step."""
+    own, family = load_model("mine", twin(name)).ledger, tiny(name).ledger
+    assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
+    for tokens, new in ((23, 17), (13, 0), (1, 0)):
+        at = Workload(context=23, tokens=tokens, batch=9, source=17, new_source=new).axes()
+        assert own.flops(at, unfolded=True) == family.flops(at, unfolded=True)
+        assert own.flops(at, masked=True) == family.flops(at, masked=True)
+        assert own.states(at, unfolded=True) == family.states(at, unfolded=True)
+        assert own.pointwise(at, unfolded=True) == family.pointwise(at, unfolded=True)
+
+
+def test_an_encoder_alone_keeps_nothing() -> None:
+    own = tiny("own, encoder post-norm")
+    assert not own.has_cache and own.source is None
+    with pytest.raises(TfacctError, match="not 1 new token of 20"):
+        load(SHAPES["own, encoder post-norm"]).flops(ctx=20, decode=True)
+
+
+# What is refused: over the tables of a small decoder, or of an encoder and a decoder, and what the message says.
+DECODER = {
+    "model": {"vocab": 64, "hidden": 48, "context": 32, "positions": "rotary"},
+    "attention": {"heads": 6},
+    "feed_forward": {"width": 96},
+    "norm": {"kind": "rms"},
+    "decoder": {"layers": 2},
+}
+BOTH = {**DECODER, "encoder": {"layers": 3}}
+EXPERTS = {"experts": 8, "active": 2, "width": 16}
+LATENT = {"heads": 6, "kv_rank": 8, "nope_dim": 4, "rope_dim": 2}
+
+
+def over(base: dict, **changes: object) -> dict:
+    """The tables with some keys, by dotted name with `__`, set or, None, taken out."""
+    file = copy.deepcopy(base)
+    for path, value in changes.items():
+        *outer, name = path.split("__")
+        at = file
+        for word in outer:
+            at = at.setdefault(word, {})
+        if value is None:
+            at.pop(name)
+        else:
+            at[name] = value
+    return file
+
+
+REFUSED = [
+    (over(DECODER, attention=None), "[attention] is missing, and [decoder.attention] too"),
+    (over(DECODER, feed_forward=None), "[feed_forward] and [experts] are missing, and [decoder] has neither"),
+    (over(DECODER, norm=None), "[norm] is missing"),
+    (over(DECODER, decoder=None), "neither [encoder] nor [decoder]"),
+    (over(DECODER, decoder__layers=None), "required field 'decoder.layers' is missing"),
+    (over(DECODER, attention__heads=None), "required field 'attention.heads' is missing"),
+    (over(DECODER, model__positions=None), "required field 'model.positions' is missing"),
+    (over(DECODER, decoder__cross_attention={"bias": True}), "[decoder.cross_attention] without an [encoder]"),
+    (over(BOTH, encoder__cross_attention={"bias": True}), "[encoder] has no 'cross_attention'"),
+    (over(BOTH, decoder__cross_attention={"heads": 2}), "[decoder.cross_attention] has no 'heads'"),
+    (over(DECODER, attention__heads=7), "attention.heads=7 must divide model.hidden=48"),
+    (over(DECODER, attention__kv_heads=4), "attention.kv_heads=4 must divide attention.heads=6"),
+    (over(DECODER, attention__kv_heads=12), "attention.kv_heads=12 must divide attention.heads=6 (try 6)"),
+    (over(DECODER, attention__head_dim=9), "attention.head_dim 9 is not even: rotary positions"),
+    (over(DECODER, atention={"heads": 2}), "unknown table [atention]", "did you mean [attention]"),
+    (over(DECODER, mamba={"layers": 2}), "unknown table [mamba]", "known tables: [model], [attention]"),
+    (over(DECODER, attention__head=6), "[attention] has no 'head'", "did you mean heads"),
+    (over(DECODER, attention__sinks=True), "[attention] has no 'sinks'", "known keys: bias, gate, head_dim, heads"),
+    (over(DECODER, decoder__atention={"heads": 2}), "[decoder] has no 'atention'", "did you mean attention"),
+    (over(DECODER, model__hiden=3), "[model] has no 'hiden'", "did you mean hidden"),
+    (over(DECODER, model_type="own", vocab_size=3), "unknown table [vocab_size]"),
+    (over(DECODER, norm="rms"), '[norm] must be a table, not "rms"'),
+    (over(DECODER, decoder=[{"layers": 2}]), "[decoder] must be a table"),
+    (over(DECODER, model__positions="rope"), "model.positions must be one of 'rotary', 'learned'"),
+    (over(DECODER, attention__scores="cosine"), "attention.scores must be one of 'product' or 'distance'"),
+    (over(DECODER, feed_forward__activation="gleu"), "feed_forward.activation must be one of"),
+    (over(DECODER, norm__kind="batch"), "norm.kind must be one of 'layer' or 'rms'"),
+    (over(DECODER, norm__order="ante"), "norm.order must be one of"),
+    (over(DECODER, attention__heads="6"), 'attention.heads must be a whole number, not "6"'),
+    (over(DECODER, attention__heads={"a": 1}), "attention.heads must be a whole number"),
+    (over(DECODER, attention__bias=1), "attention.bias must be true or false, not 1"),
+    (over(DECODER, decoder__attention__heads=0), "decoder.attention.heads must be at least 1, not 0"),
+    (over(DECODER, decoder__layers=10**9), "decoder.layers must be at most 100,000"),
+    (over(BOTH, attention__window=4), "attention.window with an [encoder]", "write it in [decoder.attention]"),
+    (over(BOTH, model__positions="alibi"), 'model.positions = "alibi" with an [encoder] is not understood'),
+    (over(BOTH, norm__order="parallel"), 'norm.order = "parallel" with cross attention is not understood'),
+    (over(DECODER, model__positions="relative", attention__window=4), 'window with model.positions = "relative"'),
+    (over(DECODER, model__source_vocab=64), "model.source_vocab without an [encoder] and a [decoder]"),
+    (over(DECODER, model__source_context=64), "model.source_context without an [encoder] and a [decoder]"),
+    (over(DECODER, model__source_hidden=64), "model.source_hidden without an [encoder] and a [decoder]"),
+    (over(BOTH, model__source_hidden=65), "model.source_hidden without attention.head_dim"),
+    (over(DECODER, experts=EXPERTS), "[feed_forward] and [experts] both describe the MLP of [decoder]"),
+    (over(DECODER, experts=EXPERTS, decoder__feed_forward={"width": 7}), "no side uses [experts]"),
+    (over(DECODER, feed_forward=None, experts={**EXPERTS, "active": 9}), "experts.active = 9 is more than"),
+    (over(DECODER, feed_forward=None, experts={**EXPERTS, "shared_gate": True}), "without experts.shared"),
+    (over(DECODER, model={}), "required field 'model.vocab' is missing"),
+    (over(DECODER, config={"model_type": "gpt2"}), "unknown table [config]"),
+]
+
+
+def as_toml(file: dict) -> str:
+    """The tables as TOML: JSON's values are TOML's, but for tables in values."""
+
+    def value(this: object) -> str:
+        if isinstance(this, dict):
+            return "{" + ", ".join(f"{json.dumps(k)} = {value(v)}" for k, v in this.items()) + "}"
+        return "[" + ", ".join(map(value, this)) + "]" if isinstance(this, list) else json.dumps(this)
+
+    return "".join(f"{json.dumps(name)} = {value(this)}\n" for name, this in file.items())
+
+
+@pytest.mark.parametrize(("file", "says"), [(file, says) for file, *says in REFUSED], ids=lambda x: str(x)[:60])
+def test_refusals(run, tmp_path: Path, file: dict, says: list[str]) -> None:
+    (tmp_path / "mine.toml").write_text(as_toml(file))
+    if "config" in file:  # which says that it is a preset: as a config it is refused
+        (tmp_path / "mine.toml").write_text(as_toml(over(file, config=None)) + "config = {}\n")
+        says = ["mine.toml"]
+    ran = run("flops", str(tmp_path / "mine.toml"))
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    assert ran.err.startswith("error: ") and "mine" in ran.err and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 2 and all(words in ran.err for words in says), ran.err
+    if "config" not in file:
+        with pytest.raises(TfacctError):
+            load(file)
+
+
+def test_what_the_refusals_are_said_of_is_fine() -> None:
+    """Each of them is one slip away from these."""
+    for file in (
+        DECODER,
+        BOTH,
+        over(BOTH, decoder__attention__window=4, decoder__cross_attention={"bias": True}),
+        over(DECODER, feed_forward=None, experts=EXPERTS),
+        over(BOTH, decoder__experts=EXPERTS),
+        over(BOTH, model__source_vocab=65, model__source_context=7),
+        over(BOTH, model__source_hidden=65, attention__head_dim=8),
+    ):
+        assert load(file).params().total > 0
+
+
+def test_an_encoder_of_another_width_by_hand() -> None:
+    """A table of its own, 64 · 20; three layers, each 4 · 20 · 6 · 8, 2 · 20 · 96 and two scales; a last norm. In each
+    of the decoder's layers, keys and values of the source are 6 · 8 of 20, not of 48."""
+    plain = over(BOTH, attention__head_dim=8)
+    ledgers = [load_model("mine", file).ledger for file in (plain, over(plain, model__source_hidden=20))]
+    vocab, heads = BOTH["model"]["vocab"], 6 * 8
+    gated = 3 if BOTH["feed_forward"].get("gated") else 2
+
+    def reads(width: int) -> int:
+        return BOTH["encoder"]["layers"] * (4 * width * heads + gated * width * 96 + 2 * width) + width
+
+    crossed = BOTH["decoder"]["layers"] * 2 * heads * (48 - 20)
+    totals = [sum(ledger.parameters().values()) for ledger in ledgers]
+    assert totals[1] - totals[0] == vocab * 20 + reads(20) - reads(48) - crossed
+
+
+def test_a_sides_own_table_stands_over_the_common_one() -> None:
+    model = load(over(BOTH, encoder__attention__heads=4, decoder__feed_forward={"width": 5}))
+    reading, writing = (stacks[0].block for stacks in (model.architecture.encoder.stacks, model.architecture.stacks))
+    assert (reading.attention.heads, reading.find(FeedForward).width) == (4, 96)
+    assert (writing.attention.heads, writing.find(FeedForward).width) == (6, 5)
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        ("attention.heads=7", "attention.heads=7 must divide model.hidden=48"),
+        ("attention.head=8", "no field 'attention.head' in own"),
+        ("attention=8", "no field 'attention' in own"),
+        ("heads=8", "no field 'heads' in own"),
+        ("encoder.feed_forward.called=maybe", 'encoder.feed_forward.called must be true or false, not "maybe"'),
+    ],
+)
+def test_set_refuses_by_dotted_name(run, tmp_path: Path, sets: str, says: str) -> None:
+    (tmp_path / "mine.toml").write_text(as_toml(over(BOTH)))
+    ran = run("params", str(tmp_path / "mine.toml"), "--set", sets)
+    assert (ran.code, ran.out) == (2, "") and says in ran.err and len(ran.err.splitlines()) <= 2
+
+
+def test_set_by_dotted_name(run, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(as_toml(DECODER))
+    ran = run("params", str(file), "--set", "attention.heads=8", "--set", "feed_forward.width=7", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert facts["set"] == {"attention.heads": 8, "feed_forward.width": 7}
+    # 2 tables, last norm; 2 · (q, k, v, o of 48·48, two matrices, two norms)
+    assert facts["total_params"] == 2 * 64 * 48 + 48 + 2 * (4 * 48**2 + 2 * 48 * 7 + 2 * 48)
+    swept = run("sweep", str(file), "--set", "attention.kv_heads=1,2,6", "--metric", "kv_cache_bytes", "--json")
+    points = [point["kv_cache_bytes"] for point in json.loads(swept.out)["models"][0]["lines"]]
+    assert points == [2 * 2 * 32 * kv * 8 * 2 for kv in (1, 2, 6)]
+    assert run("params", str(file), "--set", "encoder.layers=2").code == 0  # and now it has an encoder
+    # what is null is absent
+    assert run("params", str(file), "--set", "norm.kind=null").code == 2
+
+
+def test_defaults_are_shown_by_dotted_name() -> None:
+    assert load_model("mine", DECODER).defaulted == {
+        "model.tied": False,
+        "model.head_bias": False,
+        "model.scale_embedding": False,
+        "norm.order": "pre",
+        "norm.shared": False,
+        "norm.final": True,
+        "norm.embedding": False,
+        "attention.kv_heads": 6,
+        "attention.head_dim": 8,
+        "attention.bias": False,
+        "attention.out_bias": False,
+        "attention.gate": False,
+        "attention.scores": "product",
+        "attention.rotated": True,
+        "feed_forward.gated": False,
+        "feed_forward.bias": False,
+        "feed_forward.called": True,
+    }
+    sides = load_model("mine", over(BOTH, encoder__attention={"heads": 4, "bias": True})).defaulted
+    assert sides["encoder.attention.kv_heads"] == 4 and sides["decoder.attention.kv_heads"] == 6
+    assert sides["encoder.attention.out_bias"] is True and sides["decoder.attention.out_bias"] is False
+
+
+def test_every_key_is_read() -> None:
+    """A key that changes nothing would be a lie in the docs."""
+    assert {key for key in tables.KEYS if "*" not in key} == load_model("mine", DECODER).config.settable()
+    base = over(BOTH, decoder__cross_attention={}, model__positions="learned")
+    routed = over(DECODER, feed_forward=None, experts={**EXPERTS, "shared": 8})
+    changes: dict[str, object] = {
+        "model.vocab": 65, "model.hidden": 96, "model.context": 33, "model.tied": True, "model.head_bias": True,
+        "model.scale_embedding": True, "model.source_vocab": 64, "model.source_context": 31,
+        "attention.heads": 3, "attention.kv_heads": 2, "attention.head_dim": 10, "attention.bias": True,
+        "attention.out_bias": True, "attention.qk_norm": "rms", "attention.scores": "distance",
+        "feed_forward.width": 97, "feed_forward.gated": True, "feed_forward.bias": True, "feed_forward.norm": "rms",
+        "feed_forward.called": False, "norm.kind": "layer", "norm.order": "post", "norm.shared": True,
+        "norm.final": False, "norm.embedding": True, "encoder.layers": 2, "decoder.layers": 3,
+        "model.positions": "none", "decoder.attention.window": 5,
+        "decoder.cross_attention.bias": True, "decoder.cross_attention.out_bias": True,
+        "decoder.cross_attention.scores": "distance",
+    }  # fmt: skip
+    of_experts = {"experts": 9, "active": 3, "width": 17, "shared": 9, "shared_gate": True, "bias": True}
+    changes |= {f"experts.{key}": value for key, value in of_experts.items()}
+    at = Workload(context=23, tokens=13, batch=9, source=17).axes()
+
+    def said(file: dict, **sets: object) -> tuple:
+        ledger = load_model("mine", file, sets).ledger
+        if "model.context" in sets or "model.source_context" in sets:
+            return (ledger.parameters(),)
+        return ledger.parameters(), ledger.flops(at), ledger.pointwise(at), ledger.states(at)
+
+    latent = {**DECODER, "latent_attention": LATENT}
+    del latent["attention"]
+    of_latents = {"heads": 7, "kv_rank": 9, "nope_dim": 5, "rope_dim": 4, "value_dim": 5, "q_rank": 9, "bias": True}
+    changes |= {f"latent_attention.{key}": value for key, value in of_latents.items()}
+    changes |= {"model.latent_attention": "absorbed"}
+    local = {"attention": {"window": 5}}
+    rotary = over(DECODER, decoder__layers=3, decoder__local=local, decoder__pattern=["full", "local"])
+    changes |= {"attention.gate": True, "attention.rotary_dim": 4}
+    changes |= {"attention.rotated": False, "decoder.pattern": ["local", "full"], "decoder.local.attention.window": 6}
+    for key, value in changes.items():
+        file = routed if key.startswith("experts") else latent if "latent" in key else base
+        file = (
+            rotary
+            if key in ("attention.rotated", "attention.rotary_dim", "decoder.pattern", "decoder.local.attention.window")
+            else file
+        )
+        assert said(file, **{key: value})[0:] != said(file)[: len(said(file, **{key: value}))], key
+    relative = over(BOTH, model__positions="relative")
+    assert said(relative, **{"model.buckets": 31}) != said(relative)
+    sized = over(base, attention__head_dim=8)
+    assert said(sized, **{"model.source_hidden": 50}) != said(sized)
+    sided = {key for key in tables.KEYS if key.count(".") >= 2 and "cross" not in key} | {"encoder.pattern"}
+    there = set(changes) - {"decoder.local.attention.window"}
+    there |= {"model.buckets", "model.source_hidden", "attention.window"} | sided
+    there |= {key for key in tables.KEYS if tables.is_reference_only(key)}
+    assert there == set(tables.KEYS)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+PLACES = st.sampled_from([*tables.KEYS, *tables.TABLES, "model.", "decoder.attention.heads.x", "x.y", "", "."])
+
+
+@settings(max_examples=300, deadline=None, database=None)
+@given(path=PLACES, value=JUNK, base=st.sampled_from([DECODER, BOTH, {"model": {}}, LECTURE]))
+def test_junk_is_counted_or_refused(path: str, value: object, base: dict | str) -> None:
+    """As a table of the file and as --set: a count, or one error."""
+    file = base if isinstance(base, dict) else tomllib.loads((presets.folder() / f"{base}.toml").read_text())
+    file = {name: table for name, table in copy.deepcopy(file).items() if name not in ("source", "expect")}
+    for attempt in (
+        lambda: load_model("mine", set_in(file, path, value)),
+        lambda: load_model("mine", file, {path: value}),
+    ):
+        try:
+            assert attempt().ledger.parameters()
+        except TfacctError as error:
+            assert error.message.startswith("mine: ") and "\n" not in error.message
+
+
+def set_in(file: dict, path: str, value: object) -> dict:
+    *outer, name = path.split(".")
+    file = copy.deepcopy(file)
+    at = file
+    for word in outer:
+        if not isinstance(at.setdefault(word, {}), dict):
+            return file
+        at = at[word]
+    at[name] = value
+    return file
+
+
+def test_a_message_is_one_line_whatever_the_file_names() -> None:
+    with pytest.raises(TfacctError) as raised:
+        load_model("mine", set_in(DECODER, "decoder.every", {"\n": {}}))
+    assert "\n" not in raised.value.message and "\x1b" not in str(TfacctError("a\x1b[2J", "b\x1b[2J"))
+
+
+@pytest.mark.parametrize("content", ["[model]\nvocab = 2001-01-01", "[model]\n[model]", "model = 1", "[[model]]\nx=1"])
+def test_broken_files(run, tmp_path: Path, content: str) -> None:
+    (tmp_path / "mine.toml").write_text(content)
+    ran = run("flops", str(tmp_path / "mine.toml"))
+    assert (ran.code, ran.out) == (2, "") and "mine" in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("expect = 5\n", "[expect] must be a table"),
+        ("expect = {parameters = 5}\n", "[expect] of an own model holds parameters"),
+        (
+            'expect = {parameters = "5", from = "arithmetic", working = "5"}\n',
+            "[expect] parameters must be a whole number",
+        ),
+        ('source = {url = "x"}\n', "[source] of an own model holds about and nothing else"),
+    ],
+)
+def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, says: str) -> None:
+    (tmp_path / "mine.toml").write_text(more + as_toml(DECODER))
+    ran = run("flops", str(tmp_path / "mine.toml"))
+    assert (ran.code, ran.out) == (2, "") and says in ran.err
+    total = load(DECODER).params().total
+    fine = (
+        f'expect = {{parameters = {total}, from = "arithmetic", working = "{total}"}}\nsource = {{about = "a test"}}\n'
+    )
+    (tmp_path / "mine.toml").write_text(fine + as_toml(DECODER))
+    assert "a test, described" in run("models", str(tmp_path / "mine.toml")).out
+    assert f"{total:,} (equal)" in run("params", str(tmp_path / "mine.toml")).out
+
+
+@pytest.mark.parametrize("name", ["own", "own, windowed", "own, encoder post-norm"])
+@pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])
+def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
+    """The printed total, as sympy reads it, with the sizes of the legend put in."""
+    sympy = pytest.importorskip("sympy")
+    own = tiny(name)
+    if of == "kv" and not own.has_cache:
+        pytest.skip("keeps nothing")
+    from tfacct.reports.formula import formula
+
+    facts = formula(own, Request(), of=of).models[0]
+    axis_names = {axis: sympy.Symbol(axis) for axis in facts["legend"]}
+    read = sympy.sympify(facts["total_formula"], locals=axis_names)
+    values = {axis_names[axis]: about["value"] for axis, about in facts["legend"].items()}
+    at = Workload(29, 29, source=31, new_source=31).axes()
+    whole = {
+        "flops": own.ledger.total_flops(at),
+        "train": 3 * own.ledger.total_flops(at),
+        "params": sum(own.ledger.parameters().values()),
+        "kv": sum(own.ledger.states(at).values()),
+    }
+    assert read.subs(values) == whole[of]
+
+
+@pytest.mark.parametrize("sizes", [(), ("--decode",), ("--tokens", "7"), ("--all-layers",), ("--source", "17")])
+def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
+    pytest.importorskip("fvcore")
+    ran = run("verify", LECTURE, "--batch", "16", *sizes)
+    assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
+
+
+def test_no_product_reads_the_keys_of_distances() -> None:
+    """Of what is kept, keys and values in equal parts, a decode step's products read the values."""
+    ledger = load(LECTURE).loaded.ledger
+    at = Workload(context=37, tokens=1, batch=3, source=41).axes()
+    values = [p for p in ledger.products(at) if p.path.endswith("values") and not p.path.startswith("encoder")]
+    read = sum(product.moved(BF16, BF16_EACH)[1] for product in values)
+    assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
+
+
+# Half a minute each, or more.
+SLOW = ("own", "own, windowed", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
+# Experts on one side alone: the proof sends the tokens of both sides to experts evenly, or not at all.
+PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not in name]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROVEN])
+@pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
+def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from tfacct.reports.verify import prove
+    from tfacct.verify.proof import Sizes
+
+    if edges != "all":
+        monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(tiny(name))
+    assert report.agrees and len(report.rows) >= (9 if edges == "all" else 4)
+
+
+def test_no_class_stands_behind_them() -> None:
+    pytest.importorskip("torch")
+    from tfacct.reports.verify import verify
+
+    report = verify([tiny("own")], Request(ctx=9), against="transformers")
+    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-own",)
+
+
+def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
+    pytest.importorskip("torch")
+    from dataclasses import replace
+
+    from tfacct.architecture.parts import Attention, FeedForward, Norm
+    from tfacct.reports.verify import verify
+
+    def red(kind: type, **wrong: object) -> set[str]:
+        own = tiny("own")
+        shape = own.architecture.mapped(lambda part: replace(part, **wrong) if isinstance(part, kind) else part)
+        report = verify([replace(own, ledger=shape.ledger())], Request(ctx=9))
+        return {row["what"] for row in report.rows if row["verdict"] != "ok"}
+
+    assert red(Attention, score_function="distance") == set()
+    assert "blocks.0.attn.scores" in red(Attention, score_function="product")
+    assert "encoder.blocks.0.mlp.up_proj" in red(FeedForward, called=True)
+    assert "blocks.0.shared_norm.weight" in red(Norm, shared=False)
+    assert "blocks.0.mlp.norm.weight" in red(FeedForward, norm=None)
+
+
+def test_the_lecture_among_the_presets(run) -> None:
+    assert TINY["own"]["encoder"]["feed_forward"] == {"called": False}
+    assert LECTURE in run("models", "--family", "own").out
+    ran = run("models", LECTURE)
+    assert "encoder.feed_forward.called  given      false" in ran.out and "described" in ran.out
+    assert run("formula", "own").code == 0
+    assert run("compare", "--by", "line", LECTURE, "transformer-base").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [("", "nothing"), ("# a plan\n", "nothing"), ("[modell]\nvocab = 5\n[decoder]\n", "[modell], [decoder]")],
+)
+def test_a_file_without_its_model_says_what_it_holds(run, tmp_path: Path, text: str, holds: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text, encoding="utf-8")
+    ran = run("params", str(file))
+    assert ran.code == 2 and ran.out == "" and f"[model] is missing: the file holds {holds}" in ran.err

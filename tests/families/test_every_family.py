@@ -1,0 +1,150 @@
+"""Reading a config is one call; and every family has a room in the tests that the others draw from."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import by_kind, every_step, kind
+from tests.families import LOGITS, SHAPES, TINY, cases, names, sampled
+from tfacct import families
+from tfacct.base.errors import ConfigError, NotFoundError
+from tfacct.families.registry import newest_first, released
+from tfacct.loading.model import load_model
+
+CUSTOM = "own"
+FAMILIES = families.names()
+WITH_CLASS = [name for name in FAMILIES if families.config_class(name).hf_modules]
+
+
+def test_tests_know_every_family_and_no_other() -> None:
+    assert names() == FAMILIES
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_has_what_the_other_tests_draw(family: str) -> None:
+    """Own models have no random configs here: tests/families/test_custom.py has theirs."""
+    there = cases(family)
+    assert there.TINY.get("model_type", CUSTOM) == family
+    assert hasattr(there, "sized") == (family != CUSTOM)
+    assert (hasattr(there, "drawn"), hasattr(there, "REQUIRED")) == (family in WITH_CLASS,) * 2
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_shapes_are_of_their_family_and_read_whole(name: str) -> None:
+    """No field of a small config is unknown or left out."""
+    reading = families.read(SHAPES[name])
+    assert reading.family == name.partition(",")[0]
+    assert reading.unknown == () and reading.left_out == ()
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != CUSTOM])
+def test_a_sized_config_says_its_letters(family: str) -> None:
+    config, sizes = sampled(family, 0)
+    reading = families.read(config)
+    assert reading.unknown == ()
+    axes = {axis: size for group in reading.architecture.ledger().groups for axis, size in group.axes.items()}
+    shared = axes.keys() & sizes.keys()
+    assert shared and {axis: axes[axis] for axis in shared} == {axis: sizes[axis] for axis in shared}
+
+
+def test_families_are_listed_newest_first() -> None:
+    """A few months as their papers have them; each family but that of own models says its own."""
+    known = {"bert": "2018-10", "gpt2": "2019-02", "llama": "2023-02", "qwen3": "2025-04"}
+    assert {name: released(name) for name in known} == known
+    assert [name for name in FAMILIES if not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", released(name))] == [CUSTOM]
+    assert newest_first(["gpt2", "qwen3", "bert", "llama"]) == ["qwen3", "llama", "gpt2", "bert"]
+    page = (Path(__file__).parents[2] / "docs" / "models.md").read_text()
+    rows = re.findall(r"^\| \[(.+?)\]\((.+?)#(.+?)\) ", page, re.MULTILINE)
+    assert [name for name, _, _ in rows] == newest_first(FAMILIES)
+    for name, file, anchor in rows:
+        assert name == anchor
+        assert f"\n## {name}\n" in (Path(__file__).parents[2] / "docs" / file).read_text()
+
+
+def test_no_other_test_lists_the_families() -> None:
+    """Rooms alone: a list of most families anywhere else would have to be kept by hand."""
+    here = Path(__file__).parents[1]
+    lists = {
+        path.name: named
+        for path in here.rglob("*.py")
+        if len(named := [name for name in WITH_CLASS if f'"{name}": ' in path.read_text()]) > len(WITH_CLASS) // 3
+    }
+    assert lists == {}
+
+
+def test_logits_are_asked_of_every_family_that_can_be() -> None:
+    """Six weigh experts in ways of their own, and CodeGen lays out its one product in pieces."""
+    asked = {name.partition(" ")[0] for name in LOGITS}
+    assert set(WITH_CLASS) - asked == {
+        "gpt_oss",
+        "phimoe",
+        "minimax_m2",
+        "solar_open",
+        "kolibri1",
+        "codegen",
+        "openai_privacy_filter",
+    }
+
+
+def test_one_call_reads_a_config_with_what_was_set_over_it() -> None:
+    reading = families.read({**TINY["llama"], "note": "mine"}, {"head_dim": 12, "num_hidden_layers": 5})
+    assert (reading.family, reading.unknown, reading.left_out) == ("llama", ("note",), ())
+    assert reading.fields == {**TINY["llama"], "note": "mine", "head_dim": 12, "num_hidden_layers": 5}
+    assert reading.defaulted == {"tie_word_embeddings": False}
+    assert reading.architecture == reading.config.transformer()
+    assert len(reading.architecture.blocks()) == 5
+
+
+def test_what_is_set_stands_for_the_name_that_the_file_has_it_by() -> None:
+    reading = families.read(TINY["gpt2"], {"hidden_size": 48})
+    assert "n_embd" not in reading.fields and reading.fields["hidden_size"] == 48
+    assert reading.architecture.embed.hidden == 48
+
+
+def test_a_model_with_images_is_read_as_its_language_model() -> None:
+    raw = {"model_type": "gemma3", "text_config": TINY["gemma3_text"], "vision_config": {"hidden_size": 9}}
+    reading = families.read(raw, {"num_hidden_layers": 2})
+    assert (reading.family, reading.left_out) == ("gemma3_text", ("vision_config",))
+    assert reading.fields["num_hidden_layers"] == 2 and reading.architecture.embed.vocab == 127
+
+
+def test_tables_are_read_by_their_dotted_names() -> None:
+    reading = families.read(TINY[CUSTOM], {"decoder.layers": 4})
+    assert reading.family == CUSTOM and reading.fields["decoder.layers"] == 4 and reading.fields["model.hidden"] == 48
+    assert len(reading.architecture.blocks()) == 4
+
+
+def test_reading_names_no_model_and_loading_does() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        families.read(TINY["llama"], {"head_dimm": 12})
+    assert caught.value.message == "no field 'head_dimm' in llama"
+    with pytest.raises(ConfigError) as caught:
+        families.read({**TINY["llama"], "model_type": "lama"}, {"anything": 1})
+    assert caught.value.message == "unknown model_type 'lama'"
+    with pytest.raises(NotFoundError) as caught:
+        load_model("mine", TINY["llama"], {"head_dimm": 12})
+    assert caught.value.message == "mine: no field 'head_dimm' in llama"
+
+
+def test_loading_asks_families_one_question() -> None:
+    """Between the two rooms there is one call."""
+    text = (Path(families.__file__).parent.parent / "loading" / "model.py").read_text()
+    assert re.findall(r"\bfamilies\.(\w+)", text) == ["read"]
+
+
+def test_what_any_shape_has_one_that_is_asked_by_default_has() -> None:
+    """What is left to `-m slow` has other sizes, biases and norms, or blocks that others have together with others; and
+    every shape has a step."""
+    params = by_kind(SHAPES)
+    asked = [param.id for param in params if not param.marks]
+    assert [param.id for param in params] == list(SHAPES)
+    every = frozenset[object]().union(*map(kind, SHAPES))
+    assert frozenset[object]().union(*map(kind, asked)) == every and len(every) // 4 < len(asked) < len(every)
+    alone = [
+        name for name in asked if not kind(name) <= frozenset[object]().union(*(kind(n) for n in asked if n != name))
+    ]
+    assert {"dots3_note_text", "deepseek_v2, absorbed", "deepseek_v4", "zamba2"} <= {*alone}
+    steps = every_step(("whole", "part"), "part", "whole")
+    assert {param.values[0] for param in steps if not param.marks} == set(SHAPES)
+    assert len(steps) == 2 * len(SHAPES) > sum(not param.marks for param in steps)

@@ -1,0 +1,57 @@
+"""One rank of several that send, for test_sharding_gloo: `python -m tests.helpers.gloo_ranks RANK STORE JOB`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def main(rank: int, store: str, job: dict[str, Any]) -> None:
+    """Run a step of a divided model beside the whole one; print what was sent, and how far the two are apart."""
+    import torch
+    import torch.distributed as dist
+
+    from tests.oracle.test_expert_parallel import Counted, balanced, planned, watched
+    from tests.oracle.test_sharding import built
+    from tfacct.parallel.mesh import Mesh
+
+    torch.set_num_threads(1)
+    mesh = Mesh(**job["mesh"])
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=mesh.ranks)
+    torch.manual_seed(0)
+    whole = built(job["config"])
+    torch.manual_seed(0)
+    model = built(job["config"])
+    for one in (whole, model):
+        if "num_local_experts" in job["config"]:
+            one.set_experts_implementation("eager")
+            balanced(one)
+    torch.manual_seed(rank // mesh.tp)  # ranks of tp have one batch
+    ids = torch.randint(0, job["config"]["vocab_size"], (job["batch"], job["tokens"]))
+    at = torch.arange(job["tokens"])[None]
+    expected = whole(input_ids=ids, position_ids=at).logits
+    expected.square().mean().backward()
+
+    planned(model, mesh)
+    found: Counted = {}
+    with watched(found, "forward"):
+        logits = model(input_ids=ids, position_ids=at).logits
+    with watched(found, "backward"):
+        logits.square().mean().backward()
+    apart = (logits - expected).abs().max() / expected.abs().max()
+    slopes = {name: weight.grad for name, weight in whole.named_parameters()}
+    worst = 0.0
+    for name, weight in model.named_parameters() if mesh.fsdp == 1 else ():
+        own = weight.grad.full_tensor() if hasattr(weight.grad, "full_tensor") else weight.grad
+        if own.shape == slopes[name].shape:
+            worst = max(worst, float((own - slopes[name]).abs().max() / slopes[name].abs().max()))
+    if rank == 0:
+        counts = [[when, kind, sorted(sizes.items())] for (when, kind), sizes in found.items()]
+        print(json.dumps({"counts": counts, "logits": float(apart), "gradients": worst}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

@@ -1,0 +1,95 @@
+"""One rank of a pipeline that really sends: `python -m tests.helpers.gloo_stages RANK STORE JOB`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from typing import Any
+
+
+def main(rank: int, store: str, job: dict[str, Any]) -> None:
+    """Run a step of torch's schedule beside the whole model; print what was sent, and how far the gradients are
+    apart."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
+
+    from tests.oracle.test_sharding import built
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.pipeline import stages
+
+    torch.set_num_threads(1)
+    mesh, config = Mesh(**job["mesh"]), job["config"]
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=mesh.pp)
+    torch.manual_seed(0)
+    whole = built(config)
+    torch.manual_seed(0)
+    model = built(config)
+    ids = torch.randint(0, config["vocab_size"], (job["batch"], job["tokens"]))
+    ((own,),) = [stages(config["num_hidden_layers"], mesh)[rank]]
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = model.model.embed_tokens if own.first else None
+            self.layers = nn.ModuleList(model.model.layers[number] for number in own.blocks)
+            self.angles, self.norm = model.model.rotary_emb, model.model.norm if own.last else None
+            self.head = model.lm_head if own.last else None
+
+        def forward(self, given: Any) -> Any:
+            stream = given if self.embed is None else self.embed(given)
+            places = torch.arange(job["tokens"])[None]
+            angles = self.angles(stream, places)
+            for layer in self.layers:
+                stream = layer(stream, position_ids=places, position_embeddings=angles, use_cache=False)
+            return stream if self.head is None else self.head(self.norm(stream))
+
+    def loss(made: Any, _: Any) -> Any:
+        return made.square().mean()
+
+    whole_loss = loss(whole(input_ids=ids, use_cache=False).logits, None)
+    whole_loss.backward()
+
+    sent: Counter[tuple[str, int]] = Counter()
+    real = schedules._batch_p2p
+
+    def watched(ops: Any, desc: Any = None) -> Any:
+        for one in ops:
+            if one.op is dist.isend and one.tensor.numel() > 1:  # one number says that neighbours are there
+                when = "forward" if one.peer == rank + 1 else "backward"
+                sent[when, one.tensor.numel() * one.tensor.element_size()] += 1
+        return real(ops, desc)
+
+    schedules._batch_p2p = watched
+    part = Part()
+    each = job["batch"] // mesh.microbatches
+    stream = torch.zeros(each, job["tokens"], config["hidden_size"], requires_grad=True)
+    logits = torch.zeros(each, job["tokens"], config["vocab_size"], requires_grad=True)
+    stage = PipelineStage(
+        part,
+        rank,
+        mesh.pp,
+        torch.device("cpu"),
+        (ids[:each] if own.first else stream,),
+        (logits if own.last else stream,),
+    )
+    kind = Schedule1F1B if mesh.schedule == "1f1b" else ScheduleGPipe
+    schedule = kind(stage, mesh.microbatches, loss_fn=loss)
+    losses: list[Any] = []
+    schedule.step(*((ids,) if own.first else ()), target=ids if own.last else None, losses=losses)
+    slopes = {name: weight.grad for name, weight in whole.named_parameters()}
+    mine = {id(weight) for weight in part.parameters()}
+    worst = 0.0
+    for name, weight in model.named_parameters():
+        if id(weight) in mine:
+            worst = max(worst, float((weight.grad - slopes[name]).abs().max() / slopes[name].abs().max()))
+    apart = abs(float(sum(losses) / len(losses) - whole_loss) / float(whole_loss)) if own.last else 0.0
+    print(json.dumps({"sent": [[*key, times] for key, times in sent.items()], "gradients": worst, "loss": apart}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

@@ -1,0 +1,376 @@
+"""Files of weights that are broken, lie, or were made to do harm: one clear error, nothing executed, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import Ran, tiny
+from tests.loading.test_checkpoint import written
+from tfacct.base.errors import CheckpointError, TfacctError
+from tfacct.loading import checkpoint, gguf, headers
+from tfacct.verify import checkpoint as witness
+from tfacct.verify.tensor_names import QUANT_TENSORS
+
+GOOD = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+
+
+def laid(header: object, size: int = 24, length: int | None = None) -> bytes:
+    """A file with this header and so many bytes behind it."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + bytes(size)
+
+
+def one(**fields: Any) -> dict[str, Any]:
+    return {"w": {**GOOD, **fields}}
+
+
+def two(first: tuple[int, int], second: tuple[int, int]) -> dict[str, Any]:
+    return {
+        name: {"dtype": "U8", "shape": [stop - start], "data_offsets": [start, stop]}
+        for name, (start, stop) in {"a": first, "b": second}.items()
+    }
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "it has 0 bytes"),
+    "seven bytes": (bytes(7), "it has 7 bytes"),
+    "a header of 2^63": (laid(one(), length=1 << 63), "a header of 9,223,372,036,854,775,808 bytes does not fit"),
+    "a header past the end": (laid(one(), length=10_000), "a header of 10,000 bytes does not fit"),
+    "a header cut short": (laid(one(), 0)[:30], "cut short or no safetensors file"),
+    "no header": (laid(b""), "does not begin with {"),
+    "tensors cut short": (laid(one(), 23), "'w' ends at byte 24 of its tensors, of which 23 are there"),
+    "bytes too many": (laid(one(), 25), "1 bytes at its end belong to no tensor"),
+    "a hole": (laid(two((0, 4), (5, 24))), "1 bytes before 'b' belong to no tensor"),
+    "a hole in front": (laid(two((4, 8), (8, 24))), "4 bytes before 'a' belong to no tensor"),
+    "an overlap": (laid(two((0, 12), (11, 24))), "'a' and 'b' overlap"),
+    "the same bytes twice": (laid(two((0, 24), (0, 24))), "'a' and 'b' overlap"),
+    "past the end": (laid(one(shape=[1 << 40], data_offsets=[0, 1 << 42])), "ends at byte 4,398,046,511,104"),
+    "offsets of 2^64": (laid(one(data_offsets=[0, 1 << 64])), "offsets that are none"),
+    "offsets backwards": (laid(one(data_offsets=[24, 0])), "offsets that are none"),
+    "offsets below 0": (laid(one(data_offsets=[-24, 0])), "offsets that are none"),
+    "one offset": (laid(one(data_offsets=[0])), "offsets that are none"),
+    "offsets of text": (laid(one(data_offsets=["0", "24"])), "offsets that are none"),
+    "a shape that wraps": (laid(one(shape=[1 << 62, 1 << 62, 8])), "F32 of shape [4611686018427387904"),
+    "a shape below 0": (laid(one(shape=[-2, -3])), "a shape that no tensor has"),
+    "a shape of halves": (laid(one(shape=[2.0, 3])), "a shape that no tensor has"),
+    "a shape of switches": (laid(one(shape=[True, 6])), "a shape that no tensor has"),
+    "a shape of shapes": (laid(one(shape=[[2], 3])), "a shape that no tensor has"),
+    "a shape without end": (laid(one(shape=[1] * 5000)), "a shape that no tensor has"),
+    "another size": (laid(one(dtype="F16")), "'w' has 24 bytes, but F16 of shape [2, 3] takes 12"),
+    "half a byte": (laid(one(dtype="F4", shape=[47])), "'w' has 24 bytes, but F4 of shape [47] takes 23"),
+    "a dtype that nobody knows": (laid(one(dtype="F31")), "a dtype that is not known: 'F31'"),
+    "a dtype that is a list": (laid(one(dtype=["F32"])), "a dtype that is not known"),
+    "no dtype": (laid({"w": {"shape": [2, 3], "data_offsets": [0, 24]}}), "has no dtype, no shape or no data_offsets"),
+    "a tensor that is a number": (laid({"w": 3}), "has no dtype, no shape or no data_offsets"),
+    "a name with an escape": (laid({"\x1b[31mred": GOOD}), "it holds control characters"),
+    "a name with a line": (laid({"a\nb": GOOD}), "it holds control characters"),
+    "a name without end": (laid({"w" * 10_000: GOOD}), "a tensor's name has 10,000 characters"),
+    "a name of nothing": (laid({"": GOOD}), "a tensor's name has 0 characters"),
+    "a name twice": (laid(b'{"w": ' + json.dumps(GOOD).encode() + b', "w": ' + json.dumps(GOOD).encode() + b"}"),
+                     "has 'w' twice"),
+    "a key twice": (laid(b'{"w": {"dtype": "F32", "dtype": "F16"}}'), "has 'dtype' twice"),
+    "a list": (laid([]), "does not begin with {"),
+    "half of JSON": (laid(b'{"w": {"dtype"'), "is not JSON"),
+    "no number": (laid(b'{"w": {"dtype": "F32", "shape": [NaN], "data_offsets": [0, 24]}}'), "no size can be"),
+    "a number without end": (laid(b'{"w": ' + b"9" * 5000 + b"}"), "no size can be"),
+    "nesting": (laid(b'{"w": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"), "nested too deep"),
+    "many braces": (laid(b'{"w": [' + b"{}," * 700_000 + b"{}]}"), "names more than 100,000 tensors"),
+    "a million tensors": (laid(b"{" + b",".join(b'"%d":1' % n for n in range(900_000)) + b"}"), "than 100,000 tensors"),
+    "a header of 20 MB": (laid(b"{" + b" " * 20_000_000 + b"}"), "at most 10,000,000 are read"),
+    "metadata of numbers": (laid({"__metadata__": {"a": 1}, **one()}), "something else than texts"),
+    "no text": (laid(b"{\xff\xfe}"), "is not UTF-8"),
+    "a pickle": (b"\x80\x02}q\x00." + bytes(40), "can run code and are not opened"),
+    "a zip": (b"PK\x03\x04" + bytes(40), "can run code and are not opened"),
+    "a pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n", "`git lfs pull` fetches it"),
+    "a page": (b"<html><body>log in</body></html>" + bytes(20), "a page of the web"),
+    "a GGUF": (b"GGUF" + bytes(60), "its name should end in .gguf"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+    data, said = BROKEN[name]
+    (tmp_path / "model.safetensors").write_bytes(data)
+    ran = run("check", str(tmp_path))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: ") and len(ran.err.splitlines()) <= 2
+    assert said in ran.err and "\x1b" not in ran.err and "Traceback" not in ran.err
+    assert len(ran.err) < 600
+
+
+def test_what_is_not_broken_is_read(tmp_path: Path) -> None:
+    """Padding of the header, empty tensors, scalars, tensors in any order; the real library reads them too."""
+    (tmp_path / "padded.safetensors").write_bytes(laid(json.dumps(one()).encode() + b" " * 5))
+    assert [tuple(held) for held in checkpoint.local(tmp_path / "padded.safetensors").tensors] == [
+        ("w", "fp32", (2, 3), 24)
+    ]
+    header = {
+        "z": {"dtype": "F16", "shape": [], "data_offsets": [0, 2]},
+        "none": {"dtype": "F32", "shape": [0, 3], "data_offsets": [2, 2]},
+        "a": {"dtype": "F4", "shape": [4], "data_offsets": [2, 4]},
+        "__metadata__": {"format": "pt"},
+    }
+    (tmp_path / "odd.safetensors").write_bytes(laid(header, 4))
+    assert [held.bytes for held in checkpoint.local(tmp_path / "odd.safetensors").tensors] == [2, 0, 2]
+    (tmp_path / "none.safetensors").write_bytes(laid({}, 0))
+    assert checkpoint.local(tmp_path / "none.safetensors").tensors == []
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=80) | st.binary(max_size=60).map(lambda junk: laid(b"{" + junk)))
+@example(laid(one()))
+def test_junk_is_an_error_or_a_file(tmp_path: Path, data: bytes) -> None:
+    for name, read in (("a.safetensors", headers.safetensors), ("a.gguf", gguf.gguf)):
+        (tmp_path / name).write_bytes(data)
+        try:
+            read(headers.LocalFile(tmp_path / name))
+        except CheckpointError as error:
+            assert all(line.isprintable() for line in error.lines())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-10, 1 << 70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+ENTRY = st.fixed_dictionaries({
+    "dtype": st.sampled_from([*headers.BITS, "F31"]) | JSON,
+    "shape": st.lists(st.integers(-1, 5), max_size=4) | JSON,
+    "data_offsets": st.lists(st.integers(-1, 90), min_size=2, max_size=2) | JSON,
+})  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=3), st.integers(0, 60))
+def test_headers_of_any_json_are_errors_or_exact(tmp_path: Path, header: dict[str, Any], size: int) -> None:
+    """What is taken, the real library takes too, and the bytes add up to the file."""
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(laid(header, size))
+    try:
+        found = headers.safetensors(headers.LocalFile(file))
+    except CheckpointError:
+        return
+    assert sum(held.bytes for held in found) == size
+    assert all(held.name.isprintable() and min(held.shape, default=0) >= 0 for held in found)
+
+
+def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
+    """But for what this program does not want to print or to hold."""
+    safetensors = pytest.importorskip("safetensors")
+    pytest.importorskip("torch")
+    stricter = {"a name with an escape", "a name with a line", "a name without end", "a name of nothing",
+                "many braces", "a header of 20 MB", "a shape without end", "a key twice", "a name twice"}  # fmt: skip
+    for name, (data, _) in BROKEN.items():
+        if name in stricter:
+            continue
+        (tmp_path / "a.safetensors").write_bytes(data)
+        with pytest.raises(Exception, match=r".+"), safetensors.safe_open(tmp_path / "a.safetensors", "pt"):
+            pass
+        (tmp_path / "a.safetensors").unlink()
+
+
+NAMES = st.sampled_from(
+    [
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.*.self_attn.q_proj.weight",
+        "lm_head.weight",
+        "blk.0.attn_q.weight",
+        "model.layers.99999999999999999999.mlp.up_proj.weight",
+        "model.layers.0.mlp.experts.7.w1.weight",
+        "mtp.fc.weight",
+        "model.layers.*.mlp.experts.*.w1.qweight",
+        "a.experts.0.b",
+        ".experts.*.",
+        "model.layers.٣.x",
+        "0",
+        "*",
+        ".",
+        "blk.*.x",
+        "model.layers.1.mlp.gate_up_proj_blocks",
+        "model.layers.1.mlp.down_proj.weight_packed",
+        "model.layers.0.q.weight.absmax",
+    ]
+) | st.text("ab.*0_", max_size=12)
+HELD = st.builds(
+    headers.FileTensor, NAMES, st.sampled_from(["bf16", "uint8", "int32", "fp8"]),
+    st.lists(st.integers(0, 90), max_size=5).map(tuple), st.integers(0, 9),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(HELD, max_size=8),
+    st.sampled_from(["llama", "mixtral", "gpt2", "deepseek_v3", "bert"]),
+    JSON,
+    st.booleans(),
+)
+def test_any_names_and_shapes_can_be_compared(held: list[Any], family: str, said: Any, of_gguf: bool) -> None:
+    from dataclasses import replace
+
+    ours = tiny(family)
+    ours = replace(ours, raw={**ours.raw, "quantization_config": said, "num_nextn_predict_layers": said})
+    found = witness.reconcile(ours, held, gguf=of_gguf)
+    assert not found.agrees and len(found.found) == len(held)
+
+
+QUANTIZED = st.dictionaries(st.sampled_from(["bits", "w_bit", "quant_method", "config_groups"]), JSON)
+
+
+@given(QUANTIZED, st.sampled_from(list(QUANT_TENSORS)), HELD)
+def test_no_config_of_a_format_breaks_the_comparison(said: dict[str, Any], ending: str, held: Any) -> None:
+    how = witness.packing({"quantization_config": said})
+    for wanted in ((), (3,), (8, 4), (2, 8, 4)):
+        assert how.fits(held, wanted, (), QUANT_TENSORS[ending], [witness.BNB]) in (True, False, None)
+
+
+def index(path: Path, files: dict[str, str] | object, **more: Any) -> Path:
+    path.mkdir(exist_ok=True)
+    (path / checkpoint.INDEX).write_text(json.dumps({"weight_map": files, **more}))
+    return path
+
+
+def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path / "x.safetensors", {"w": ("F32", (2, 3))})
+    here = tmp_path / "here"
+    for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
+                 "x.safetensors\x00", "x.safetensors\n", "a\\x.safetensors", "config.json", "x.bin"):  # fmt: skip
+        ran = run("check", str(index(here, {"w": name})))
+        assert ran.code == 2 and "which is no safetensors file in its folder" in ran.err, name
+    ran = run("check", str(index(here, {"w": "missing.safetensors"})))
+    assert ran.code == 2 and "No such file" in ran.err
+    for broken in ({"w": 3}, ["w"], None, {"w": ["x.safetensors"]}):
+        assert "has no weight_map" in run("check", str(index(here, broken))).err
+    (here / checkpoint.INDEX).write_text("{")
+    assert "is not JSON" in run("check", str(here)).err
+    (here / checkpoint.INDEX).write_text('{"weight_map": {' + ",".join(f'"{n}":"a"' for n in range(500_000)) + "}}")
+    assert "names more than 300,000 tensors" in run("check", str(here)).err
+    index(here, {f"w{n}": f"{n}.safetensors" for n in range(1_001)})
+    assert "names 1,001 files" in run("check", str(here)).err
+
+
+def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Path) -> None:
+    written(tmp_path / "a.safetensors", {"w": ("F32", (2, 3))})
+    written(tmp_path / "b.safetensors", {"v": ("F32", (2, 3))})
+    both = {"w": "a.safetensors", "v": "b.safetensors"}
+    assert run("check", str(index(tmp_path, both, metadata={"total_size": 48}))).code == 0
+    ran = run("check", str(index(tmp_path, both, metadata={"total_size": 47})))
+    assert "The index says 47 bytes of tensors, the files hold 48." in " ".join(ran.out.split())
+    ran = run("check", str(index(tmp_path, {**both, "u": "b.safetensors"})))
+    assert ran.code == 2 and "b.safetensors lacks 'u', which the index says it holds" in ran.err
+    ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))
+    assert ran.code == 2 and "b.safetensors holds 'v', which the index does not say" in ran.err
+    written(tmp_path / "b.safetensors", {"w": ("F32", (2, 3))})
+    ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "v": "b.safetensors"})))
+    assert ran.code == 2 and "'w'" in ran.err
+
+
+def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "holds no safetensors and no GGUF file" in run("check", str(empty)).err
+    (empty / "pytorch_model.bin").write_bytes(b"\x80\x02")
+    assert "pickles, which can run code and are not opened" in run("check", str(empty)).err
+    (empty / "model.safetensors").symlink_to("model.safetensors")
+    ran = run("check", str(empty))
+    assert ran.code == 2 and "cannot read" in ran.err
+    (empty / "model.safetensors").unlink()
+    (empty / "loop").symlink_to("loop")
+    assert run("check", str(empty / "loop")).code == 2
+    os.mkfifo(empty / "model.safetensors")
+    assert "it is not a regular file" in run("check", str(empty)).err
+    (empty / "model.safetensors").unlink()
+    (empty / "model.safetensors").mkdir()
+    assert "it is not a regular file" in run("check", str(empty)).err
+    assert run("check", str(tmp_path / "nowhere")).code == run("check", "").code == 2
+    shards = tmp_path / "shards"
+    written(shards / "model-00001-of-00002.safetensors", {"a": ("F32", (2, 3))})
+    assert "lacks model-00002-of-00002.safetensors" in run("check", str(shards)).err
+    ran = run("check", str(shards / "model-00001-of-00002.safetensors"))
+    assert ran.code == 0 and "it is one of 2 files" in " ".join(ran.out.split())
+    written(shards / "model-00003-of-00003.safetensors", {"b": ("F32", (2, 3))})
+    assert "several models' files" in run("check", str(shards)).err
+    (shards / "model-00003-of-00003.safetensors").rename(shards / "model-00002-of-00002.safetensors")
+    ran = run("check", str(shards))
+    assert ran.code == 0 and "48 B in 2 files" in ran.out
+    written(shards / "model-00002-of-00002.safetensors", {"a": ("F32", (2, 3))})
+    assert "is in another file too" in run("check", str(shards)).err
+
+
+# GGUF
+
+
+def text(words: str | bytes) -> bytes:
+    data = words.encode() if isinstance(words, str) else words
+    return struct.pack("<Q", len(data)) + data
+
+
+def tensor(name: str, shape: tuple[int, ...] = (32,), kind: int = 0, offset: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+def file_of(
+    tensors: list[bytes], fields: list[bytes] = [], size: int = 128, *, counts: tuple[int, int] | None = None,  # noqa: B006
+    version: int = 3,
+) -> bytes:  # fmt: skip
+    count, known = counts or (len(tensors), len(fields))
+    data = b"GGUF" + struct.pack("<IQQ", version, count, known) + b"".join(fields) + b"".join(tensors)
+    return data + bytes(-len(data) % 32) + bytes(size)
+
+
+ARRAY = text("a") + struct.pack("<I", 9)
+BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "does not begin with GGUF"),
+    "another file": (laid(one()), "does not begin with GGUF"),
+    "cut short": (b"GGUF" + struct.pack("<I", 3), "does not begin with GGUF"),
+    "version 1": (file_of([], version=1), "of version 1"),
+    "big-endian": (file_of([], version=3 << 24), "is big-endian"),
+    "2^63 tensors": (file_of([], counts=(1 << 63, 0)), "at most 100,000 and 10,000"),
+    "2^63 fields": (file_of([], counts=(0, 1 << 63)), "at most 100,000 and 10,000"),
+    "fields cut short": (file_of([], counts=(0, 10_000))[:24], "cut short"),
+    "a text of 2^63": (file_of([], [struct.pack("<Q", 1 << 63)]), "a text of 9,223,372,036,854,775,808 bytes"),
+    "a list of 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 8, 1 << 63)]), "that is not read"),
+    "numbers 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 4, 1 << 63)]), "that is not read"),
+    "lists in lists": (file_of([], [ARRAY + struct.pack("<IQ", 9, 3)]), "that is not read"),
+    "texts past the end": (file_of([], [ARRAY + struct.pack("<IQ", 8, 3) + text("b") + struct.pack("<Q", 1 << 62)]),
+                           "cut short"),
+    "a type of 99": (file_of([], [text("a") + struct.pack("<I", 99)]), "type 99, which is not known"),
+    "a field twice": (file_of([], [text("a") + struct.pack("<IB", 0, 1)] * 2), "has the field 'a' twice"),
+    "no alignment": (file_of([], [text("general.alignment") + struct.pack("<II", 4, 0)]), "an alignment of 0 bytes"),
+    "a tensor twice": (file_of([tensor("w"), tensor("w", offset=128)], size=256), "has 'w' twice"),
+    "an overlap": (file_of([tensor("w"), tensor("v", offset=64)], size=256), "overlap"),
+    "a hole": (file_of([tensor("w"), tensor("v", offset=192)], size=512), "64 bytes before 'v' belong to no tensor"),
+    "bytes too many": (file_of([tensor("w")], size=256), "128 bytes at its end belong to no tensor"),
+    "tensors cut short": (file_of([tensor("w")], size=127), "'w' ends at byte 128 of its tensors, of which 127"),
+    "an offset of 2^63": (file_of([tensor("w", offset=1 << 63)]), "sizes that fp32 has not"),
+    "sizes that wrap": (file_of([tensor("w", (1 << 62, 1 << 62))]), "sizes that fp32 has not"),
+    "half a block": (file_of([tensor("w", (48,), 2)]), "sizes that q4_0 has not"),
+    "a type that nobody knows": (file_of([tensor("w", (32,), 77)]), "a type that is not known: 77"),
+    "many dimensions": (file_of([tensor("w", (1,) * 5)]), "5 dimensions"),
+    "a name with an escape": (file_of([tensor("\x1b[31m")]), "control characters"),
+    "tensors past the end": (file_of([tensor("w")], size=0, counts=(90_000, 0)), "cut short"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN_GGUF)
+def test_a_broken_gguf_is_one_error(name: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+    data, said = BROKEN_GGUF[name]
+    (tmp_path / "a.gguf").write_bytes(data)
+    ran = run("check", str(tmp_path))
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err and "\x1b" not in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_hubs_errors_are_ours(tmp_path: Path) -> None:
+    from tfacct.loading import checkpoint_config
+
+    with pytest.raises(TfacctError, match="no file or folder"):
+        checkpoint_config.read(str(tmp_path / "a" / "b"), ask_hub=False)

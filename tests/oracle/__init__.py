@@ -1,0 +1,1 @@
+"""Tests that need torch, transformers, fvcore or peft: `pytest tests/oracle`."""

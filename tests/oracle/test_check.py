@@ -1,0 +1,461 @@
+"""Modules that nobody here wrote, against a config: equal ones agree, and a planted mistake is found and named."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tests.helpers.lazy import lazy, needs
+from tests.helpers.own_model_configs import GPT2, LLAMA
+from tests.reports.test_schema import refused
+from tfacct.base.errors import TfacctError
+
+torch, own = lazy("torch"), lazy("tests.helpers.own_models")
+pytestmark = needs("torch")
+
+HERE = Path(__file__).parents[1] / "helpers" / "own_models.py"
+# two tables; 3 blocks of q, k, v, o with shifts, up and down with shifts, two norms with shifts; a norm
+GPT_PARAMETERS = (101 + 64) * 48 + 3 * (4 * (48**2 + 48) + 2 * 48 * 190 + 190 + 48 + 4 * 48) + 2 * 48
+# 2 · 9 tokens: the same matrices, scores and values of 4 heads of 12; 1 position of the head
+GPT_FLOPS = 2 * 9 * 3 * (4 * 48**2 + 2 * 48 * 190 + 2 * 9 * 48) + 2 * 48 * 101
+# table and head; 3 blocks of q, o 48·60, k, v 48·20, three 48·112, two norms; a norm
+LLAMA_PARAMETERS = 2 * 101 * 48 + 3 * (2 * 48 * 60 + 2 * 48 * 20 + 3 * 48 * 112 + 2 * 48) + 48
+LLAMA_FLOPS = 2 * 9 * (3 * (2 * 48 * 60 + 2 * 48 * 20 + 3 * 48 * 112 + 2 * 9 * 60) + 48 * 101)
+
+
+def test_hand_written_models_are_what_their_configs_say() -> None:
+    report = tfacct.check(own.GPT, GPT2, tokens=9)
+    assert report.agrees, report.answer
+    assert (report.code_params, report.total_params) == (GPT_PARAMETERS,) * 2
+    assert (report.code_flops, report.total_flops) == (GPT_FLOPS,) * 2
+    assert "logits of the last position only" in str(report.notes) and report.code_cache_bytes is None
+    report = tfacct.check(own.Llama, LLAMA, tokens=9)
+    assert report.agrees, report.answer
+    assert (report.code_params, report.total_params) == (LLAMA_PARAMETERS,) * 2
+    assert (report.code_flops, report.total_flops) == (LLAMA_FLOPS,) * 2
+    # keys and values of 3 blocks, 9 tokens, 2 heads of 10, in fp32
+    assert (report.code_cache_bytes, report.total_cache_bytes) == (2 * 3 * 9 * 2 * 10 * 4,) * 2
+    assert report.first_difference is None and "3 × (m" not in report.answer
+
+
+@pytest.mark.parametrize("made", [lambda: own.Llama, lambda: own.Llama()])
+def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
+    """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
+    report = tfacct.check(made(), LLAMA, tokens=9)
+    assert (report.code_fvcore_flops, report.fvcore_why_not) == (LLAMA_FLOPS, None)
+    assert "FLOPs, as fvcore counts them" in str(report)
+
+
+def test_a_difference_between_the_counters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfacct.reference import own_fvcore
+
+    monkeypatch.setattr(own_fvcore, "multiply_adds", lambda *_, **__: LLAMA_FLOPS // 2 + 1)
+    report = tfacct.check(own.Llama, LLAMA, tokens=9)
+    assert not report.agrees
+    assert report.first_difference == (
+        f"the whole model: {LLAMA_FLOPS + 2:,} FLOPs in the code by fvcore, {LLAMA_FLOPS:,} by torch's formulas"
+    )
+
+
+def test_what_fvcore_skips_is_said_by_name() -> None:
+    class Vectors(own.GPT):  # type: ignore[misc, valid-type]
+        """A product of a matrix and a vector, which fvcore does not count."""
+
+        def forward(self, ids: Any) -> Any:
+            logits, *more = super().forward(ids)
+            return logits + torch.mv(logits[0], logits[0, 0])[:1, None], *more
+
+    report = tfacct.check(Vectors, GPT2, tokens=9)
+    assert not report.agrees and report.code_fvcore_flops is None and report.fvcore_why_not == "it skips mv"
+    assert "Not counted by fvcore: it skips mv." in report.notes
+
+
+def test_torchs_own_encoder_layers_are_a_gpt2() -> None:
+    report = tfacct.check(own.Encoded, GPT2, tokens=9)
+    assert report.agrees, report.answer
+    assert report.code_params == GPT_PARAMETERS and report.code_flops == GPT_FLOPS + 2 * 8 * 48 * 101
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_module_with_numbers_is_not_changed_and_counts_alike(batch: int) -> None:
+    module = own.Llama()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    module.train()
+    report = tfacct.check(module, LLAMA, tokens=9, batch=batch)
+    assert report.agrees and report.code_flops == batch * LLAMA_FLOPS and module.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    assert all(not hook for inner in module.modules() for hook in (inner._forward_hooks, inner._forward_pre_hooks))
+    assert tfacct.check(module, LLAMA, tokens=9, batch=batch, device="cpu").code_flops == report.code_flops
+
+
+def one_block_wider() -> Any:
+    module = own.Llama()
+    module.layers[1].feed_forward = own.Gated(48, 120)
+    return module
+
+
+def a_bias_too_many() -> Any:
+    module = own.Llama()
+    for layer in module.layers:
+        layer.attention.wo = torch.nn.Linear(60, 48)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "first", "blocks"),
+    [
+        (lambda: own.untied(), GPT2, "lm_head: a weight of its own in the code, tied to the table in the config", 1),
+        (lambda: own.Llama(size=12), LLAMA, "blocks.0.attn.q_proj: 72 wide in the code, 60 in the config", 3),
+        (lambda: own.Llama(kv=6), LLAMA, "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config", 3),
+        (a_bias_too_many, LLAMA, "blocks.0.attn.o_proj.bias: 48 parameters in the code, not in the config", 3),
+        (one_block_wider, LLAMA, "blocks.1.mlp.gate_proj: 120 wide in the code, 112 in the config", 1),
+        (lambda: own.GPT(vocab=128), GPT2, "embed: 128 rows in the code, 101 in the config", 1),
+        (lambda: own.GPT(f=192), GPT2, "blocks.0.mlp.up_proj: 192 wide in the code, 190 in the config", 3),
+        (lambda: own.GPT(layers=4), GPT2, "blocks: 4 in the code, 3 in the config", 1),
+        (lambda: own.Llama(layers=2), LLAMA, "blocks: 2 in the code, 3 in the config", 1),
+        (
+            lambda: own.Encoded(bias=False),
+            GPT2,
+            "blocks.0.attn_norm.bias: 48 parameters in the config, not in the code",
+            3,
+        ),
+        (lambda: own.GPT(), {**GPT2, "tie_word_embeddings": False},
+         "lm_head: tied to body.tok.weight in the code, a weight of its own in the config", 1),
+    ],
+    ids="untied head kv bias one vocab width more fewer biases tied".split(),
+)  # fmt: skip
+def test_a_planted_mistake_is_named(module: Any, config: dict[str, Any], first: str, blocks: int) -> None:
+    report = tfacct.check(module, config, tokens=9)
+    assert not report.agrees and report.first_difference == first
+    assert report.differences[0]["block_count"] == blocks
+    assert report.answer.startswith(f"First difference: {first}")
+    by_unit = [one for one in report.differences if one["unit"] == "parameters"]
+    apart = sum(one["in_code"] - one["in_config"] for one in by_unit)
+    assert apart == report.code_params - report.total_params  # no difference is left unsaid, and none said twice
+
+
+def test_norms_by_any_name_are_paired_by_shape_and_position() -> None:
+    report = tfacct.check(own.ShortNames, LLAMA, tokens=9)
+    assert report.agrees and report.answer.endswith("; 7 tensors paired by shape."), report.answer  # 2 in 3 layers, 1
+    assert report.code_params == report.total_params == LLAMA_PARAMETERS and report.paired_by["position"] == 3
+    names = {line["path"]: line["name"] for line in report.lines}
+    assert names["blocks.*.attn_norm.weight"] == "b.*.n1.w" and names["blocks.*.mlp_norm.weight"] == "b.*.n2.w"
+    assert "b.*.n1.w" in str(report.notes)
+    wider = tfacct.check(lambda: own.ShortNames(f=120), LLAMA, tokens=9)
+    assert wider.first_difference == "blocks.0.mlp.gate_proj: 120 wide in the code, 112 in the config"
+    assert [one["path"].rpartition(".")[2] for one in wider.differences] == ["gate_proj", "up_proj", "down_proj"]
+
+
+def test_names_that_mislead_give_way_to_shapes_that_all_agree() -> None:
+    report = tfacct.check(own.Misnamed, LLAMA, tokens=9)
+    assert report.agrees and report.answer.endswith("; 21 tensors paired by shape."), report.answer  # 6 in 3 layers, 3
+    assert report.code_params == report.total_params == LLAMA_PARAMETERS and report.code_flops == LLAMA_FLOPS
+    names = {line["path"]: line["name"] for line in report.lines}
+    assert names["blocks.*.attn_norm.weight"] == "layers.*.p.w" and names["blocks.*.mlp_norm.weight"] == "layers.*.q.w"
+    wider = tfacct.check(lambda: own.Misnamed(f=120), LLAMA, tokens=9)
+    assert not wider.agrees and wider.code_params - wider.total_params == 3 * 3 * 48 * 8
+
+
+def opaque(kv: int) -> Any:
+    module = own.Llama(size=8)
+    for layer in module.layers:
+        layer.attention = own.Opaque(kv)
+    return module
+
+
+@pytest.mark.parametrize(("kv", "wanted"), [(2, 2), (2, 1), (6, 3)])
+def test_keys_are_not_taken_for_keys_and_values_in_one(kv: int, wanted: int) -> None:
+    """Twice the heads of the config: one product has as many rows as its keys and values together."""
+    config = {**LLAMA, "head_dim": 8, "num_key_value_heads": wanted}
+    report = tfacct.check(lambda: opaque(kv), config, tokens=9)
+    wide = f"{8 * kv} wide in the code, {8 * wanted} in the config"
+    said = [(one["path"], one["difference"]) for one in report.differences if one["unit"] == "parameters"]
+    assert said == [(f"blocks.0.attn.{name}", wide) for name in ("k_proj", "v_proj") if kv != wanted]
+    assert report.agrees is (kv == wanted)
+
+
+def test_a_bias_is_no_norm_of_the_same_size() -> None:
+    report = tfacct.check(lambda: own.ShortNames(last=own.Shift), LLAMA, tokens=9)
+    assert report.code_params == report.total_params and not report.agrees
+    assert report.first_difference == "final_norm: 48 parameters in the config, not in the code"
+    wider = tfacct.check(lambda: own.ShortNames(f=120, last=own.Shift), LLAMA, tokens=9)
+    assert wider.first_difference == "blocks.0.mlp.gate_proj: 120 wide in the code, 112 in the config"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_codes_names_are_shown_at_any_width(run: Callable[..., Ran], tmp_path: Path, width: int) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(LLAMA))
+    out = run("check", f"{HERE}:ShortNames", "--config", str(file), columns=width).out
+    assert "b.*.n1.w" in out and max(map(len, out.splitlines())) <= width
+
+
+def test_work_without_weights_that_is_done_twice_is_found_in_its_block() -> None:
+    def module() -> Any:
+        built = own.GPT()
+        built.body["layers"][2].attn.__class__ = own.Twice
+        return built
+
+    report = tfacct.check(module, GPT2, tokens=9)
+    both = 2 * 2 * 9 * 9 * 48
+    assert report.code_params == report.total_params and report.code_flops == GPT_FLOPS + both // 2
+    assert report.first_difference is not None
+    assert report.first_difference.startswith(
+        f"blocks.2: {both + both // 2:,} FLOPs in the code, {both:,} in the config, in products without weights"
+    )
+
+
+def test_a_cache_of_another_size_is_found() -> None:
+    class Repeated(own.Llama):
+        def forward(self, tokens: Any) -> Any:
+            logits, cache = super().forward(tokens)
+            return logits, [(k.repeat(1, 1, 3, 1), v) for k, v in cache]
+
+    report = tfacct.check(Repeated, LLAMA, tokens=9)
+    keys = 3 * 9 * 2 * 10 * 4
+    assert report.first_difference == f"KV cache: {4 * keys:,} bytes in the code, {2 * keys:,} in the config"
+
+
+def test_a_kernel_of_somebody_is_refused_by_name() -> None:
+    with pytest.raises(TfacctError, match=r"it runs tfacct_tests\.mystery\.default, a kernel that cannot be counted"):
+        tfacct.check(own.fused, GPT2, tokens=4)
+
+
+def test_matrix_times_vector_is_counted() -> None:
+    from tfacct.reference.watching import watch
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(5, 7))
+
+        def forward(self, x: Any) -> Any:
+            return torch.dot(self.w @ x, torch.mv(self.w, x))
+
+    assert sum(watch(Plain(), 1, 1, given=(torch.zeros(7),)).flops.values()) == 2 * (5 * 7 + 5 * 7 + 5)
+
+
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        (f"{HERE}:raises", "raises raised ZeroDivisionError: a mistake of mine (own_models.py, line "),
+        (f"{HERE}:leaves", "raised SystemExit: 3"),
+        (f"{HERE}:nothing", "returned nothing, not a torch.nn.Module"),
+        (f"{HERE}:number", "is an int, which cannot be called"),
+        (f"{HERE}:wants", "is a factory that needs arguments: vocab, width"),
+        (f"{HERE}:GTP", "did you mean gpt?"),
+        (f"{HERE}:on_a_card", "it wants a CUDA device"),
+        (f"{HERE}:numbers", "device cpu builds and runs it for real"),
+        (f"{HERE}:lazy", "has no shape yet"),
+        (f"{HERE}:empty", "ReLU has no parameters"),
+        (f"{HERE}:pair", "let the factory return them too: return model, (ids, mask)"),
+        ("nowhere.py:build", "no file 'nowhere.py' here"),
+        ("no_such_module:build", "there is no module 'no_such_module'"),
+        ("tests.no_such_module:build", "there is no module 'tests.no_such_module'"),
+        ("./tests/__init__:build", "no file './tests/__init__' here"),
+        ("./LICENSE:build", "is not named as a Python file"),
+        ("model.py", "names no factory"),
+        (":build", "names no factory"),
+        (str(HERE), "names no factory"),
+    ],
+    ids="raises exits none int wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
+)
+def test_a_mistake_of_the_user_is_one_message(run: Callable[..., Ran], tmp_path: Path, factory: str, said: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(GPT2))
+    ran = run("check", factory, "--config", str(file))
+    assert (ran.code, ran.out) == (2, ""), ran
+    words = " ".join(ran.err.split())
+    assert words.startswith("error: ") and said in words and "Traceback" not in ran.err
+
+
+def test_a_file_that_cannot_be_imported_says_why(run: Callable[..., Ran], tmp_path: Path) -> None:
+    for text, said in {
+        "import no_such_package_here": "it imports no_such_package_here, which is not installed",
+        "def broken(:": "cannot be imported: it raised SyntaxError",
+        "x = 1 / 0": "cannot be imported: it raised ZeroDivisionError: division by zero (mine.py, line 1)",
+    }.items():
+        (tmp_path / "mine.py").write_text(text)
+        ran = run("check", f"{tmp_path / 'mine.py'}:build", "--config", "gpt2")
+        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+
+
+def test_a_factory_may_bring_its_inputs_and_python_may_give_them() -> None:
+    from tfacct.reference import own_code, watching
+
+    built = own_code.called(own.vectors, "vectors")
+    assert sum(watching.watch(built.module, 1, 1, given=built.inputs).flops.values()) == 2 * 2 * 3 * 5
+    tokens = torch.zeros(1, 9, dtype=torch.long)
+    for given in (tokens, (tokens,), {"tokens": tokens}, lambda batch, count: torch.zeros(batch, count).long()):
+        assert tfacct.check(own.Llama, LLAMA, tokens=9, inputs=given).agrees
+
+
+def test_the_inputs_that_are_given_say_how_many_tokens_are_counted() -> None:
+    tokens = torch.zeros(2, 9, dtype=torch.long)
+    for given in (tokens, (tokens,), {"tokens": tokens}):
+        report = tfacct.check(own.Llama, LLAMA, inputs=given)
+        assert report.agrees and (report.workload["batch"], report.workload["tokens"]) == (2, 9)
+    report = tfacct.check(lambda: (own.Llama(), (tokens,)), LLAMA)
+    assert report.agrees and (report.workload["batch"], report.workload["tokens"]) == (2, 9)
+
+
+def test_the_command_says_agree_and_differ_in_its_exit_code(run: Callable[..., Ran], tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(GPT2))
+    right = run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", "2,9")
+    assert right.code == 0 and f"all {GPT_PARAMETERS:,} parameters" in " ".join(right.out.split())
+    assert "built" in right.err and "built" not in right.out  # what the code prints is no part of the report
+    wrong = run("check", f"{HERE}:untied", "--config", str(file), "--json")
+    (model,) = json.loads(wrong.out)["models"]
+    assert wrong.code == 1 and not model["agrees"] and model["differences"][0]["name"] == "head.weight"
+    assert refused(json.loads(wrong.out), "check") == []
+    for columns in (60, 80, 120):
+        shown = run("check", f"{HERE}:untied", "--config", str(file), columns=columns).out
+        assert max(map(len, shown.splitlines())) <= columns
+    for shape in ("9", "2,9,1", "0,9", "2,x"):
+        assert run("check", f"{HERE}:gpt", "--config", str(file), "--input-shape", shape).code == 2
+
+
+def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Path) -> None:
+    config, pairs = tmp_path / "config.json", tmp_path / "paths.toml"
+    config.write_text(json.dumps(GPT2))
+    asked = ("check", f"{HERE}:gpt", "--config", str(config))
+    assert run(*asked, "--propose-map", str(pairs)).code == 0
+    text = pairs.read_text()
+    assert '"body.layers.*.mlp.0.weight" = "blocks.*.mlp.up_proj.weight"' in text
+    assert (
+        '"body.layers.*.attn.c_attn.weight" = ["blocks.*.attn.q_proj.weight", "blocks.*.attn.k_proj.weight", ' in text
+    )
+    assert "exists already" in run(*asked, "--propose-map", str(pairs)).err
+    ran = run(*asked, "--map", str(pairs), "--json")
+    (model,) = json.loads(ran.out)["models"]
+    assert ran.code == 0 and model["paired_by"] == {"map": 16, "names": 0, "shape": 0, "position": 0}
+    # two of them exchanged: a map is believed
+    up, down = '"blocks.*.mlp.up_proj.bias"', '"blocks.*.mlp.down_proj.bias"'
+    pairs.write_text(text.replace(up, "?").replace(down, up).replace("?", down))
+    assert "blocks.0.mlp.up_proj.bias: 48 wide in the code, 190 in the config" in " ".join(
+        run(*asked, "--map", str(pairs)).out.split()
+    )
+    for line, said in {
+        '"body.tik.weight" = "embed.weight"': "did you mean body.tok.weight",
+        '"body.tok.weight" = "embd.weight"': "did you mean embed.weight",
+        '"body.tok.weight" = 3': "must be the path of a tensor",
+        '"body.tok.weight" = "embed.weight"\n"body.pos.weight" = "embed.weight"': "'embed.weight' twice",
+        "nonsense": "is not TOML",
+    }.items():
+        pairs.write_text(line)
+        ran = run(*asked, "--map", str(pairs))
+        assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
+    assert tfacct.check(own.GPT, GPT2, paths={"body.ln_f.weight": "final_norm.weight"}).agrees
+
+
+def test_heads_that_are_modules_and_layers_in_two_lists_are_paired() -> None:
+    """What stands in several tensors of a block, and blocks that are two entries of a list."""
+    from tfacct.verify.matching import places
+
+    heads = {f"blocks.{n}.sa.heads.{h}.key.weight": (8, 48) for n in range(2) for h in range(6)}
+    assert {place.template for place in places(heads, 2).values()} == {"blocks.*.sa.heads.*.key.weight"}
+    flat = {f"layers.{n}.{('norm.g', 'to_q.weight')[n % 2]}": (8,) for n in range(6)}
+    assert {place.template for place in places(flat, 3).values()} == {"layers.2*+0.norm.g", "layers.2*+1.to_q.weight"}
+
+
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("llama-3.1-8b", marks=pytest.mark.slow), "qwen2-0.5b"])
+def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="its classes are checked")
+    model = tfacct.load(name)
+    fields = {key: value for key, value in model.config.items() if key != "model_type"}
+
+    def build(**sets: Any) -> Any:
+        made = transformers.AutoConfig.for_model(model.config["model_type"], **{**fields, **sets})
+        return lambda: transformers.AutoModelForCausalLM.from_config(made)
+
+    report = tfacct.check(build(), model, tokens=16)
+    assert report.agrees, report.answer
+    assert report.code_params == model.params().total and report.code_flops == model.flops(ctx=16).total
+    assert report.code_cache_bytes == model.kv(ctx=16, dtype="fp32" if name == "gpt2" else "bf16").total
+    assert report.paired_by["shape"] == 0
+    wrong, first = {
+        "gpt2": ({"tie_word_embeddings": False}, "lm_head: a weight of its own in the code, tied to"),
+        "llama-3.1-8b": ({"num_key_value_heads": 32}, "blocks.0.attn.k_proj: 4,096 wide in the code, 1,024 in"),
+        "qwen2-0.5b": ({"intermediate_size": 4_800}, "blocks.0.mlp.gate_proj: 4,800 wide in the code, 4,864 in"),
+    }[name]
+    assert (tfacct.check(build(**wrong), model, tokens=16).first_difference or "").startswith(first)
+
+
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("qwen2-0.5b", marks=pytest.mark.slow)])
+def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
+    transformers = pytest.importorskip("transformers", reason="its classes are checked")
+    model = tfacct.load(name)
+    fields = {key: value for key, value in model.config.items() if key != "model_type"}
+
+    def build() -> Any:
+        made = transformers.AutoConfig.for_model(model.config["model_type"], **fields)
+        return transformers.AutoModelForCausalLM.from_config(made)
+
+    def greedy() -> Any:
+        """Its blocks keep one more tensor: a network's result that a product needs again."""
+        built = build()
+        block = (built.transformer.h if name == "gpt2" else built.model.layers)[1].mlp
+        block.register_forward_hook(lambda _module, _args, out: out * out.sigmoid())
+        return built
+
+    right = tfacct.check(build, model, tokens=32, train=True)
+    assert right.agrees, right.answer
+    assert right.code_saved_bytes == right.total_saved_bytes == model.train(ctx=32, dtype="bf16").saved_bytes
+    assert tfacct.check(build, model, tokens=32).code_saved_bytes is None
+    wrong = tfacct.check(greedy, model, tokens=32, train=True)
+    # two tensors of 32 positions, in bf16: the result and its sigmoid
+    more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
+    assert [one["path"] for one in wrong.differences] == ["saved for backward"]
+    assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
+    with pytest.raises(TfacctError, match="takes no instance"):
+        tfacct.check(own.GPT(), GPT2, tokens=9, train=True)
+
+
+def test_a_loss_is_made_for_modules_that_bring_none() -> None:
+    """A module by hand keeps other tensors than the class, and both sums are said."""
+    pytest.importorskip("transformers", reason="its step is compared")
+    report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
+    code, config = report.code_saved_bytes, report.total_saved_bytes
+    assert code and config and code != config
+    assert [one["path"] for one in report.differences] == ["saved for backward"]
+    assert f"{code:,} bytes in the code, {config:,} in the config" in report.answer
+    with pytest.raises(TfacctError, match="heads of 12"):  # which the account does not count
+        tfacct.check(own.GPT, GPT2, tokens=9, train=True)
+    with pytest.raises(TfacctError, match="leave device out"):
+        tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True, device="cpu")
+
+
+def test_what_fails_in_torch_is_one_message_without_its_log() -> None:
+    """Grouped products want bf16 on meta, and torch logs a traceback where fakes fail."""
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.banks = torch.nn.Embedding(11, 16), torch.nn.Parameter(torch.zeros(2, 16, 16))
+
+        def forward(self, ids: Any) -> Any:
+            ends = torch.arange(2, dtype=torch.int32, device=ids.device)
+            return torch._grouped_mm(self.table(ids)[0], self.banks, offs=ends)
+
+    logged: list[Any] = []
+    log, keeper = logging.getLogger("torch._subclasses.fake_tensor"), logging.Handler()
+    keeper.emit = logged.append  # type: ignore[method-assign]
+    log.addHandler(keeper)
+    try:
+        with pytest.raises(TfacctError, match="raised RuntimeError: Expected inputs of BF16 type"):
+            tfacct.check(Experts, GPT2, tokens=9)
+    finally:
+        log.removeHandler(keeper)
+    assert logged == []
+    from tfacct.reference.watching import watch
+
+    # each of 9 rows meets one matrix
+    assert watch(Experts().to(torch.bfloat16), 1, 9).flops == {"": 2 * 9 * 16 * 16}

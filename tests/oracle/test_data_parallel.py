@@ -1,0 +1,135 @@
+"""Copies of a model, each with a batch: DistributedDataParallel's buckets, HSDP and ZeRO."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.helpers.training_configs import drawn
+from tests.oracle.test_sharding import built, fake_ranks, random_config
+from tfacct.parallel import data_parallel
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.model_collectives import tensors_in_order
+
+CONFIG = {"hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def without_dropout(config: dict[str, Any]) -> dict[str, Any]:
+    said = {name: 0.0 if "drop" in name else value for name, value in config.items()}
+    return {name: value for name, value in said.items() if not name.endswith("token_id")}
+
+
+def buckets_of(config: dict[str, Any], dtype: Any = None) -> list[int]:
+    """Bytes of the buckets that torch reduces in a second step."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    found: list[int] = []
+
+    def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+        found.append(bucket.buffer().nbytes)
+        done: Any = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    with fake_ranks(2):
+        model = DistributedDataParallel(built(config).to(dtype))
+        model.register_comm_hook(None, reduce)
+        ids = torch.zeros(1, 8, dtype=torch.long)
+        for _ in range(2):
+            found.clear()
+            model(input_ids=ids).logits.sum().backward()
+    return found
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("llama", 0), ("llama", 1), ("qwen2", 0), ("qwen3", 0), ("starcoder2", 0)])
+def test_buckets_of_gradients_are_torchs(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(f"{kind} {seed}")
+    config = {**random_config(kind, rng, Mesh()), **CONFIG, "head_dim": 64, "vocab_size": rng.randint(600, 4000)}
+    config["num_hidden_layers"] = rng.randint(2, 4)
+    monkeypatch.setattr(data_parallel, "OTHERS", 3 * 2**20)
+    monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", 3)
+    own = data_parallel.buckets(tfacct.load(config).loaded.ledger, Mesh(dp=2), 32, {})
+    assert Counter(own) == Counter(buckets_of(config)), config
+    assert len(own) > 3
+
+
+CAP = 2**14
+FUSED = ("deepseek_v3", "gpt2", "mixtral", "phi3", "qwen3", "qwen3_moe")
+"""Families whose classes store several products, or experts, as one tensor, or norm queries and keys as they are made:
+the order in which gradients are ready is theirs."""
+FURTHER = (
+    *("dots1", "exaone4", "falcon", "gemma3_text", "glm", "glm4", "glm4_moe", "glm4_moe_lite"),
+    *("gpt_bigcode", "gpt_neox", "granitemoe", "minimax_m2", "olmo2", "olmoe", "phimoe", "youtu"),
+)
+
+
+@pytest.mark.parametrize("kind", [*FUSED, *(pytest.param(kind, marks=pytest.mark.slow) for kind in FURTHER)])
+def test_buckets_of_fused_gradients_are_torchs(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(data_parallel, "OTHERS", CAP)
+    monkeypatch.setattr(data_parallel, "FIRST", CAP // 2)
+    monkeypatch.setattr("torch.nn.parallel.distributed._DEFAULT_BUCKET_CAP_MB", CAP / 2**20)
+    monkeypatch.setattr("torch.distributed._DEFAULT_FIRST_BUCKET_BYTES", CAP // 2)
+    met = 0
+    for seed in range(4):
+        config = without_dropout(drawn(kind, seed)[0])
+        model = tfacct.load(config).loaded
+        own = data_parallel.buckets(model.ledger, Mesh(dp=2), 16, tensors_in_order(model))
+        assert Counter(own) == Counter(buckets_of(config, torch.bfloat16)), config
+        met += len(own)
+    assert met >= 12
+
+
+def test_copies_of_llama_by_hand() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    whole = 2 * 8_030_261_248
+    plain = model.comms(dp=8, train=True)
+    (row,) = plain.collectives
+    # A ring sends 7 of 8 shares twice.
+    assert (row["kind"], row["over"], row["bytes"]) == ("all-reduce", "dp", whole)
+    assert plain.mesh["ranks"] == 8 and abs(plain.sent_bytes - 2 * 7 * whole // 8) < 8 * 8 * row["calls"]
+    # ZeRO 1 and 2 send as much: the sums are scattered, and what was updated is gathered.
+    for zero in (1, 2):
+        scatter, gather = model.comms(dp=8, zero=zero, train=True).collectives
+        assert (scatter["kind"], scatter["calls"], scatter["bytes"]) == ("reduce-scatter", 33, whole // 8)
+        assert (gather["kind"], gather["when"], gather["bytes"]) == ("all-gather", "update", whole)
+    assert model.comms(dp=8, zero=3, train=True).collectives == model.comms(fsdp=8, train=True).collectives
+    # HSDP: what fsdp has scattered is reduced among the copies.
+    last = model.comms(fsdp=4, dp=2, train=True).collectives[-1]
+    assert (last["kind"], last["over"], last["calls"], last["bytes"]) == ("all-reduce", "dp", 33, whole // 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
+        ("plan llama-3.1-8b --dp 8 --zero 4 --train", "--zero: '4' is not one of"),
+        ("plan llama-3.1-8b --zero 1 --tp 2 --train", "--zero 1 needs --dp"),
+        ("plan llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
+        (
+            "plan gpt-oss-20b --dp 8 --train",
+            "does not support experts with biases: which tensors share a bucket",
+        ),
+        (
+            "train qwen1.5-moe-a2.7b --dp 8",
+            "--dp does not support a gate of the shared expert: which tensors share a bucket",
+        ),
+        ("plan mixtral-8x7b --dp 2 --tp 2 --train", "--dp with --tp does not support matmuls that the class fuses"),
+        ("train llama-3.1-8b --dp 2 --weights fp32", "autocast in a parallel layout without --fsdp is not supported"),
+    ],
+)
+def test_copies_that_are_not_counted_are_refused_by_name(run: Any, arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split()).replace("hint: ", "")
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_copies_are_said(run: Any) -> None:
+    words = " ".join(run("plan", "llama-3.1-8b", "--dp", "8", "--train").out.split())
+    assert "8 replicas have a batch each; gradients are reduced in buckets of 25 MiB" in words

@@ -1,0 +1,197 @@
+"""`train --exact`: one training step of the class itself on the meta device, and what it cannot run."""
+
+import json
+import sys
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import pytest
+
+from tests.conftest import TINY, Ran
+from tests.helpers.lazy import needs
+from tfacct import Model, load
+from tfacct.commands.train import TrainOptions
+from tfacct.ledger.workload import Workload
+from tfacct.training.exact import exact
+from tfacct.training.recipe import Recipe
+
+pytestmark = needs("transformers")
+slow, EAGER = pytest.mark.slow, "eager"
+
+# Saved and peak bytes of transformers 5.23 classes on torch 2.13 with fused AdamW.
+STEPS: list[Any] = [
+    ("llama-3.1-8b", {"ctx": 4096}, 28_562_244_364, 80_946_473_364),
+    ("llama-3.1-8b", {"ctx": 4096, "recompute": "full"}, 3_309_387_788, 64_275_678_868),
+    ("llama-3.1-8b", {"ctx": 4096, "attention": "eager"}, 133_235_294_220, 185_619_523_220),
+    ("llama-3.1-8b", {"ctx": 4096, "weights_dtype": "fp32"}, 48_975_921_932, 149_541_718_420),
+    ("llama-3.1-8b", {"ctx": 4096, "lora": 16}, 40_834_728_716, 61_601_262_600),
+    ("llama-3.1-8b", {"ctx": 4096, "lora": 16, "weights_dtype": "nf4"}, 40_834_728_716, 51_243_280_264),
+    pytest.param("llama-3.2-1b", {"ctx": 2048, "batch": 4}, 18_582_503_812, 34_402_710_736, marks=slow),
+    pytest.param("qwen2.5-7b", {"ctx": 4096}, 28_461_712_044, 79_138_213_364, marks=slow),
+    pytest.param("qwen3-8b", {"ctx": 4096}, 34_378_302_316, 88_501_322_660, marks=slow),
+    pytest.param("gpt2-xl", {"ctx": 1024, "batch": 4, "attention": EAGER}, 44_270_477_316, 55_262_935_448, marks=slow),
+    pytest.param("gpt2-xl", {"ctx": 1024, "dtype": "fp32"}, 9_191_658_252, 28_294_692_120, marks=slow),
+    ("gpt2", {"ctx": 1024, "batch": 8, "dtype": "fp32", "attention": "eager"}, 21_183_569_924, 25_970_425_432),
+    ("mixtral-8x7b", {"ctx": 2048}, 23_163_873_036, 373_772_707_532),
+    # A config whose null says that there is no window, where the class has one of 4,096 by default.
+    ("mistral-7b-v0.3", {"ctx": 4096}, 26_997_768_972, 71_559_621_012),
+    pytest.param("gpt-oss-20b", {"ctx": 4096}, 84_301_663_244, 216_379_427_060, marks=slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "asked", "saved", "peak"), STEPS)
+def test_bytes_of_a_step_of_the_class(name: str, asked: dict[str, Any], saved: int, peak: int) -> None:
+    if "lora" in asked:
+        pytest.importorskip("peft")
+    if asked.get("weights_dtype") == "nf4":
+        pytest.importorskip("bitsandbytes")
+    found = load(name).train(exact=True, **asked)
+    assert (found.saved_bytes, found.peak_bytes) == (saved, peak)
+    assert sum(line["bytes"] for line in found.lines) == saved and found.exact
+
+
+def test_an_mlp_by_hand() -> None:
+    """B = 3, T = 40, F = 56 in bf16, in two layers: `down_proj` saves what it reads, the activation its input, and the
+    product of both their results what it multiplies: 1, 1 and 2 tensors of B · T · F."""
+    sizes = {"hidden_size": 24, "intermediate_size": 56, "num_hidden_layers": 2, "num_attention_heads": 3}
+    tiny = load({"model_type": "llama", "num_key_value_heads": 3, "vocab_size": 88, "head_dim": 8, **sizes})
+    found = tiny.train(exact=True, ctx=40, batch=3, optimizer="sgd")
+    saved = {line["module"]: line["bytes"] for line in found.lines}
+    tensor = 2 * 2 * 3 * 40 * 56
+    assert saved["model.layers.*.mlp.down_proj"] == saved["model.layers.*.mlp.act_fn"] == tensor
+    assert saved["model.layers.*.mlp"] == 2 * tensor
+    assert found.weights_bytes == found.gradients_bytes == 2 * tiny.params().total_params
+    assert found.optimizer_bytes == 0
+
+
+def test_grouped_heads_in_fp32_run_the_math_kernel() -> None:
+    """CUDA's other kernels take no grouped heads in fp32: a softmax of B · N · T · T is saved."""
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "vocab_size": 56, "head_dim": 8}
+    of = {"model_type": "llama", "num_attention_heads": 4, **sizes}
+    grouped, whole = (
+        load({**of, "num_key_value_heads": keys}).train(exact=True, ctx=72, batch=2, dtype="fp32") for keys in (2, 4)
+    )
+    softmax, module = 4 * 2 * 4 * 72 * 72, "model.layers.*.self_attn"
+    by_grouped, by_whole = ({line["module"]: line["bytes"] for line in each.lines}[module] for each in (grouped, whole))
+    assert by_grouped >= softmax > by_whole
+
+
+def test_optimizer_state_is_of_the_classes_own_parameters() -> None:
+    """Qwen3.5 with more value heads than key heads: 2 · 2 bytes a parameter, and 4 a tensor."""
+    given = load(TINY["qwen3_5_text"], linear_num_key_heads=2, linear_num_value_heads=4)
+    found = given.train(exact=True, ctx=72, batch=2)
+    tensors = (found.optimizer_bytes - 2 * found.weights_bytes) / 4
+    assert found.weights_bytes == 2 * given.params().total_params and tensors == int(tensors) > 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        ({"gradient_accumulation": 4}, "peak_bytes"),
+        ({"keep_logits": True}, "peak_bytes"),
+        ({"loss": "chunked"}, "saved_bytes"),
+        ({"recompute": "attention"}, "saved_bytes"),
+        ({"optimizer": "muon"}, "optimizer_bytes"),
+        ({"optimizer": "adamw-8bit"}, "optimizer_bytes"),
+    ],
+)
+def test_recipes_change_what_they_are_about(asked: dict[str, Any], changes: str) -> None:
+    sizes = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4}
+    llama = load({"model_type": "llama", "num_key_value_heads": 2, "vocab_size": 512, "head_dim": 8, **sizes})
+    plain, found = (llama.train(exact=True, ctx=56, batch=2, **each) for each in ({}, asked))
+    assert found.models[0][changes] != plain.models[0][changes]
+    assert found.formula_error is not None and abs(found.formula_error) < 0.01
+
+
+def test_dropout_of_adapters_saves_its_mask() -> None:
+    """Of B · T · N · H elements, all that `o_proj` reads. In the second layer a byte each for the mask, and 2 for what
+    is left next to what attention itself saves. In the first no gradient goes beyond the adapter: what is left
+    replaces what it read."""
+    pytest.importorskip("peft")
+    llama = load({**TINY["llama"], "num_hidden_layers": 2, "vocab_size": 512})
+    asked = {"ctx": 24, "batch": 3, "lora": "2:o_proj", "adapter_dtype": "bf16"}
+    plain, dropped = (llama.train(exact=True, lora_dropout=share, **asked) for share in (0.0, 0.1))
+    width = TINY["llama"]["num_attention_heads"] * TINY["llama"]["head_dim"]
+    assert dropped.saved_bytes - plain.saved_bytes == (1 + 2) * 3 * 24 * width
+
+
+def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
+    """The loss saves log-probabilities of B · T tokens in fp32, by the model itself."""
+    mine = load("cs336-gpt2-small")
+    found = mine.train(exact=True, ctx=24, batch=2, optimizer="sgd-momentum")
+    saved = {line["module"]: line["bytes"] for line in found.lines}
+    assert found.class_name == "the reference model" and [*found.versions] == ["torch"]
+    assert saved["the reference model"] >= 4 * 2 * 24 * 50257
+    assert found.weights_bytes == found.optimizer_bytes == 2 * mine.params().total_params
+    assert found.formula_error is None and "no class" in found.formula_why_not
+    again = mine.train(exact=True, ctx=24, batch=2, recompute="full", weights_dtype="fp32")
+    assert again.weights_bytes == 2 * found.weights_bytes and "blocks.*.mlp.act" not in str(again.lines)
+
+
+def test_the_json_and_the_first_line(run: Callable[..., Ran]) -> None:
+    ran = run("train", "gpt2", "--exact", "--ctx", "64", "--on", "2GiB", "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
+    (facts,) = document["models"]
+    assert facts["exact"] and facts["fit"]["fits"] and facts["formula_error"] == 0.0
+    assert facts["formula_peak_bytes"] == facts["peak_bytes"] == load("gpt2").train(ctx=64).peak_bytes
+    assert {*facts["versions"]} == {"torch", "transformers"} and facts["seconds"] > 0
+    assert document["answer"].startswith(f"Fits in 2 GiB: needs 1.07 GiB at its peak ({facts['peak_bytes']:,} bytes)")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("train", "gpt2", "--exact", "--ctx", "16", "--set", "n_layer=2", columns=columns)
+    lines = ran.out.splitlines()
+    assert ran.code == 0 and max(map(len, lines)) <= columns and "Needs" in lines[1] + lines[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("llama-3.2-1b --tp 2", "nothing divides a class on the meta device"),
+        ("llama-3.2-1b --on 8xh100-sxm", "nothing divides a class on the meta device"),
+        ("llama-3.2-1b gpt2", "--exact runs the class of one model"),
+        ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
+        ("llama-3.2-1b --output step.svg", "--output step.svg: there is no picture of this"),
+        ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),
+        ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
+        ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),
+        ("bge-small-en-v1.5 --ctx 16", "has no head, and so no loss"),
+        ("distil-large-v3", "it reads input_features, neither tokens nor images"),
+        ("albert-base-v2 --ctx 16 --recompute full", "does not support activation checkpointing"),
+    ],
+)
+def test_what_the_class_cannot_run_is_refused(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("train", *arguments.split(), "--exact")
+    assert ran.code == 2 and not ran.out and says in " ".join(ran.err.split()), ran.err
+
+
+def test_a_package_that_is_not_installed_is_named(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    import tfacct.meta.model  # so that it is an attribute of its package
+
+    monkeypatch.setitem(sys.modules, "tfacct.meta.model", None)
+    monkeypatch.delattr(tfacct.meta, "model")
+    ran = run("train", "gpt2", "--exact")
+    assert ran.code == 2 and "pip install '.[measure]'" in ran.err and "pip install transformers" in ran.err
+
+
+def test_a_slow_class_is_announced(run: Callable[..., Ran]) -> None:
+    mamba = TINY["mamba"]
+    ran = run("train", "-", "--exact", "--ctx", "8", stdin=json.dumps(mamba).encode())
+    assert ran.code == 0 and "loops over the tokens in Python" in ran.err and "The formula has no answer" in ran.out
+
+
+def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    gpt2 = load("gpt2", n_layer=1).loaded
+    clock = iter(range(10**6))
+    monkeypatch.setattr("tfacct.training.exact.time.perf_counter", lambda: next(clock))
+    exact(gpt2, Workload(8, 8, 2), Recipe(), progress=lambda *at: told.append(at))
+    names, done, of = zip(*told, strict=True)
+    assert {*names} == {"gpt2"} and len({*of}) == 1 and [*done] == sorted(done) and done[-1] <= of[0]
+
+
+def test_type_checkers_know_every_option() -> None:
+    assert {*signature(Model.train).parameters} - {"self", "exact"} == {*TrainOptions.__annotations__}

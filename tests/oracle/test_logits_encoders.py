@@ -1,0 +1,254 @@
+"""Encoders are real models too: with the same weights they give the logits of the classes that others wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import by_kind, kind_of
+from tests.families import LOGITS, TINY
+from tests.helpers.lazy import lazy, needs
+from tests.oracle.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
+from tests.oracle.test_logits import CONFIGS as DECODERS
+from tfacct.architecture.parts import Patches, Stem
+from tfacct.loading.model import LoadedModel, load_model
+
+torch, rotary = lazy("torch"), lazy("tfacct.reference.rotary")
+pytestmark = needs("torch", "transformers")
+
+CONFIGS = {name: config for name, config in LOGITS.items() if name not in DECODERS}
+SOURCE = 23
+READING = [name for name in CONFIGS if MADE[name].source is not None]
+
+
+class Pair:
+    """Our model of a config and the class's, both with the same weights, and what they are given."""
+
+    def __init__(self, config: dict) -> None:
+        self.about: LoadedModel = load_model("tiny", config)
+        self.stranger: Any = theirs(config)
+        with torch.no_grad():  # T5's scores are not scaled: larger ones would show that its class softens in float32
+            for name, parameter in self.stranger.named_parameters() if not self.about.family.endswith("t5") else ():
+                if "norm" in name.lower() and name.endswith("weight"):
+                    parameter += 1  # near one: what a source says is not lost on its way through many norms
+        if self.about.family == "fsmt":  # whose class makes its mask in float32, where float64's least has no place
+            sys.modules[type(self.stranger).__module__].fill_with_neg_inf = lambda mask: mask.fill_(-1e300)
+        self.image = None
+        if isinstance(self.about.architecture.embed, Patches):
+            self.image, self.tokens = pictured(config)
+        elif isinstance(self.about.architecture.embed, Stem):
+            frames = 2 * self.about.context
+            self.tokens = torch.randn(BATCH, config["num_mel_bins"], frames, dtype=torch.float64)
+        else:
+            self.tokens = torch.randint(0, self.about.architecture.embed.vocab, (BATCH, TOKENS))
+        reading = self.about.architecture.encoder
+        rows = None if reading is None else getattr(reading.embed, "vocab", None)
+        read = config.get("vocab_size") if rows is None else rows
+        self.source = torch.randint(0, read, (BATCH, SOURCE)) if self.about.source else None
+        self.seen = SOURCE
+        if self.source is not None and self.about.config.hf_fixed_source:  # frames of audio
+            self.seen = self.about.source
+            self.source = torch.randn(BATCH, config["num_mel_bins"], 2 * self.seen, dtype=torch.float64)
+        self.made = self.source is not None and self.about.architecture.encoder.given
+        if self.made:  # another model has read it
+            self.source = torch.randn(BATCH, SOURCE, config["hidden_size"], dtype=torch.float64)
+        for given in (self.tokens, self.source) if self.source is not None else (self.tokens,):
+            given[given == config.get("pad_token_id")] += 1  # padding has no position in RoBERTa's class, and M2M-100's
+        if self.about.family == "clip_text_model":  # whose class takes the largest for the end of the text
+            self.tokens[:, -1] = config["vocab_size"] - 1
+            self.tokens[:, :-1].clamp_(max=config["vocab_size"] - 2)
+
+    def logits(self) -> torch.Tensor:
+        if self.about.family == "gemma4_vision":  # whose class is given patches and their places, column and row
+            count = self.tokens.shape[1]
+            side, places = round(count**0.5), rotary.in_tiles(torch.arange(count), self.about.config.tiles)
+            columns_and_rows = torch.stack((places % side, places // side), dim=-1).expand(BATCH, -1, -1)
+            given = self.tokens / 2 + 0.5  # it makes −1 to 1 of what is 0 to 1
+            rows = self.stranger(pixel_values=given, pixel_position_ids=columns_and_rows).last_hidden_state
+            return rows.unflatten(0, (BATCH, -1))
+        if self.about.family in ("minimax_m3_vl_vision", "kimi_k25_vision", "ernie4_5_vl_moe_vision"):
+            side, given = round(self.tokens.shape[1] ** 0.5), self.tokens.flatten(0, 1)
+            if self.about.family == "kimi_k25_vision":  # whose class is given pictures of patches
+                edge = self.about.config.patch_size
+                given = given.unflatten(1, (3, edge, edge))
+            said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
+            return said.last_hidden_state.reshape(BATCH, side**2, -1)
+        bare = self.image is not None and not self.image.numel()  # its class is given patches, of all images in one row
+        if self.about.architecture.merger is not None and bare:
+            return torch.cat([*self.merged()], dim=1)
+        if self.about.family == "siglip2_vision_model":  # whose class is given the patches
+            side = round(self.tokens.shape[1] ** 0.5)
+            given = {"pixel_attention_mask": None, "spatial_shapes": torch.tensor([[side, side]] * BATCH)}
+            return result(self.stranger(pixel_values=self.tokens, **given), self.about)
+        if self.image is not None:
+            reads = "input_values" if self.about.family == "audio-spectrogram-transformer" else "pixel_values"
+            said = result(self.stranger(**{reads: self.image}), self.about)
+            # Pixtral's class puts all images into one sequence.
+            return said.reshape(BATCH, -1, said.shape[-1]) if said.dim() == 3 else said
+        if self.about.family == "qwen2_5_omni_audio_encoder":  # whose class is given all frames in one row
+            heard = torch.full((BATCH,), self.tokens.shape[2])
+            given = self.tokens.transpose(0, 1).flatten(1)
+            return self.stranger(given, feature_lens=heard).last_hidden_state.unflatten(0, (BATCH, -1))
+        if self.about.family == "audioflamingo3_encoder":  # whose class is told which frames are heard
+            return result(self.stranger(self.tokens, torch.ones_like(self.tokens[:, 0])), self.about)
+        if self.source is None:
+            return result(self.stranger(self.tokens), self.about)
+        if self.made:
+            return self.stranger(self.tokens, cross_attention_states=self.source).logits
+        # FSMT's class masks no token behind a token where it keeps what it has seen.
+        return self.stranger(self.source, decoder_input_ids=self.tokens, use_cache=False).logits
+
+    def merged(self) -> Iterator[torch.Tensor]:
+        """Rows of each merger, in the order of our patches. The class takes them by the tiles that are merged."""
+        *outer, inner = self.about.config.tiles
+        count = self.tokens.shape[1]
+        side = round(count**0.5)
+        places, theirs = (rotary.in_tiles(torch.arange(count), tiles) for tiles in ((*outer, inner), (inner,)))
+        given = self.tokens[:, places.argsort()[theirs]].flatten(0, 1)
+        said = self.stranger(given, grid_thw=torch.tensor([[1, side, side]] * BATCH))
+        order = rotary.in_tiles(torch.arange(count // inner**2), tuple(tile // inner for tile in outer))
+        for rows in (said["pooler_output"], *(said.get("deepstack_features") or ())):
+            yield rows.unflatten(0, (BATCH, -1))[:, order]
+
+    def mine(self, **how: bool) -> Any:
+        return ours(self.about, self.stranger, **how)
+
+
+def pixels(patches: Patches) -> int:
+    """Numbers of a patch."""
+    return patches.channels * patches.pixels
+
+
+def pictured(config: dict) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images, and the patches that they are made of; what is left over at two sides belongs to none."""
+    raw = config["model_type"] == "kimi_k25_vision"
+    if (
+        raw or "temporal_patch_size" in config or config["model_type"] == "gemma4_vision"
+    ):  # patches as they are, of a square of two tiles on a side
+        about = load_model("tiny", config)
+        count = 16 if raw else (2 * about.config.tiles[0]) ** 2
+        return torch.empty(0), torch.randn(BATCH, count, pixels(about.architecture.embed), dtype=torch.float64)
+    if "time_stride" in config:  # AST's, of frames by bins: its class's patches are rows of bins
+        heard = torch.randn(BATCH, config["max_length"], config["num_mel_bins"], dtype=torch.float64)
+        steps = (config["patch_size"], config["frequency_stride"]), (config["patch_size"], config["time_stride"])
+        parts = heard.transpose(1, 2).unfold(1, *steps[0]).unfold(2, *steps[1])
+        return heard, parts.flatten(3).flatten(1, 2)
+    patch, channels = config["patch_size"], config["num_channels"]
+    size = config["image_size"] if "image_size" in config else round(config["num_patches"] ** 0.5) * patch
+    image = torch.randn(BATCH, channels, size, size, dtype=torch.float64)
+    side = size // patch
+    whole = image[:, :, : side * patch, : side * patch].unflatten(3, (side, patch)).unflatten(2, (side, patch))
+    return image, whole.permute(0, 2, 4, 1, 3, 5).reshape(BATCH, side**2, -1)
+
+
+def result(said: Any, about: LoadedModel) -> torch.Tensor:
+    """Logits, or what a body gives: its pooler's vector, or a stream."""
+    pooled = about.architecture.pooler is not None and getattr(about.architecture.pooler, "reads", "") != "each"
+    names = ("logits", *(("image_embeds", "text_embeds", "pooler_output") if pooled else ()), "last_hidden_state")
+    return next(said[name] for name in names if name in said and said[name] is not None)
+
+
+@pytest.fixture(params=CONFIGS)
+def pair(request: pytest.FixtureRequest) -> Pair:
+    return Pair(CONFIGS[request.param])
+
+
+@pytest.fixture(params=by_kind(CONFIGS, lambda name: kind_of(MADE[name])))
+def kind_pair(request: pytest.FixtureRequest) -> Pair:
+    """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
+    return Pair(CONFIGS[request.param])
+
+
+def test_logits_are_the_classs(pair: Pair) -> None:
+    norms = pair.about.family.startswith("t5gemma")  # as many as six in a block of its class, all in float32
+    bound = 5e-5 if norms else 1e-5
+    with torch.no_grad():
+        assert gap(pair.mine()(pair.tokens, source=pair.source)[0], pair.logits()) <= bound
+
+
+def exact_sines(stranger: Any) -> None:
+    """M2M-100's class computes its sines in float32: let it do so again, now that `float` is double."""
+    tables = [module for module in stranger.modules() if hasattr(module, "make_weights")]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    for table in tables:
+        table.make_weights(len(table.weights), table.embedding_dim, table.padding_idx)
+    torch.set_default_dtype(before)
+    for table in stranger.modules():
+        if hasattr(table, "compute_default_singular_positional_embedding"):  # Qwen2.5-Omni's of audio, too
+            table.positional_embedding = table.compute_default_singular_positional_embedding()
+
+
+def test_without_the_classs_casts_they_are_equal_to_rounding(kind_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[type(kind_pair.stranger).__module__], "torch", Float64())
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    exact_angles(kind_pair.about, kind_pair.stranger)
+    exact_sines(kind_pair.stranger)
+    if kind_pair.about.family in ("embedding_gemma2_text", "gemma3_text", "t5gemma2"):  # which keep √hidden in float32
+        scale = torch.tensor(kind_pair.about.architecture.embed.hidden**0.5, dtype=torch.float64)
+        for table in [module for module in kind_pair.stranger.modules() if hasattr(module, "embed_scale")]:
+            table.embed_scale = scale
+    with torch.no_grad():
+        assert gap(kind_pair.mine()(kind_pair.tokens, source=kind_pair.source)[0], kind_pair.logits()) <= 1e-9
+
+
+@pytest.mark.parametrize("name", READING)
+def test_decode_and_chunks_behind_the_source_give_the_logits_of_the_whole(name: str) -> None:
+    pair = Pair(CONFIGS[name])
+    mine = pair.mine()
+    with torch.no_grad():
+        whole, *_ = mine(pair.tokens, source=pair.source)
+        past: tuple = ()
+        parts = []
+        for start, end in [(0, 11), (11, 20), *((i, i + 1) for i in range(20, TOKENS))]:
+            read = pair.source if start == 0 else None
+            logits, *past = mine(pair.tokens[:, start:end], tuple(past), torch.arange(start, end), read)
+            parts.append(logits)
+            names = (f"blocks.{i}.{state}" for i, block in enumerate(mine.blocks) for state in block.states)
+            held = {path: cache.numel() for path, cache in zip(names, past, strict=True)}
+            at = {"B": BATCH, "T": end - start, "S": end, "I": pair.seen if read is not None else 0, "J": pair.seen}
+            assert held == pair.about.ledger.states(at, unfolded=True)
+    assert gap(torch.cat(parts, dim=1), whole) <= 1e-12
+
+
+def test_fused_attention_gives_the_same_logits(kind_pair: Pair) -> None:
+    with torch.no_grad():
+        whole, *_ = kind_pair.mine()(kind_pair.tokens, source=kind_pair.source)
+        assert gap(kind_pair.mine(fused=True)(kind_pair.tokens, source=kind_pair.source)[0], whole) <= 1e-12
+
+
+def test_recomputation_gives_the_same_gradients(kind_pair: Pair) -> None:
+    gradients = []
+    for recompute in (False, True):
+        mine = kind_pair.mine()
+        mine.recompute = recompute
+        if mine.encoder is not None:
+            mine.encoder.recompute = recompute
+        mine(kind_pair.tokens, source=kind_pair.source)[0].sum().backward()
+        gradients.append([parameter.grad for parameter in mine.parameters() if parameter.requires_grad])
+    both = [(a, b) for a, b in zip(*gradients, strict=True) if a is not None or b is not None]  # LED's run never
+    assert all(torch.allclose(a, b, rtol=1e-12) for a, b in both)
+
+
+def test_a_wrong_weight_is_seen(kind_pair: Pair) -> None:
+    """The comparison is not blind: one number changed, on either side, moves the logits far more than its bound."""
+    with torch.no_grad():
+        right = kind_pair.logits()
+        sides = [lambda mine: mine.blocks[0].attn]
+        if kind_pair.source is not None:
+            crossing = [lambda mine: next(block.cross for block in mine.blocks if hasattr(block, "cross"))]
+            sides += [] if kind_pair.about.family == "t5gemma2" else crossing  # whose one attention reads both
+            sides += [] if kind_pair.made else [lambda mine: mine.encoder.blocks[0].attn]
+        for side in sides:
+            mine = kind_pair.mine()
+            side(mine).o_proj.weight[0, 0] += 0.5
+            assert gap(mine(kind_pair.tokens, source=kind_pair.source)[0], right) > 1e-5
+
+
+def test_a_decoder_with_no_source_says_so() -> None:
+    pair = Pair(TINY["t5"])
+    with pytest.raises(ValueError, match="needs a source"):
+        pair.mine()(pair.tokens)

@@ -1,0 +1,191 @@
+"""Running the model here: what is held and counted equals the prediction. No test asserts a time."""
+
+import functools
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import tiny
+from tests.families.llama import Llama
+from tests.helpers.lazy import lazy, needs
+from tfacct import load
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.workload import Request
+from tfacct.reports.mfu import measure
+from tfacct.verify.measured import Plan
+
+torch, running = lazy("torch"), lazy("tfacct.reference.running")
+pytestmark = needs("torch", "fvcore")
+
+PLANS = {
+    "prefill": (Request(ctx=23, batch=3), Plan(steps=2)),
+    "fused": (Request(ctx=23, batch=3), Plan(steps=2, sdpa=True)),
+    "bf16": (Request(ctx=23, batch=3), Plan(steps=2, dtype="bf16")),
+    "training": (Request(ctx=23, batch=3), Plan(steps=2, train=True)),
+    "decode": (Request(ctx=23, batch=3, decode=True), Plan(steps=4)),
+    "decode fused": (Request(ctx=23, batch=3, decode=True), Plan(steps=4, sdpa=True)),
+}
+
+
+@functools.cache
+def peak_once() -> Callable[..., float]:
+    """`running.matmul_peak` for all tests: it takes most of a measurement of tiny models."""
+    return functools.cache(running.matmul_peak)
+
+
+@pytest.fixture(autouse=True)
+def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfacct.reference.running.matmul_peak", peak_once())
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("family", ["gpt2", "llama", "scaled llama"])
+def test_bytes_and_counts_equal_the_prediction(family: str, plan: str) -> None:
+    request, what = PLANS[plan]
+    model = tiny("llama", rope_scaling=Llama.STRETCHED) if family == "scaled llama" else tiny(family)
+    (facts,) = measure(model, request, what).models
+    width = 2 if what.dtype == "bf16" else 4
+    params = sum(model.ledger.parameters().values())
+    assert facts["measured_weights_bytes"] == facts["weights_bytes"] == width * params
+    shape = model.architecture
+    layers, kept = shape.stacks[0].count, shape.attentions[0].kv_heads * shape.attentions[0].head_dim
+    assert facts["measured_kv_cache_bytes"] == facts["kv_cache_bytes"] == 2 * layers * 3 * 23 * kept * width
+    assert facts["counted_flops"] == facts["forward_flops"] > 0
+    assert facts["runs"] == what.steps and 0 < facts["seconds_min"] <= facts["seconds_median"] <= facts["seconds_max"]
+    assert facts["masked_flops"] <= facts["total_flops"]
+    assert facts["peak_bytes"] > facts["measured_weights_bytes"]
+
+
+def test_decode_adds_up_its_steps() -> None:
+    """Four steps that end at 23 keys: 20, 21, 22 and 23, one new token each."""
+    (facts,) = load("gpt2", n_layer=1).measure(ctx=23, decode=True, steps=4).models
+    one = load("gpt2", n_layer=1)
+    assert facts["total_flops"] == sum(one.flops(ctx=s, decode=True).total for s in (20, 21, 22, 23))
+    assert facts["masked_flops"] == facts["total_flops"]  # the newest token sees every key
+
+
+def test_the_command_line(run) -> None:
+    """The issue's own example: gpt2 at 256 tokens on a CPU, to the byte."""
+    ran = run("mfu", "--run", "gpt2", "--ctx", "256", "--steps", "1", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert ran.code == 0
+    assert facts["measured_weights_bytes"] == 4 * 124_439_808
+    assert facts["measured_kv_cache_bytes"] == 2 * 12 * 256 * 768 * 4
+    assert {"device", "device_name", "torch", "threads", "mfu", "interrupted"} <= set(facts)
+    table = run("mfu", "--run", "gpt2", "--set", "n_layer=1", "--ctx", "16", "--steps", "1")
+    assert table.code == 0 and "MFU" in table.out
+    assert sum(line.endswith("  ok") for line in table.out.splitlines()) == 3
+    assert max(map(len, table.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("gpt2 --device cuda:99" if torch.cuda.is_available() else "gpt2 --device cuda", "no"),
+        ("gpt2 --device tpu", "no device 'tpu'"),
+        ("gpt2 --dtype int4", "int4 is for storage only"),
+        ("gpt2 --dtype nonsense", "unknown dtype"),
+        ("gpt2 --train --decode", "--train measures whole sequences"),
+        ("gpt2 --steps 0", "--steps must be from 1"),
+        ("gpt2 --ctx 4 --decode --steps 9", "no token comes before the first"),
+        ("llama-3.1-70b --ctx 64", "of 80 layers would fit"),
+        ("gpt2 --ctx 2k", "has 1,024 positions: it cannot run at context 2,048"),
+        ("gpt2 --steps 1000000000000", "--steps must be from 1 to 1,000,000"),
+        ("llama-3.2-1b --ctx 100k", "--ctx "),
+        ("gpt2 --set activation_function=xyz --ctx 8", "no activation 'xyz'"),
+        ("gpt2 --ctx 512 --batch 100k", "--batch "),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_allocated(run, arguments: str, says: str) -> None:
+    ran = run("mfu", "--run", *arguments.split())
+    assert ran.code == 2 and ran.out == "" and says in ran.err and "Traceback" not in ran.err
+
+
+def test_what_is_said_to_fit_does_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The context in the hint is the largest: it passes the same check, one more does not."""
+    from tfacct.verify import measured as room
+
+    model = tiny("llama")
+    monkeypatch.setattr("tfacct.reference.running.free_bytes", lambda _: 2_000_000)
+    with pytest.raises(TfacctError) as refused:
+        measure(model, Request(ctx=5000, batch=3), Plan())
+    found = int(refused.value.hint.split("ctx=")[1].split(" ")[0].replace(",", ""))
+
+    def fits(context: int) -> bool:
+        work = Request(ctx=context, batch=3).workload(context)
+        return room._needed(model, work, Plan()) <= 2_000_000 * 10 // 11
+
+    assert fits(found) and not fits(found + 1)
+
+
+def test_running_out_of_memory_is_said(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("allocate 9 GiB")
+
+    monkeypatch.setattr("tfacct.reference.running.prepare", full)
+    ran = run("mfu", "--run", "gpt2", "--ctx", "16")
+    assert ran.code == 2 and ran.out == "" and "out of memory on cpu, with" in ran.err
+
+
+def test_logits_that_are_no_numbers_are_an_error(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    honest = running.prepare
+
+    def broken(*args, **kwargs):
+        built = honest(*args, **kwargs)
+        with torch.no_grad():
+            built.final_norm.weight.fill_(float("nan"))
+        return built
+
+    monkeypatch.setattr("tfacct.reference.running.prepare", broken)
+    ran = run("mfu", "--run", "gpt2", "--set", "n_layer=1", "--ctx", "16")
+    assert ran.code == 2 and "results are not finite" in ran.err
+
+
+def _hears_ctrl_c() -> None:
+    """What is begun in the background is begun deaf to it, and so is all that it begins."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_gives_what_was_finished() -> None:
+    """The terminal's progress bar says when the first runs are done."""
+    command = [sys.executable, "-m", "tfacct", "mfu", "--run", "gpt2", "--ctx", "64", "--steps", "100000", "--json"]
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with (
+        os.fdopen(ours, "rb", buffering=0) as terminal,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=theirs, env=environment, preexec_fn=_hears_ctrl_c
+        ) as process,
+    ):
+        os.close(theirs)
+        try:
+            seen, until = b"", time.monotonic() + 120
+            while not re.search(rb"[1-9]\d*/100000", seen):
+                assert time.monotonic() < until and process.poll() is None, seen
+                if select.select([terminal], [], [], 1)[0]:
+                    seen += terminal.read(4096)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, seen
+    (facts,) = json.loads(out)["models"]
+    assert facts["interrupted"] and 0 < facts["runs"] < 100_000
+
+
+def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfacct.reference.running.prepare", stop)
+    ran = run("mfu", "--run", "gpt2", "--ctx", "16")
+    assert ran.code == 130 and ran.out == "" and "before there was anything to report" in ran.err

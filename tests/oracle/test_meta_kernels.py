@@ -1,0 +1,86 @@
+"""Torch's two kinds of kernels on meta say the same, and the faster ones run wherever no size is a symbol."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.helpers.lazy import lazy, needs
+from tests.helpers.training_configs import drawn
+from tfacct.loading.model import load_model
+
+torch, kernels, step = lazy("torch"), lazy("tfacct.meta.kernels"), lazy("tfacct.meta.step")
+meta_model = lazy("tfacct.meta.model")
+pytestmark = needs("torch", "transformers")
+
+
+@pytest.mark.parametrize(("family", "seed"), [("llama", 3), ("gemma2", 1), ("mixtral", 5), ("bart", 2), ("bloom", 4)])
+def test_a_step_keeps_and_holds_the_same_with_both(family: str, seed: int) -> None:
+    config, recipe, work = drawn(family, seed)
+    model = load_model(family, config, {}, None)
+
+    def asked() -> tuple[Any, ...]:
+        auto = model.config.task_head.auto
+        built = meta_model.build_model(model.of_class, recipe.attention, "bf16", recompute=recipe.recompute, auto=auto)
+        batch = meta_model.inputs(built, work.batch, work.tokens, work.source)
+        return step.saved(built, batch), step.watch(built, batch).peak
+
+    with kernels.of_symbols():
+        assert not in_use()
+        slow = asked()
+    with kernels.compiled():
+        assert in_use()
+        assert asked() == slow
+
+
+def in_use() -> bool:
+    """True if a sum on meta runs the compiled kernel: the other is a function in Python."""
+    calls = []
+    one = torch.empty(2, 3, device="meta")
+    sys.setprofile(lambda frame, *_: calls.append(frame.f_code.co_filename))
+    try:
+        one + one
+    finally:
+        sys.setprofile(None)
+    return not any("_refs" in call for call in calls)
+
+
+def test_results_lie_alike_with_both() -> None:
+    """Sizes, strides and dtypes, of operands that are turned, spread, cut and of two dtypes."""
+    operands = [
+        torch.empty(4, 6, device="meta"),
+        torch.empty(6, 4, device="meta").t(),
+        torch.empty(6, device="meta").expand(4, 6),
+        torch.empty(4, 12, device="meta", dtype=torch.bfloat16)[:, ::2],
+        torch.empty(4, 1, device="meta", dtype=torch.float16),
+    ]
+
+    def asked() -> list[tuple[Any, ...]]:
+        pairs = [made for a in operands for b in operands for made in (a * b, a + b, a / b, torch.maximum(a, b), a < b)]
+        lone = [made for a in operands for made in (a.softmax(-1), a.tanh(), a.sum(0), a.mean(-1, keepdim=True), a**2)]
+        joined = [torch.cat((a, a), 1) for a in operands] + [a.float() @ a.float().t() for a in operands]
+        return [(made.shape, made.stride(), made.dtype) for made in (*pairs, *lone, *joined)]
+
+    with kernels.of_symbols():
+        slow = asked()
+    with kernels.compiled():
+        assert asked() == slow
+
+
+def test_what_was_there_is_there_again() -> None:
+    before = in_use()
+    with kernels.compiled():
+        with kernels.of_symbols():
+            with kernels.compiled():
+                assert not in_use()
+            assert not in_use()
+        assert in_use()
+    assert in_use() == before
+
+
+def test_another_torch_keeps_its_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfacct.meta.kernels._python_kernels", None)
+    monkeypatch.setattr("tfacct.meta.kernels.LIBRARY", "_gone")
+    before = in_use()
+    with kernels.compiled():
+        assert in_use() == before

@@ -1,0 +1,606 @@
+"""The formula is the same polynomial as what the model does."""
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+import pytest
+
+from tests.conftest import SHAPES, TINY, tiny
+from tests.helpers.lazy import needs
+from tfacct.algebra.symbols import in_symbols
+from tfacct.architecture import axis_names
+from tfacct.architecture.parts import CrossAttention, FeedForward
+from tfacct.base.errors import UsageError
+from tfacct.ledger.lines import Matmul
+from tfacct.loading import presets
+from tfacct.loading.model import load_model
+from tfacct.output.report import Report
+from tfacct.reports.verify import _proven, prove
+from tfacct.verify import proof as proofs
+from tfacct.verify.sizes import FIXED, Sizes
+
+pytestmark = needs("torch")
+sympy = pytest.importorskip("sympy")
+
+COUNTS = ["forward", "backward", "parameters", "cached"]
+COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1", "G = 1", "B = 1, C = 0")]
+
+
+# Of one kind, differing in biases, ties and norms; Llama's own is proven by the command line, below.
+ALIKE = ("llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "mistral-nemo-12b", "cs336-gpt2-small")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", *ALIKE])
+def test_plain_families_are_proven_with_symbols(name: str) -> None:
+    proven(name, COUNTS)
+
+
+def looked_at(axis_names: str, window: bool = False) -> list[str]:
+    """What else is looked at: one of each of these sizes, an empty cache and an empty window."""
+    empty = "C = 0, Cw = 0" if window else "C = 0"
+    said = ["all four at T = 1", f"all four at {empty}", "all four at B = 1"]
+    return [*COUNTS[:4], *said, *(f"all four at {axis} = 1" for axis in axis_names), f"all four at B = 1, {empty}"]
+
+
+BART = [*COUNTS[:7], *(f"all four at {edge} = 1" for edge in ("Kenc", "G", "K")), COUNTS[-1]]
+BART += ["all four at J = 1", "all four at I = 0"]
+
+# One of each kind: experts; windows between full layers; windows in all; experts beside a shared network behind a
+# latent, dense first; the same with an indexer; post-norm blocks of narrower tokens; parallel blocks with two norms;
+# experts with windows and sinks; an encoder; an encoder and a decoder with scores for distances; both with tables of
+# positions.
+KINDS = {
+    "mixtral-8x7b": looked_at("KGA"),
+    "gemma-2-2b": looked_at("KG", window=True),
+    "mistral-7b-v0.1": looked_at("KG", window=True),
+    "deepseek-v2-lite": looked_at("NA"),
+    "deepseek-v3.2": looked_at("NA"),
+    "opt-350m": looked_at("KG"),
+    "falcon-40b": looked_at("KG"),
+    "gpt-oss-20b": looked_at("KGA", window=True),
+    "bert-base": [*COUNTS[:5], *(f"all four at {axis} = 1" for axis in "BKG")],
+    "t5-small": [*COUNTS, "all four at J = 1", "all four at I = 0"],
+    "transformer-base": BART,
+}
+
+
+FULL = ["full_attention"] * 6
+DEEPSEEK = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
+MIXERS = [
+    *COUNTS[:4],
+    *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "Ns = 1", "Kc = 1", "Rt = 1", "B = 1, C = 0")),
+]
+
+
+WITH_EDGES = pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
+
+
+@pytest.fixture
+def edges_or_not(edges: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether what a symbol leaves out is looked at too, which takes most of the time of a large proof."""
+    if edges != "all":
+        monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    return edges == "all"
+
+
+@pytest.mark.slow
+@WITH_EDGES
+def test_a_mixer_is_proven_with_its_tokens_interpolated(edges_or_not: bool) -> None:
+    """Its recurrence runs over the tokens, so they are numbers: 1, 2 and 3, on one line."""
+    report = proven("mamba-130m", MIXERS if edges_or_not else COUNTS[:4])
+    assert "T was proven by interpolation" in report.notes[-1]
+    assert "attention" not in report.convention
+
+
+@pytest.mark.slow
+@WITH_EDGES
+def test_rwkv_is_proven_with_its_tokens_interpolated(edges_or_not: bool) -> None:
+    edges = (*COUNTS[:4], *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "B = 1, C = 0")))
+    report = proven("rwkv-4-169m-pile", [*edges] if edges_or_not else COUNTS[:4])
+    assert "because the recurrence of RWKV runs over the tokens" in " ".join(report.notes)
+
+
+@pytest.mark.slow
+def test_a_mixer_with_every_bias_is_proven() -> None:
+    proven("mamba-130m", MIXERS, use_bias=True, tie_word_embeddings=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("recurrent_gemma", {"block_types": ["recurrent"]}),
+        ("nemotron_h", {"hybrid_override_pattern": "*E"}),
+        ("gemma3n_text", {"layer_types": FULL, "num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5] * 6}),
+        ("gemma4_text", {"layer_types": FULL, "num_kv_shared_layers": 0}),
+        ("glm5_next_text", {}),
+        ("hy_v4", {}),
+        ("mistral_large4_text", {}),
+        ("ernie4_5_vl_moe_text", {}),
+        ("embedding_gemma2_text", {"layer_types": FULL[:3]}),
+        *(("deepseek_v4", {"layer_types": [kind] * 3}) for kind in DEEPSEEK),
+    ],
+)
+def test_what_a_small_config_holds_is_proven(
+    family: str, fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all sizes above 1, and of any number of layers that have rows of their own."""
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(load_model("small", {**TINY[family], **fields}))
+    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
+
+
+@pytest.mark.slow
+def test_beits_table_of_one_row_is_read_at_any_number_of_patches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the image is as large as its table says is no question where the tokens are a symbol."""
+    table = {**TINY["beit"], "use_relative_position_bias": True}
+    shape = load_model("small", table).architecture
+    least = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED)).edges()[-1:]
+    monkeypatch.setattr(Sizes, "edges", lambda _: least)
+    report = prove(load_model("small", table))
+    assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"]
+
+
+def sizes_of_tiny(family: str) -> Sizes:
+    """What a proof of a family's small model leaves open."""
+    shape = tiny(family).architecture
+    return Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+
+
+def test_a_head_is_no_smaller_than_what_is_cut_off_it() -> None:
+    """Two of its numbers are turned at least, so one number is no case of its size."""
+    edges = [edge.sizes for edge in sizes_of_tiny("bailing_moe_linear, with lightning attention").edges()]
+    assert {"Hl": 2, "Hlr": 2, "Nc": 2} in edges and {"Nl": 1, "Nc": 2} in edges
+
+
+def test_an_image_has_no_fewer_tokens_than_stand_in_front_of_its_patches() -> None:
+    tokens = [edge.sizes["T"] for edge in sizes_of_tiny("deit").edges() if "T" in edge.sizes]
+    assert tokens == [3]
+    assert "Xr" not in sizes_of_tiny("dinov2_with_registers").declared  # one fewer than stand in front, a number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["bailing_moe_linear, with lightning attention", "nomic_bert, with experts", "dinov3_vit"]
+)
+def test_what_a_variant_holds_is_proven_with_its_edges(name: str) -> None:
+    report = prove(tiny(name))
+    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}
+
+
+@pytest.mark.slow
+def test_every_kind_of_compressed_keys_is_proven_of_one_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its new tokens are a multiple of those that keys are made of, and of the experts that they are dealt out to."""
+    alone = [edge for edge in sizes_of_tiny("deepseek_v4").edges() if edge.sizes.get("B") == 1]
+    monkeypatch.setattr(Sizes, "edges", lambda _: alone)
+    report = prove(load_model("small", TINY["deepseek_v4"]))
+    assert report.agrees and [row["evidence"] for row in report.rows[4:]] == ["no assumption"] * 2
+
+
+def test_tokens_in_a_chunk_that_come_together() -> None:
+    """Those of a group of keys, of which a chunk of a recurrence holds 16: none of these steps has a second chunk."""
+    sizes = sizes_of_tiny("glm5_next_text")
+    assert (sizes.together, sizes.chunk) == (4, 64)
+    edges = [edge.sizes for edge in sizes.edges() if "T" in edge.sizes]
+    assert edges == [{"T": 4, "Nc": 1}, {"T": 64, "Nc": 1}]
+
+
+def test_tokens_of_one_sequence_are_multiples_of_all_that_they_come_in() -> None:
+    sizes = sizes_of_tiny("deepseek_v4")
+    assert (sizes.factors({})["T"], sizes.factors({})["B"]) == ((4,), ("E",))
+    assert sizes.factors({"B": 1})["T"] == (4, "E") and "B" not in sizes.factors({"B": 1})
+
+
+@pytest.mark.parametrize(
+    ("counts", "through", "guards"),
+    [
+        ((3, 5, 7), "2*T + 1", []),
+        ((3, 5, 8), "2*T + 1", ["forward is of degree 1 in T"]),
+        ((3, 8, 17, 30), "2*T**2 - T + 2", []),  # as where layers of attention stand beside the recurrence
+        ((3, 8, 17, 31), "2*T**2 - T + 2", ["forward is of degree 2 in T"]),
+    ],
+)
+def test_the_last_number_of_tokens_lies_on_the_curve_or_does_not(
+    counts: tuple[int, ...], through: str, guards: list[str]
+) -> None:
+    runs = [({"forward": sympy.Integer(count)}, []) for count in counts]
+    assert proofs.interpolated(sympy.Symbol("T"), runs, checked=True) == ({"forward": sympy.sympify(through)}, guards)
+    fewer = ({"forward": sympy.sympify(through)}, [])  # where a curve was checked before, one run less fixes it
+    assert proofs.interpolated(sympy.Symbol("T"), runs[:-1], checked=False) == fewer
+
+
+@pytest.mark.parametrize(
+    ("counts", "guards"),
+    [(("T", "T + 4*D", "T + 8*D"), []), (("T", "T + 4*D", "T + 9*D"), ["forward is linear in Nc"])],
+)
+def test_each_chunk_adds_what_the_second_does_or_does_not(counts: tuple[str, ...], guards: list[str]) -> None:
+    T, D, Nc = sympy.symbols("T D Nc")
+    runs = [({"forward": sympy.sympify(count)}, []) for count in counts]
+    assert proofs.in_chunks(Nc, runs) == ({"forward": T + 4 * D * Nc - 4 * D}, guards)
+
+
+def test_blocks_of_each_stack_add_what_the_second_does_or_do_not() -> None:
+    """1 + 2·La + 3·Lb·Nc: further counts are held against that law, with one chunk."""
+    La, Lb, Nc = sympy.symbols("La Lb Nc")
+    law = 1 + 2 * La + 3 * Lb * Nc
+    counts = {layers: law.subs({La: layers[0], Lb: layers[1]}) for layers in ((1, 1), (2, 1), (1, 2))}
+    once = {(3, 3): 16}
+    whole, linear = proofs.for_all_layers(counts | once, [La, Lb], {Nc: 1})
+    assert linear and sympy.expand(whole - law) == 0
+    assert not proofs.for_all_layers(counts | {(3, 3): 17}, [La, Lb], {Nc: 1})[1]
+
+
+def test_tokens_in_chunks_are_a_symbol() -> None:
+    """Two chunks, the second with any number of tokens but all 256: that it is not full is no assumption."""
+    shape = tiny("mamba2", chunk_size=256).architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    assert (sizes.chunk, sizes.once) == (256, {"Nc": 1})
+    counts, guards = proofs.Traces(shape, sizes).at({"Lm": 1, "L": 1}, {"Nc": 2})
+    T, B, D, V = (sizes.symbols[axis] for axis in "TBDV")
+    assert guards == [] and counts["forward"].coeff(V) == 2 * B * T * D
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["minimax-text-01", "bamba-9b", "falcon-h1-0.5b", "qwen3-next-80b-a3b"])
+def test_recurrences_in_chunks_are_proven_with_symbols_alone(name: str) -> None:
+    report = prove(presets.load(name))
+    assert report.agrees and "the third adds what the second adds" in " ".join(report.notes)
+    assert {row["evidence"] for row in report.rows} == {"no assumption"}
+
+
+def test_edges_of_tokens_in_chunks() -> None:
+    """A whole chunk, the token of a decode step in none; one sequence has its tokens dealt out to one expert."""
+    shape = tiny("minimax").architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    edges = {edge.words: edge.sizes for edge in sizes.edges()}
+    assert edges["T = 1, Nc = 0, Tr = 1"] == {"T": 1, "Nc": 0, "Tr": 1}
+    assert edges[f"T = {sizes.chunk}, Nc = 1"] == {"T": sizes.chunk, "Nc": 1}
+    assert edges["B = 1, E = 1, A = 1"] == {"B": 1, "E": 1, "A": 1, "Nc": 2}
+
+
+@pytest.mark.slow
+def test_tokens_off_the_line_are_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does more from three tokens on is no polynomial of degree 1: the third point says so."""
+    from tfacct.reference import modules
+
+    honest = modules.Head.forward
+
+    def more(self, x):
+        if x.shape[1] == 3:
+            honest(self, x)
+        return honest(self, x)
+
+    monkeypatch.setattr(modules.Head, "forward", more)
+    report = prove(tiny("mamba"))
+    assert not report.agrees
+    assert {row["what"]: row["evidence"] for row in report.rows}["forward"] != "no assumption"
+
+
+# Half a minute each. Experts are proven beside latent attention, below.
+SLOW = (
+    "mixtral-8x7b",
+    "mistral-7b-v0.1",
+    "deepseek-v2-lite",
+    "deepseek-v3.2",
+    "gpt-oss-20b",
+    "transformer-base",
+    "gemma-2-2b",
+    "t5-small",
+    "opt-350m",
+    "falcon-40b",
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [pytest.param(*kind, marks=[pytest.mark.slow] * (kind[0] in SLOW)) for kind in KINDS.items()]
+)
+@WITH_EDGES
+def test_every_kind_of_block_is_proven_with_symbols(name: str, said: list[str], edges_or_not: bool) -> None:
+    proven(name, said if edges_or_not else COUNTS[:4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(TINY))
+@WITH_EDGES
+def test_every_family_is_proven(family: str, edges_or_not: bool) -> None:
+    report = prove(tiny(family))
+    assert report.agrees and any(" = 1" in row["what"] for row in report.rows) <= edges_or_not
+
+
+@pytest.mark.slow
+@WITH_EDGES
+def test_scores_for_distances_are_proven_on_both_sides(edges_or_not: bool) -> None:
+    proven("t5-small", KINDS["t5-small"] if edges_or_not else COUNTS[:4])
+
+
+@pytest.mark.slow
+@WITH_EDGES
+def test_bart_with_other_heads_and_widths_on_each_side_is_proven(edges_or_not: bool) -> None:
+    sides = {"encoder_attention_heads": 6, "decoder_attention_heads": 16, "d_model": 96, "encoder_ffn_dim": 33}
+    report = proven("bart-base", BART if edges_or_not else COUNTS[:4], **sides)
+    assert {"Nenc", "Kenc", "Henc", "Fenc", "N", "K", "H", "F"} <= set(report.models[0]["legend"])
+
+
+@pytest.mark.slow
+def test_a_slip_in_cross_attention_is_not_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of as many heads as queries share one of: the same number in some models, and no symbol's."""
+    honest = CrossAttention.lines
+
+    def slipped(self, at):
+        names = {f"{at}.k_proj": {"K": "G"}, f"{at}.k_cache": {"K": "G"}}
+        return tuple(line.renamed(names.get(line.path, {})) for line in honest(self, at))
+
+    monkeypatch.setattr(CrossAttention, "lines", slipped)
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    proof = proofs.proven(tiny("bart").architecture)
+    held = {one.what: one.holds for one in proof.statements}
+    assert not any(held[count] for count in ("forward", "backward", "parameters", "cached"))
+    assert "torch assumed nothing" not in _proven(tiny("bart"), proof).notes[-1]
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_no_letter_of_a_part_is_left_out_of_the_proof(name: str) -> None:
+    """Every size is a symbol, and every one is looked at where a symbol is not: at its least."""
+    shape = tiny(name).running("expanded").architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True))
+    own = {called.get(axis, axis) for axis, called in with_axes(shape)}
+    assert own == set(sizes.declared)
+    at_least = {axis: edge.sizes[axis] for edge in sizes.edges() for axis in edge.sizes}
+    assert own <= set(at_least)
+    for part in shape.parts():  # nothing of a part escapes the declarations
+        every = (*part.with_nested(),)
+        assert set(part.axes()) <= {axis for one in every for axis in (*one.sizes().values(), *one.derived())}
+        declared = {
+            *part.cases,
+            *part.at_most,
+            *part.at_most.values(),
+            *part.cut,
+            *part.made,
+            *filter(None, [part.dealt]),
+        }
+        assert declared <= {*part.axis_names.values(), *part.made}
+        assert set(part.made) <= set(part.legend)
+
+
+def with_axes(shape):
+    """Every axis that a part says is a size of its own, but a window, with what the model calls it."""
+    for place, called in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
+        for part in place.parts:
+            yield from ((axis, called) for axis in part.sizes().values() if axis not in FIXED)
+
+
+def test_layers_that_have_rows_of_their_own_are_no_fewer_than_there_are_stacks() -> None:
+    shape = tiny("gemma3n_text").running("expanded").architecture
+    sizes = Sizes(shape, in_symbols(shape, cached=True, fixed=FIXED))
+    assert sizes.edges()[-1].sizes["Lp"] == len(sizes.stacks) > 1
+
+
+def test_a_new_letter_of_a_part_is_proven_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that grows a size has it open and looked at, whether or not anybody thought of the proof."""
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Wider(FeedForward):
+        second: int = 7
+        axis_names: ClassVar = {**FeedForward.axis_names, "second": "Fz"}
+        legend: ClassVar = {**FeedForward.legend, "Fz": "second width"}
+        cases: ClassVar = frozenset(("Fz",))
+
+    def widened(part):
+        if not isinstance(part, FeedForward):
+            return part
+        return Wider(hidden=part.hidden, width=part.width)
+
+    shape = tiny("llama").architecture.mapped(widened)
+    sizes = Sizes(shape, in_symbols(shape, cached=True))
+    assert "Fz" in sizes.axis_names and {"Fz": 1} in [edge.sizes for edge in sizes.edges()]
+
+
+def test_parts_say_what_sizes_can_be() -> None:
+    """Phi turns 2 of a head's numbers at least, and the rest is a size of its own; Mixtral deals its tokens out."""
+    phi = tiny("phi").architecture
+    sizes = Sizes(phi, in_symbols(phi, cached=True))
+    assert sizes.conditions() == ["Hr a multiple of 2", "H at least Hr + 2"]
+    assert sizes.edges()[-1].sizes | {"H": 2, "Hr": 2} == sizes.edges()[-1].sizes
+    assert (sizes.values("Hr"), sizes.values("H")) == ([2, 4], [4, 5])
+    assert (sizes.values("T"), sizes.values("C")) == ([1, 2, 3], [0, 1])
+    mixtral = tiny("mixtral").architecture
+    sizes = Sizes(mixtral, in_symbols(mixtral, cached=True))
+    assert sizes.factors({}) == {"H": (2,), "B": ("E",)}
+    assert sizes.factors({"B": 1}) == {"H": (2,), "T": ("E",), "J": ("E",)}
+    assert (sizes.values("A"), sizes.values("E")) == ([1, 2], [2, 3])
+    assert {"E": 1, "A": 1}.items() <= sizes.edges()[-1].sizes.items()
+    gpt2 = tiny("gpt2").architecture
+    assert Sizes(gpt2, in_symbols(gpt2, cached=True)).conditions() == []  # nothing turns: heads of any size
+    laguna = tiny("laguna").architecture  # its two kinds of blocks turn shares of their own: neither is the larger one
+    sizes = Sizes(laguna, in_symbols(laguna, cached=True))
+    assert sizes.whole == {"H": ("Hrfull", "Hrwin")} and "H at least Hrfull + Hrwin + 2" in sizes.conditions()
+
+
+@pytest.mark.slow
+@WITH_EDGES
+@pytest.mark.parametrize("form", ["absorbed", "unpacked"])
+def test_latent_attention_is_proven_in_its_other_forms(form: str, edges_or_not: bool) -> None:
+    said = looked_at("NA") if edges_or_not else COUNTS[:4]
+    proven("deepseek-v2-lite", said, latent_attention=form, first_k_dense_replace=0)
+
+
+def proven(name: str, said: list[str], **sets: object) -> Report:
+    report = prove(presets.load(name, sets))
+    assert report.agrees
+    (facts,) = report.models
+    holds(facts, said)
+    return report
+
+
+def holds(facts: dict, said: list[str]) -> None:
+    assert facts["by"] == "symbols" and facts["proven"]
+    statements = [s["what"] for s in facts["statements"]]
+    if said != COUNTS[:4]:
+        assert statements.pop().startswith("all four at the least ")
+    assert statements == said
+    assert all(s["difference"] == "0" and s["evidence"] == "no assumption" for s in facts["statements"])
+
+
+def is_in_the_books(facts: dict) -> None:
+    """2·B·T·(L·(3·D·F + 2·D·H·(N + K) + 2·N·H·S) + D·V) with N = K·G and S = C + T, written down by hand."""
+    found = sympy.sympify({s["what"]: s["formula"] for s in facts["statements"]}["forward"])
+    B, T, C, L, D, F, K, G, H, V = sympy.symbols("B T C L D F K G H V")
+    N, S = K * G, C + T
+    book = 2 * B * T * (L * (3 * D * F + 2 * D * H * (N + K) + 2 * N * H * S) + D * V)
+    assert sympy.expand(found.subs({s: sympy.Symbol(s.name) for s in found.free_symbols}) - book) == 0
+
+
+@WITH_EDGES
+def test_the_command_line_proves_the_polynomial_in_the_books(run, edges_or_not: bool) -> None:
+    ran = run("verify", "--prove", "llama", "--json")
+    (facts,) = json.loads(ran.out)["models"]
+    assert ran.code == 0 and facts["family"] == "llama"
+    assert facts["legend"]["G"] == {"meaning": "query heads per key/value head"}
+    holds(facts, COUNTS if edges_or_not else COUNTS[:4])
+    is_in_the_books(facts)
+
+
+def test_what_the_command_line_refuses(run) -> None:
+    assert run("verify", "gpt2", "--prove", "llama").code == 2
+    assert run("verify", "--prove", "lama").code == 2
+    assert run("verify", "--prove", "gpt2", "--by", "magic").code == 2
+    assert run("verify", "--prove", "gpt2", "--ctx", "5").code == 2
+    assert run("verify", "gpt2", "--by", "grid").code == 2
+
+
+def test_a_slip_is_not_proven(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """A spec that forgets the down projection differs by exactly that polynomial."""
+    honest = FeedForward.lines
+
+    def forgetful(self, at):
+        return tuple(line for line in honest(self, at) if not (isinstance(line, Matmul) and "down" in line.path))
+
+    monkeypatch.setattr(FeedForward, "lines", forgetful)
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    ran = run("verify", "--prove", "llama-3.2-1b")
+    assert ran.code == 1
+    said = {line.split("  ")[0].strip(): line.split()[1:] for line in ran.out.splitlines() if "  " in line}
+    assert said["forward"][0] == "2*B*D*F*L*T" and said["forward"][-2:] == ["NOT", "PROVEN"]
+    assert said["backward"][0] == "4*B*D*F*L*T" and said["backward"][-2:] == ["NOT", "PROVEN"]
+    assert said["cached"] == ["0", "no", "assumption", "proven"]
+
+
+@pytest.mark.slow
+def test_what_a_symbol_leaves_out_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does more in a plain prefill, for one sequence or for MHA, is not proven, and it is said where."""
+    from tfacct.reference import model, modules
+
+    honest = model.Decoder.forward
+
+    def eager(self, tokens, past=(), positions=None):
+        result = honest(self, tokens, past, positions)
+        if not past:
+            self.lm_head(self.embed(tokens))
+        return result
+
+    edges = Sizes.edges
+    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.words != "G = 1"])
+    monkeypatch.setattr(model.Decoder, "forward", eager)
+    report = prove(tiny("gpt2"))
+    assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {
+        "all four at C = 0",
+        "all four at B = 1, C = 0",
+    }
+    monkeypatch.setattr(model.Decoder, "forward", honest)
+    product = modules.Product.forward
+
+    def doubled(self, left, right):
+        if isinstance(self.group, int) and self.group == 1:
+            product(self, left, right)
+        return product(self, left, right)
+
+    monkeypatch.setattr(modules.Product, "forward", doubled)
+    monkeypatch.setattr(Sizes, "edges", lambda own: [edge for edge in edges(own) if edge.words in ("T = 1", "G = 1")])
+    report = prove(tiny("gpt2"))
+    assert {row["what"] for row in report.rows if row["verdict"] != "proven"} == {"all four at G = 1"}
+
+
+def test_an_assumption_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from tfacct.reference import symbolic
+
+    honest = symbolic.polynomials
+    monkeypatch.setattr(symbolic, "polynomials", lambda *a, **k: replace(honest(*a, **k), guards=["D > 7"]))
+    monkeypatch.setattr(Sizes, "edges", lambda _: [])
+    report = prove(tiny("gpt2"))
+    assert not report.agrees
+    assert {row["verdict"] for row in report.rows} == {"NOT PROVEN"}
+
+
+@pytest.mark.parametrize("every", [61, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_grid_proves_the_same_and_sees_a_slip(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,536 models counted by fvcore and by torch, in processes of their own; every 61st of them in less time."""
+    model = presets.load("llama-3-8b")
+    from tfacct.reference import grid
+
+    counted = []
+
+    def remember(points):
+        for found in honest(points):
+            counted.append(found)
+            yield found
+
+    honest, product = grid.counts, proofs.product
+    monkeypatch.setattr(grid, "counts", remember)
+    monkeypatch.setattr(proofs, "product", lambda *values: islice(product(*values), None, None, every))
+    report = prove(model, by="grid")
+    points = len(range(0, 1536, every))
+    assert report.agrees and len(counted) == points
+    (facts,) = report.models
+    is_in_the_books(facts)
+    by_grid = {s["what"]: s["formula"] for s in facts["statements"]}
+    assert by_grid["forward, by torch"] == by_grid["forward"]
+    forward = sympy.sympify(by_grid["forward"])
+    assert sympy.expand(sympy.sympify(by_grid["backward"]) - 2 * forward) == 0
+    # The same counts against a formula without the down projection: no point agrees.
+    monkeypatch.setattr(grid, "counts", lambda _: iter(counted))
+    lines = FeedForward.lines
+    monkeypatch.setattr(
+        FeedForward, "lines", lambda self, at: tuple(line for line in lines(self, at) if "down" not in line.path)
+    )
+    slipped = prove(model, by="grid")
+    assert not slipped.agrees
+    none, all_ = f"0 at 0 of {points:,}", f"0 at {points:,} of {points:,}"
+    said = {row["what"]: row["difference"] for row in slipped.rows}
+    assert said == {"forward": none, "forward, by torch": none, "backward": none, "parameters": none, "cached": all_}
+
+
+def test_without_the_private_interface_it_falls_back_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tfacct.reference import symbolic
+
+    def gone(*_, **__):
+        raise AttributeError("ShapeEnv is gone")
+
+    asked = []
+    monkeypatch.setattr(symbolic, "ShapeEnv", gone)
+    monkeypatch.setattr(proofs, "_by_grid", lambda *a: asked.append(a) or iter(()))
+    report = prove(tiny("llama"))
+    assert asked and report.models[0]["by"] == "grid"
+    assert "ShapeEnv is gone" in report.hints[0] and "proven on a grid instead" in report.hints[0]
+
+
+def test_a_mistake_of_ours_is_no_excuse_for_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_):
+        raise TypeError("ours")
+
+    monkeypatch.setattr(proofs, "_formulas", broken)
+    with pytest.raises(TypeError, match="ours"):
+        prove(tiny("gpt2"))
+
+
+def test_a_model_that_does_not_run_with_symbols_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("torch needs a number")
+
+    monkeypatch.setattr("tfacct.verify.proof.proven", fails)
+    with pytest.raises(UsageError, match="does not run with symbols"):
+        prove(tiny("llama"))

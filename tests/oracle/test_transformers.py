@@ -1,0 +1,381 @@
+"""Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import TINY, asked, by_kind, kind_of_preset
+from tests.families import cases, configs, is_asked, presets_asked
+from tests.families._drawing import SMALL
+from tests.helpers.lazy import lazy, needs
+from tfacct import families
+from tfacct.base.errors import ConfigError
+from tfacct.ledger.workload import Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel, load_model
+from tfacct.verify.checks import cache_by_block, class_flops, renamed
+
+hf = lazy("tfacct.reference.hf")
+pytestmark = needs("torch", "transformers")
+
+WITH_CLASS = [
+    name
+    for name in presets_asked()
+    if (config := presets.load(name).config).hf_modules and config.hf_unsupported() is None
+]
+"""Two lectures' models have no class; the classes of mT5 and umT5 tie a head that the published files have."""
+
+SMALL_ENOUGH = 3_000_000
+"""Parameters of a model that runs on the CPU; larger ones run on meta."""
+
+SHAPES_ONLY = {
+    "mpnet": "it looks up 32 buckets of distances, however many its table holds",
+    "whisper": "its sines need even widths",
+}
+"""Families whose class takes some of the random configs on meta alone, where no value is read, and why."""
+
+
+def agree(ours: LoadedModel, *works: Workload) -> Any:
+    """Parameters by tensor, FLOPs by module and cached elements by layer, all equal to those of the class that it
+    returns."""
+    table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
+    named = renamed(ours.ledger.parameters(unfolded=True), table, tensors)
+    small = sum(named.values()) <= SMALL_ENOUGH and ours.family not in SHAPES_ONLY
+    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu" if small else "meta")
+    assert named == hf.parameters(model)
+    keeps = ours.config.hf_cache().ledger()
+    for work in works:
+        if ours.config.hf_fixed_source and not ours.has_cache:  # an encoder that reads no fewer positions, and no more
+            work = replace(work, context=ours.context, tokens=ours.context)
+        at = work.axes()
+        if ours.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
+            continue  # which the class cannot take
+        if ours.config.hf_no_cache and work.tokens < work.context:
+            continue
+        flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
+        counted, _ = class_flops(ours, work)
+        assert renamed(counted, table) == flops
+        assert cache_by_block(keeps.states(at, unfolded=True)) == cached
+    return model
+
+
+LAYER_COUNTS = (
+    "n_layer",
+    "n_layers",
+    "num_hidden_layers",
+    "num_layers",
+    "num_decoder_layers",
+    "encoder_layers",
+    "decoder_layers",
+)
+
+
+def with_few_layers(whole: LoadedModel) -> LoadedModel:
+    """The first seven layers: as many as it takes to see each kind of layer that a preset has."""
+    counts, borrows = [name for name in LAYER_COUNTS if name in whole.raw], whole.raw.get("num_kv_shared_layers")
+    period = whole.raw["layer_types"].index("full_attention") + 1 if borrows else 0
+    most = 2 * period if borrows else 7  # Gemma 4's: layers of each kind that keep keys, and that borrow them
+    if (
+        whole.family.startswith("minimax") and whole.family != "minimax_m2"
+    ):  # whose first layer with softmax attention is the eighth
+        most = 8
+    listed = whole.raw.get("layers_block_type")
+    if listed and "hybrid" in listed:  # Zamba2's, whose layers call one block or another
+        most = [number for number, kind in enumerate(listed) if kind == "hybrid"][1] + 1
+    if whole.raw.get("activation_sparsity_pattern"):  # Gemma 3n's, whose first layers have sparse gates
+        most = 3 * period
+    fields = {**whole.raw, **{count: min(whole.raw[count], most) for count in counts}}
+    if fields.get("activation_sparsity_pattern"):
+        fields["activation_sparsity_pattern"] = [0.95] * period + [0.0] * 2 * period
+    if borrows:
+        fields["num_kv_shared_layers"] = period
+    for kinds_of in ("layer_types", "layers_block_type", "attention_window"):
+        if isinstance(fields.get(kinds_of), list):
+            fields[kinds_of] = fields[kinds_of][:most]
+    if fields.get("sparse_attention_config"):  # MiniMax-M3's, which lists the layers with an indexer
+        own = fields["sparse_attention_config"]
+        fields["sparse_attention_config"] = {**own, "sparse_attention_freq": own["sparse_attention_freq"][:most]}
+        fields["moe_layer_freq"] = fields["moe_layer_freq"][:most]
+    if fields.get("attn_layer_indices"):  # Bamba's
+        fields["attn_layer_indices"] = [3]
+    if fields.get("hybrid_override_pattern"):  # Nemotron-H's
+        other = "E" if "E" in fields["hybrid_override_pattern"] else "-"
+        fields |= {"hybrid_override_pattern": f"M{other}M*{other}MM"}
+    if fields.get("attention_types"):  # GPT-Neo's
+        kinds = [kind for names, times in fields["attention_types"] for kind in names * times]
+        fields["attention_types"] = [[kinds[:7], 1]]
+    if fields.get("linear_attn_config"):  # Kimi Linear's, whose layers begin with 1
+        said = fields["linear_attn_config"].items()
+        fields["linear_attn_config"] = {
+            name: [layer for layer in value if layer <= 7] if isinstance(value, list) else value for name, value in said
+        }
+    few = load_model(whole.name, fields)
+    if fields.get("scale_depth"):  # MiniCPM3's, of which each block has its share
+        return few
+    assert [stack.block for stack in few.architecture.stacks] == [stack.block for stack in whole.architecture.stacks]
+    return few
+
+
+@pytest.mark.parametrize("name", by_kind(WITH_CLASS, kind_of_preset))  # random configs have any sizes
+def test_every_preset_agrees_module_by_module(name: str) -> None:
+    """Of the deep ones the first layers; the parameters of all layers meet their total in test_numbers.py."""
+    few = with_few_layers(presets.load(name))
+    agree(few, asked(few, Workload(11, 7, 3)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_CLASS)
+def test_every_preset_agrees_in_all_its_layers(name: str) -> None:
+    whole = presets.load(name)
+    agree(whole, *(asked(whole, Workload(11, tokens, 3)) for tokens in (7, 11)))
+
+
+def test_a_wrong_path_table_would_be_seen() -> None:
+    """The comparison is by module: moving one product's FLOPs to another module is a difference."""
+    ours = presets.load("gpt2")
+    theirs = renamed(ours.ledger.flops(Workload(7, 7).axes(), unfolded=True), ours.config.hf_modules)
+    flops, _ = hf.run(hf.build(ours.raw), batch=1, tokens=7, context=7)
+    assert theirs == flops
+    theirs["transformer.h.0.attn"] += 2
+    theirs["transformer.h.1.attn"] -= 2
+    assert theirs != flops and sum(theirs.values()) == sum(flops.values())
+
+
+STEPS = ("prefill", "chunk", "decode")
+
+
+def random_agreement(family: str, examples: int, *, steps: int) -> None:
+    """So many random configs, and so many different steps of each."""
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(
+        config=configs(family),
+        batch=SMALL,
+        tokens=SMALL,
+        old=st.integers(0, 13),
+        source=st.integers(1, 14),
+        some=st.permutations(STEPS),
+    )
+    def check(config: dict, batch: int, tokens: int, old: int, source: int, some: list[str]) -> None:
+        """A prefill, a chunk behind `old` tokens, a decode step: windows are 2 to 9 tokens."""
+        of = {"prefill": (tokens, tokens), "chunk": (old + tokens, tokens), "decode": (old + 1, 1)}
+        ours = load_model("random", config)
+        agree(ours, *dict.fromkeys(asked(ours, Workload(*of[step], batch), source) for step in some[:steps]))
+
+    check()
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mixtral", "bart", "albert", "zamba2"])
+def test_modules_hold_what_torchs_own_counter_says(family: str) -> None:
+    """FlopCounterMode counts a module with those in it, once for each name that a shared one has."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    ours = load_model("tiny", TINY[family])
+    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu")
+    work = asked(ours, Workload(11, 11, 3))
+    own, _ = hf.run(model, **work.sizes)
+    with FlopCounterMode(display=False) as counter:
+        hf.run(model, **work.sizes)
+    root = type(model).__name__
+    theirs = {path.removeprefix(root).removeprefix("."): sum(ops.values()) for path, ops in counter.flop_counts.items()}
+    held = {
+        path: sum(n for name, n in own.items() if f"{name}.".startswith(f"{path}." if path else "")) for path in theirs
+    }
+    assert theirs[""] == theirs.pop("Global") > 0
+    assert {path: n for path, n in held.items() if n} == {path: n for path, n in theirs.items() if n}
+
+
+FAMILIES = [name for name in families.names() if is_asked(name) and families.config_class(name).hf_modules]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_random_configs_agree(family: str) -> None:
+    random_agreement(family, 20, steps=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many_random_configs_agree(family: str) -> None:
+    random_agreement(family, 200, steps=len(STEPS))
+
+
+def ending_of(family: str, name: str) -> str:
+    """The kind of head that a class's name says."""
+    return name.removeprefix(families.config_class(family).class_prefixes[0])
+
+
+def classes_of(family: str) -> list[str]:
+    """Its classes in transformers: a reward model's may be in files only."""
+    config = families.config_class(family)
+    return [name for name in families.class_names(config) if config.task_heads[ending_of(family, name)].auto]
+
+
+CLASSES = [(family, name) for family in FAMILIES for name in classes_of(family)]
+"""Every class that is counted: with a language model's head, without a head, with classes."""
+
+
+def looks_for_an_end(ours: LoadedModel) -> bool:
+    """True for BART's classes of a text, which look for its end among ids: families/test_published.py has them."""
+    return ours.architecture.classes is not None and ours.architecture.encoder is not None
+
+
+@pytest.mark.parametrize(("family", "name"), CLASSES)
+def test_every_class_is_the_one_that_architectures_names_and_agrees(family: str, name: str) -> None:
+    """By its own name where the class has it: of Gemma 3 and Llama 4 plain names are those of the model with images."""
+    labels = families.config_class(family).task_heads[ending_of(family, name)].scores or 5
+    ours = load_model("tiny", {**TINY[family], "architectures": [name], "num_labels": labels, "pad_token_id": 0})
+    compared = () if looks_for_an_end(ours) else (asked(ours, Workload(11, 7, 3)),)
+    built, stem = type(agree(ours, *compared)).__name__, ours.config.class_prefixes[0]
+    assert built in (
+        name,
+        *(name.replace(stem, other) for other in ours.config.class_prefixes[1:]),
+        name.replace(stem, getattr(cases(family), "RUN_BY", stem)),
+    )
+    assert built.startswith(ours.config.class_prefixes) and ours.unknown == ()
+
+
+def test_a_config_without_architectures_is_the_familys_first_class() -> None:
+    for family in FAMILIES:
+        config, (first, *_) = families.config_class(family), families.class_names(families.config_class(family))
+        tiny = load_model("tiny", TINY[family])
+        built = type(hf.build(tiny.of_class, tiny.config.task_head.auto)).__name__
+        assert first == config.class_prefixes[0] + next(iter(config.task_heads))
+        assert built == first.replace(
+            config.class_prefixes[0], getattr(cases(family), "RUN_BY", config.class_prefixes[0])
+        )
+
+
+def random_class(family: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(
+        config=configs(family),
+        name=st.sampled_from(classes_of(family)[1:]),
+        labels=st.none() | SMALL,
+        batch=SMALL,
+        tokens=SMALL,
+        old=st.integers(0, 13),
+    )
+    def check(config: dict, name: str, labels: int | None, batch: int, tokens: int, old: int) -> None:
+        """A body, or classes, of a random config; their number is given by name, by count, or left out."""
+        config.pop("word_embed_proj_dim", None)  # an OPT body of narrow tokens is refused by name
+        labels = families.config_class(family).task_heads[ending_of(family, name)].scores or labels
+        said = {"id2label": {str(i): f"class {i}" for i in range(labels or 2)}} if batch % 2 else {}
+        said |= {"num_labels": labels} if labels else {}
+        ours = load_model("random", {**config, "architectures": [name], "pad_token_id": 0, **said})
+        if not looks_for_an_end(ours):
+            agree(ours, *(asked(ours, Workload(old + tokens, step, batch)) for step in dict.fromkeys((tokens, 1))))
+
+    check()
+
+
+HEADED = [family for family in FAMILIES if len(classes_of(family)) > 1]
+
+
+@pytest.mark.parametrize("family", HEADED)
+def test_random_bodies_and_classes_agree(family: str) -> None:
+    random_class(family, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", HEADED)
+def test_many_random_bodies_and_classes_agree(family: str) -> None:
+    random_class(family, 100)
+
+
+SILENT = {
+    **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout", "embd_pdrop"), 0.5),
+    **dict.fromkeys(("classifier_dropout", "ffn_dropout_rate"), 0.25),
+    "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+    "sentence_transformers": {"model_args": {}},
+    **dict.fromkeys(("ff_factor", "seq_length", "max_seq_len"), 91),
+}
+"""Fields that published files carry, of any family, and that no class reads for a size."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_called_harmless_changes_no_parameter_of_the_class(family: str) -> None:
+    tiny = load_model("mine", TINY[family])
+    plain, auto = tiny.of_class, tiny.config.task_head.auto
+    silent = {**SILENT, **getattr(cases(family), "SILENT", {})}
+    assert hf.parameters(hf.build({**plain, **silent}, auto)) == hf.parameters(hf.build(plain, auto))
+    assert load_model("mine", {**TINY[family], **silent}).unknown == ()
+
+
+@pytest.mark.parametrize("projection", ["relu", "gated-gelu"])
+def test_a_t5_that_says_twice_whether_it_is_gated_must_say_the_same(projection: str) -> None:
+    """The class derives is_gated_act, then takes the config's: three matrices of one, two of the other."""
+    fields = {**TINY["t5"], "feed_forward_proj": projection}
+    plain = sum(hf.parameters(hf.build(fields, "AutoModelForSeq2SeqLM")).values())
+    for gated in (True, False):
+        said = {**fields, "is_gated_act": gated}
+        if sum(hf.parameters(hf.build(said, "AutoModelForSeq2SeqLM")).values()) == plain:
+            assert sum(load_model("mine", said).ledger.parameters().values()) == plain
+            continue
+        assert gated == (projection == "relu")
+        with pytest.raises(ConfigError, match=f"is_gated_act = {str(gated).lower()} contradicts feed_forward_proj"):
+            load_model("mine", said)
+
+
+VISION = {
+    "model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "image_size": 16, "patch_size": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whole", [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}])
+@pytest.mark.parametrize("text", [{}, {"tie_word_embeddings": True}, {"tie_word_embeddings": False}])
+def test_the_head_of_a_model_with_images_is_tied_as_its_class_ties_it(whole: dict, text: dict) -> None:
+    raw = {"model_type": "gemma3", "text_config": {**TINY["gemma3_text"], **text}, "vision_config": VISION, **whole}
+    theirs = hf.parameters(hf.build({**raw, "mm_tokens_per_image": 4}, "AutoModelForImageTextToText"))
+    language = {path: n for path, n in theirs.items() if path.startswith(("lm_head", "model.language_model"))}
+    assert sum(load_model("mine", raw).ledger.parameters().values()) == sum(language.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_absent_fields_take_the_classs_defaults(family: str) -> None:
+    """What a config leaves out is what the class would take, and every such field is named."""
+    required = cases(family).REQUIRED
+    ours = load_model("bare", {"model_type": family, **required})
+    agree(ours, asked(ours, Workload(9, 9, 2)))
+    theirs = hf.config_of(ours.of_class)
+    assert ours.context == (getattr(cases(family), "CONTEXT", None) or theirs.max_position_embeddings)
+    read = set(ours.config.__class__.model_fields) - ours.config.reference_only
+    # Those inside another, as T5Gemma's, are named too, and how many classes are scored, where the first class does so.
+    named = {name for name in ours.defaulted if "." not in name and name != "num_labels"}
+    assert named == {n for n in read if n not in required and getattr(ours.config, n) is not None}
+
+
+@pytest.mark.parametrize(("window", "windows", "heads", "tokens", "old"), [
+    (4, 1, 2, 5, 0), (4, 3, 3, 1, 0), (6, 2, 2, 7, 0), (8, 4, 1, 3, 0), (6, 3, 2, 1, 4),
+])  # fmt: skip
+def test_a_led_is_a_bart_but_for_its_encoders_scores_and_values(
+    window: int, windows: int, heads: int, tokens: int, old: int
+) -> None:
+    """A bart's FLOPs, but for its encoder's scores and values: 2 · I / W − 1 chunks of W × W scores, and W / 2 queries
+    for 3 / 2 · W values, 2 · I / W times; over all heads 2 · D · (2 · I · W − W²) + 3 · D · I · W. In a source whose
+    last window is not full they are those of a longer one. Each block of the encoder stores three more projections."""
+    hidden, source, batch = 24, window * windows, 2
+    sizes = {"d_model": hidden, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 40, "decoder_ffn_dim": 56}
+    sizes |= {"encoder_attention_heads": heads, "decoder_attention_heads": 4, "vocab_size": 61}
+    rows = {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 32}
+    led = {"model_type": "led", **sizes, **rows, "attention_window": window}
+    bart = load_model("mine", {**{name: led[name] for name in sizes}, "model_type": "bart"})
+    step = {"context": tokens + old, "tokens": tokens, "batch": batch, "source": source}
+    work = Workload(**step, new_source=0 if old else source)
+    flops = bart.ledger.flops(work.axes())
+    known = sum(count for path, count in flops.items() if not re.fullmatch(r"encoder\..*\.(scores|values)", path))
+    of_encoder = 0 if old else 2 * batch * hidden * window * (7 * source - 2 * window)
+    model = hf.build(led, "AutoModelForSeq2SeqLM", device="cpu")
+    theirs, _ = hf.run(model, **work.sizes)
+    assert sum(theirs.values()) == known + of_encoder == load_model("mine", led).ledger.total_flops(work.axes())
+    if not old:
+        shorter, _ = hf.run(model, **{**work.sizes, "source": source - 1, "new_source": source - 1})
+        assert {path: shorter[path] for path in theirs if ".encoder." in path} == {
+            path: count for path, count in theirs.items() if ".encoder." in path
+        }
+    projections, more_rows = 2 * 3 * (hidden + 1) * hidden, (64 + 32 - 2 * (1024 + 2)) * hidden
+    assert sum(hf.parameters(model).values()) == sum(bart.ledger.parameters().values()) + projections + more_rows

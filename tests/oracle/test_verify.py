@@ -1,0 +1,408 @@
+"""The reference model against the ledger: fvcore, shapes seen by the modules, parameters, caches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.conftest import (
+    SHAPES,
+    TINY,
+    alone,
+    asked,
+    by_kind,
+    context,
+    every_other,
+    every_step,
+    ran,
+    tiny,
+)
+from tests.helpers.lazy import lazy, needs
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.lines import Matmul
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.output.report import Report
+from tfacct.reports.verify import verify
+
+torch, counting, model = lazy("torch"), lazy("tfacct.reference.counting"), lazy("tfacct.reference.model")
+pytestmark = needs("torch", "fvcore")
+
+WORKLOADS = {
+    "prefill": Workload(context=23, tokens=23, batch=9),
+    "chunk": Workload(context=23, tokens=13, batch=9),
+    "decode": Workload(context=23, tokens=1, batch=9),
+    "last logits": Workload(context=23, tokens=13, batch=9, logits="last"),
+}
+
+STEPS = pytest.mark.parametrize(
+    ("tiny_model", "work"), every_step(WORKLOADS, "chunk", "prefill"), indirect=["tiny_model"]
+)
+
+
+def built(loaded: LoadedModel, work: Workload) -> tuple[model.Decoder, model.Inputs]:
+    """The reference model on meta, as `verify` asks it. With numbers it is compared in test_logits.py."""
+    reference = model.build(loaded.architecture, logits=work.logits)
+    return reference, model.inputs(loaded.architecture, **work.sizes)
+
+
+@pytest.mark.parametrize(
+    ("tiny_model", "work"), every_other(by_kind(sorted(SHAPES)), [*WORKLOADS]), indirect=["tiny_model"]
+)  # of the others torch's counter says the same, below
+def test_fvcore_agrees_path_by_path(tiny_model: LoadedModel, work: str) -> None:
+    work = asked(tiny_model, WORKLOADS[work])
+    multiply_adds = counting.multiply_adds(*built(tiny_model, work))
+    assert {path: 2 * count for path, count in multiply_adds.items()} == tiny_model.ledger.flops(
+        work.axes(), unfolded=True
+    )
+
+
+@STEPS
+def test_torch_agrees_path_by_path(tiny_model: LoadedModel, work: str) -> None:
+    work = asked(tiny_model, WORKLOADS[work])
+    counted = counting.module_flops(*built(tiny_model, work))
+    assert counted == tiny_model.ledger.flops(work.axes(), unfolded=True)
+
+
+@pytest.mark.parametrize("family", by_kind(SHAPES))
+def test_one_run_tells_apart_what_three_would_say(family: str) -> None:
+    """Forward, backward and what is run again: as torch's counter says of a model that keeps all, and of one that keeps
+    nothing."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    tiny_model = tiny(family)
+    totals, work = {}, asked(tiny_model, WORKLOADS["prefill"])
+    for recompute in (False, True):
+        reference, given = built(tiny_model, work)
+        reference.recompute = recompute
+        if reference.encoder is not None:
+            reference.encoder.recompute = recompute
+        with FlopCounterMode(display=False) as counter:
+            logits, *kept = reference(*given.all)
+            forward = counter.get_total_flops()
+            sum(result.sum() for result in (logits, *kept)).backward()
+        totals[recompute] = counter.get_total_flops()
+        ran = counting.passes(reference, given)
+        assert (ran.forward, ran.backward) == (forward, totals[False] - forward)
+        assert ran.redone == totals[recompute] - totals[False]
+    assert totals[True] > totals[False]
+
+
+@STEPS
+def test_the_modules_see_the_ledgers_shapes(tiny_model: LoadedModel, work: str) -> None:
+    """What does not run, an encoder behind its source, is 0 in the ledger."""
+    work = asked(tiny_model, WORKLOADS[work])
+    ledger, at = tiny_model.ledger, work.axes()
+    seen = counting.seen(*built(tiny_model, work))
+    products = {}
+    for group in ledger.groups:
+        for line in group.lines:
+            if isinstance(line, Matmul) and line.flops(group.bound(at)):
+                one = ran(line, group.bound(at))
+                products |= {path: one for path, _ in group.places(line.path, unfolded=True)}
+    assert products == seen.products
+    assert {path: n for path, n in ledger.pointwise(at, unfolded=True).items() if n} == seen.pointwise
+    assert ledger.states(at, unfolded=True) == seen.states
+
+
+def test_parameters_agree_tensor_by_tensor(tiny_model: LoadedModel) -> None:
+    reference, _ = built(tiny_model, WORKLOADS["prefill"])
+    assert counting.parameters(reference) == tiny_model.ledger.parameters(unfolded=True)
+
+
+def keeps_nothing(facts: Mapping[str, Any]) -> bool:
+    """True of an encoder alone: EmbeddingGemma is one, of a family of decoders."""
+    preset = facts["model"] in presets.names()
+    return not presets.load(facts["model"]).has_cache if preset else alone(facts["family"])
+
+
+def holds(report: Report, count: int) -> None:
+    """Every model agrees, and every counter was really run."""
+    assert report.agrees and len(report.models) == count
+    for facts in report.models:
+        assert facts["total_flops"] == facts["measured_flops"] == sum(line["flops"] for line in facts["lines"]) > 0
+        said = {
+            w["check"].split(" of ")[0].replace("KV cache and state", "state").replace("state", "KV cache"): w
+            for w in facts["cross_checks"]
+        }
+        assert all(w["equal"] and w["counted"] == w["measured"] > 0 for w in said.values())
+        assert set(CHECKS) - (ALONE if keeps_nothing(facts) else set()) <= set(said)
+        forward = said["torch, forward"]["measured"]
+        assert said["torch, backward (2 ×)"]["measured"] == 2 * forward
+        assert said["torch, training step (3 ×)"]["measured"] == 3 * forward
+
+
+ALONE = {"torch, decode at T = 1", "torch, chunk", "KV cache bytes, fp32"}
+"""Nothing to ask of an encoder alone, which keeps nothing."""
+CHECKS = [
+    "fvcore, forward",
+    "torch, forward",
+    "torch, backward (2 ×)",
+    "torch, training step (3 ×)",
+    "torch, full recomputation",
+    "torch, decode at T = 1",
+    "torch, chunk",
+    "parameters",
+    "parameter bytes, fp32",
+    "KV cache bytes, fp32",
+]
+
+
+WHOLE = (
+    "gpt2-xl",
+    "llama-3.1-405b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "t5-base",
+    "mamba-130m",
+    "bert-base",
+    "vit-base-patch16-224",
+)
+"""Of each sort one; every kind of block is verified in a small size, below."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in WHOLE)) for name in presets.names()]
+)
+def test_every_preset_verifies_at_full_size(name: str) -> None:
+    model = presets.load(name)
+    report = verify([model], Request())
+    holds(report, 1)
+    (facts,) = report.models
+    assert facts["blocks_traced"] == len(model.architecture.every_stack) < facts["block_count"]
+    asked_for = len(CHECKS) - (len(ALONE) if keeps_nothing(facts) else 0)
+    assert len(facts["cross_checks"]) == 1 + asked_for  # and the expected total
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(deep, marks=pytest.mark.slow) for deep in ("gpt2-xl", "llama-3.1-405b")),
+        "cs336-gpt2-small",
+        "qwen2-0.5b",
+        "gpt-oss-20b",
+    ],
+)
+def test_all_layers_say_the_same_as_one(name: str) -> None:
+    one, every = (verify([presets.load(name)], Request(ctx=2048), all_layers=flag) for flag in (False, True))
+    holds(every, 1)
+    assert every.models[0]["blocks_traced"] == every.models[0]["block_count"]
+    assert every.models[0]["lines"] == one.models[0]["lines"]
+    assert every.models[0]["cross_checks"] == one.models[0]["cross_checks"]
+
+
+@pytest.mark.parametrize(
+    "request_", [Request(ctx=3001, batch=7), Request(ctx=2000, tokens=13, batch=2), Request(decode=True)]
+)
+def test_other_workloads_verify(request_: Request) -> None:
+    report = verify([presets.load("gpt2")], request_)
+    assert report.agrees and len(report.models[0]["cross_checks"]) >= len(CHECKS)
+
+
+ASKED = [family for family in TINY if tiny(family).config.hf_unsupported() is None]
+"""LongCat-Flash's class runs on real numbers alone."""
+
+
+@pytest.mark.parametrize("family", by_kind(ASKED))  # every class's numbers: tests/oracle/test_transformers.py
+def test_tiny_models_verify_with_transformers_asked_too(family: str) -> None:
+    pytest.importorskip("transformers")
+    about = tiny(family)
+    config = about.config  # of some every step takes all, or the class no chunk, or no step
+    whole = alone(family) or config.hf_no_chunked_prefill or config.hf_no_cache
+    whole_source = alone(family) and about.config.hf_fixed_source
+    ctx = about.context if whole_source else context(about, 23)
+    report = verify([about], Request(ctx=ctx, tokens=None if whole else 13, batch=9), against="transformers")
+    holds(report, 1)
+    said = [w["check"] for w in report.models[0]["cross_checks"] if w["check"].startswith("transformers")]
+    of_class = 2 if alone(family) or config.hf_no_cache else 3
+    assert len(said) == (of_class if config.hf_modules else 0)
+
+
+@pytest.mark.parametrize("family", by_kind(SHAPES))
+def test_the_reference_never_asks_the_ledger(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built from the parts' fields: with every line and axis out of reach it still builds and counts."""
+    model = tiny(family)
+    work = asked(model, WORKLOADS["chunk"])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the reference read the ledger")
+
+    for stack in model.architecture.stacks:
+        for _, part in stack.block.parts():
+            monkeypatch.setattr(type(part), "lines", refuse)
+            monkeypatch.setattr(type(part), "axes", refuse)
+    for part in filter(None, (model.architecture.embed, model.architecture.head)):
+        monkeypatch.setattr(type(part), "lines", refuse)
+        monkeypatch.setattr(type(part), "axes", refuse)
+    assert sum(counting.module_flops(*built(model, work)).values()) > 0
+
+
+def test_a_product_outside_a_named_module_is_an_error() -> None:
+    class Stray(model.Decoder):
+        def forward(self, tokens, past=(), positions=None):
+            logits, *caches = super().forward(tokens, past, positions)
+            return (logits @ logits.transpose(1, 2), *caches)
+
+    loaded, work = tiny("llama"), WORKLOADS["prefill"]
+    _, given = built(loaded, work)
+    with torch.device("meta"):
+        stray = Stray(loaded.architecture)
+    with pytest.raises(counting.UncountedOperatorError, match="belong to no product's module"):
+        counting.multiply_adds(stray, given)
+    with pytest.raises(counting.UncountedOperatorError, match="FLOPs belong to no product's module"):
+        counting.module_flops(stray, given)
+
+
+def test_an_operator_that_fvcore_skips_is_an_error() -> None:
+    class Fused(model.Decoder):
+        def forward(self, tokens, past=(), positions=None):
+            logits, *caches = super().forward(tokens, past, positions)
+            return (torch.nn.functional.scaled_dot_product_attention(logits, logits, logits), *caches)
+
+    loaded, work = tiny("llama"), WORKLOADS["prefill"]
+    _, given = built(loaded, work)
+    with torch.device("meta"):
+        fused = Fused(loaded.architecture)
+    with pytest.raises(counting.UncountedOperatorError, match="scaled_dot_product_attention"):
+        counting.multiply_adds(fused, given)
+
+
+def differing(report: Report) -> dict[str, str]:
+    return {row["what"]: row["verdict"] for row in report.rows if row["verdict"] != "ok"}
+
+
+def test_verify_says_which_path_differs(monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """A counter that counts one product wrong in one block makes verify fail and name the block."""
+    honest = counting.multiply_adds
+
+    def wrong(reference, given):
+        counts = honest(reference, given)
+        counts["blocks.1.attn.values"] += 1
+        return counts
+
+    monkeypatch.setattr("tfacct.reference.counting.multiply_adds", wrong)
+    report = verify([tiny("llama")], Request(), all_layers=True)
+    assert not report.agrees
+    row = next(row for row in report.rows if row["what"] == "blocks.1.attn.values")
+    flops = 2 * 53 * 53 * 10 * 6  # 2·T·S·H·N
+    assert (row["formula"], row["measured"], row["verdict"]) == (flops, flops + 2, "DIFFERS by +2")
+    ran = run("verify", "gpt2", "--ctx", "64", "--all-layers")
+    assert ran.code == 1 and "blocks.1.attn.values" in ran.out and "DIFFERS by +2" in ran.out
+
+
+# The functions of each counter, how it lies, and the checks that must go red.
+LIES = {
+    "multiply_adds": (
+        lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 1},
+        {"fvcore, forward"},
+    ),
+    "module_flops": (
+        lambda honest: lambda *a: {**honest(*a), "lm_head": honest(*a)["lm_head"] + 2},
+        {"torch, decode at T = 1", "torch, chunk"},
+    ),
+    "passes": (
+        lambda honest: lambda *a: replace(honest(*a), forward=honest(*a).forward + 2),
+        {"torch, forward", "torch, training step (3 ×)", "torch, full recomputation"},
+    ),
+    "parameters": (lambda honest: lambda *a: {**honest(*a), "extra.weight": 5}, {"parameters"}),
+    "storage_bytes": (lambda honest: lambda *a: honest(*a) + 1, {"parameter bytes, fp32", "KV cache bytes, fp32"}),
+}
+
+
+@pytest.mark.parametrize("counter", LIES)
+def test_every_counter_is_really_run(counter: str, monkeypatch: pytest.MonkeyPatch, run) -> None:
+    """Each in turn is replaced by one that lies: exactly its checks go red, by name, and the command exits 1."""
+    lie, red = LIES[counter]
+    monkeypatch.setattr(f"tfacct.reference.counting.{counter}", lie(getattr(counting, counter)))
+    report = verify([tiny("gpt2")], Request())
+    assert {w["check"].split(" of ")[0] for w in report.models[0]["cross_checks"] if not w["equal"]} == red
+    ran = run("verify", "gpt2", "--ctx", "64")
+    assert ran.code == 1 and "DIFFERS" in ran.out
+    assert all(name in " ".join(ran.out.split()) for name in red)
+
+
+def test_a_backward_pass_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = counting.passes
+    monkeypatch.setattr(
+        "tfacct.reference.counting.passes", lambda *a: replace(honest(*a), backward=honest(*a).backward + 4)
+    )
+    assert "torch, backward (2 ×)" in differing(verify([tiny("qwen2")], Request()))
+
+
+def test_a_cache_that_holds_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = counting.passes
+
+    def wasteful(reference, given):
+        ran = honest(reference, given)
+        return replace(ran, caches=[*ran.caches, torch.empty(1, device="meta")])
+
+    monkeypatch.setattr("tfacct.reference.counting.passes", wasteful)
+    assert list(differing(verify([tiny("qwen2")], Request()))) == ["KV cache bytes, fp32"]
+
+
+def test_a_published_total_that_differs_is_named(tmp_path) -> None:
+    text = (presets.folder() / "gpt2.toml").read_text().replace("n_layer = 12", "n_layer = 11")
+    (tmp_path / "mine.toml").write_text(text)
+    report = verify([presets.load_file(tmp_path / "mine.toml")], Request(ctx=9))
+    assert list(differing(report)) == ["parameters, as expected"]
+
+
+def test_a_stranger_that_lies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    from tfacct.reference import hf
+
+    honest = hf.run
+
+    def wrong(*args, **kwargs):
+        flops, cached = honest(*args, **kwargs)
+        return {**flops, "lm_head": flops["lm_head"] + 2}, {**cached, "blocks.0.attn.k_cache": 1}
+
+    monkeypatch.setattr(hf, "run", wrong)
+    report = verify([tiny("llama")], Request(), against="transformers")
+    red = differing(report)
+    assert {"transformers, forward", "lm_head", "transformers, cached elements", "blocks.0.attn.k_cache"} == set(red)
+
+
+def test_what_no_count_depends_on_stops_no_count(run) -> None:
+    """Activations, angles and their scaling may be anything: on meta they have shapes only."""
+    odd = {
+        "hidden_act": "xyz",
+        "rope_parameters": {"rope_theta": "1e6", "rope_type": "bogus"},
+        "rope_scaling": {"type": "yarn", "factor": 4.0},
+    }
+    for field, value in odd.items():
+        assert verify([tiny("llama", **{field: value})], Request(ctx=23)).agrees
+    ran = run("mfu", "--run", "llama-3.2-1b", "--set", "num_hidden_layers=1", "--ctx", "8", "--set", "hidden_act=xyz")
+    assert ran.code == 2 and "no activation 'xyz'" in ran.err
+
+
+def test_a_workload_is_asked_once() -> None:
+    said = [w["check"] for w in verify([tiny("gpt2")], Request(ctx=9, decode=True)).models[0]["cross_checks"]]
+    assert "torch, decode at T = 1" not in said and "torch, chunk of T = 3" in said
+
+
+def test_a_family_without_a_class_says_so() -> None:
+    report = verify([tiny("cs336")], Request(ctx=9), against="transformers")
+    assert report.hints == ("hint: transformers has no class for tiny-cs336",)
+
+
+def test_missing_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    import builtins
+    import sys
+
+    real = builtins.__import__
+
+    def absent(name: str, *args, **kwargs):
+        if name.startswith("torch"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    for name in [n for n in sys.modules if n.startswith("tfacct.reference")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", absent)
+    with pytest.raises(TfacctError, match=r"(?s)needs torch and fvcore.*\.\[measure\]"):
+        verify([tiny("gpt2")], Request())

@@ -1,0 +1,257 @@
+"""`verify --shard`: what a rank holds and sends, against the class that torch divides in the user's own process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.conftest import TINY, Ran
+from tests.helpers.lazy import needs
+from tests.oracle.test_sharding_logits import LLAMA
+from tfacct.parallel.rules import collectives
+
+pytestmark = needs("torch", "transformers")
+EVEN = {"vocab_size": 164, "intermediate_size": 72, "moe_intermediate_size": 38}
+DIVIDED: dict[str, Any] = {"llama": LLAMA, "afmoe": {**TINY["afmoe"], **EVEN}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "mesh", "plan"),
+    [
+        ("llama", {"tp": 2, "fsdp": 2}, "torch"),
+        ("llama", {"tp": 2, "sp": True}, "torch"),
+        ("llama", {"tp": 2, "tp_plan": "megatron"}, "torch"),
+        ("llama", {"tp": 2}, "transformers"),  # of uneven widths
+        ("mixtral", {"tp": 2}, "transformers"),
+        ("mixtral-8x7b", {"tp": 2, "ep": 2}, "transformers"),
+        ("mixtral-8x7b", {"tp": 2, "fsdp": 2, "ep": 4}, "transformers"),
+        ("mixtral-8x7b", {"fsdp": 2, "ep": 2}, "torch"),  # each has a batch, and whole experts
+        ("mixtral-8x7b", {"fsdp": 4, "ep": 2}, "torch"),
+        ("cohere", {"tp": 2}, "transformers"),
+        ("gpt2", {"fsdp": 2}, "torch"),
+        ("llama", {"fsdp": 2, "dp": 2}, "torch"),  # HSDP
+        ("llama", {"tp": 2, "fsdp": 2, "dp": 2}, "torch"),
+        ("llama", {"cp": 2, "fsdp": 2}, "torch"),
+        ("llama", {"cp": 2, "tp": 2}, "torch"),
+        ("qwen3-0.6b", {"cp": 4}, "torch"),  # heads of a width of their own
+        ("falcon-7b", {"cp": 4}, "torch"),  # one head of keys, under a name of its own
+        ("afmoe", {"fsdp": 2}, "torch"),  # what corrects the choice of experts has no gradient
+    ],
+)
+def test_every_check_agrees(kind: str, mesh: dict[str, Any], plan: str) -> None:
+    config = (DIVIDED if plan == "torch" else TINY).get(kind, kind)
+    found = tfacct.load(config).verify(shard=True, ctx=8, **mesh)
+    assert found.agrees and found.plan == plan and found.rank_params == found.measured_rank_params
+    assert [one["check"] for one in found.cross_checks] == [
+        "parameters of rank 0",
+        "calls of collectives",
+        "bytes of their results",
+    ]
+    assert found.cross_checks[1]["measured"] > 0 and all(line["equal"] for line in found.lines)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-3.2-1b", "mixtral-8x7b"])
+def test_stages_send_what_torchs_schedule_does(name: str, schedule: str) -> None:
+    model = tfacct.load(name)
+    found = model.verify(shard=True, ctx=64, batch=8, pp=4, schedule=schedule, microbatches=4)
+    assert found.agrees and found.mesh["pp"] == 4
+    assert (
+        found.rank_params
+        == found.measured_rank_params
+        == max(
+            stage["rank_params"] for stage in model.comms(pp=4, schedule=schedule, ctx=64, batch=8, train=True).stages
+        )
+    )
+    # Between four ranks: of each microbatch a message over each border, of two stages on each rank over seven.
+    borders = 7 if schedule == "interleaved" else 3
+    assert found.cross_checks[1]["measured"] == 2 * 4 * borders
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt-oss-20b", "camembert-base", "opt-125m", "embeddinggemma-300m"])
+def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) -> None:
+    """And classes make in front of the blocks what runs behind them: CamemBERT's its head, OPT's the last norm."""
+    for schedule in ("gpipe", "1f1b", "interleaved"):
+        found = tfacct.load(name).verify(shard=True, ctx=64, batch=2, pp=2, schedule=schedule)
+        assert found.agrees
+        borders = 3 if schedule == "interleaved" else 1
+        assert found.cross_checks[1]["measured"] == 2 * 2 * borders
+
+
+def test_a_full_size_without_weights() -> None:
+    found = tfacct.load("llama-3.1-70b").verify(shard=True, ctx="8k", tp=8, sp=True, fsdp=8)
+    assert found.agrees and (found.blocks_traced, found.block_count) == (2, 80)
+    # Two of 80 blocks of 855,654,400 parameters, two norms of 8,192 whole on each rank of tp; a table, a head, a norm.
+    block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
+    assert found.measured_rank_params == (2 * block + 2 * 128_256 * 8192 // 8 + 8192) // 8
+
+
+def test_a_difference_ends_in_1(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def slipped(*args: Any, **named: Any) -> Any:
+        return [one for one in collectives(*args, **named) if one.kind != "all-gather"]
+
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LLAMA))
+    monkeypatch.setattr("tfacct.verify.ranks.collectives", slipped)
+    ran = run("verify", str(config), "--shard", "--fsdp", "2", "--ctx", "8")
+    assert ran.code == 1 and "2 of 3 checks differ" in ran.out and "not in the formula" in ran.out
+
+
+def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
+    ran = run("verify", "llama-3.2-1b", "mixtral-8x7b", "--shard", "--ctx", "1k")
+    words = " ".join(ran.out.split())
+    assert ran.code == 0 and "All 6 checks agree exactly, call by call." in words
+    assert "Sharded over tp by torch's tutorials: llama-3.2-1b." in words
+    assert "by the plan that transformers publishes: mixtral-8x7b." in words
+    assert "Ran 4 of 48 layers" in words and "Not checked: the loss, the optimizer" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("gpt2 --shard --tp 2", "no plan of --tp 2 was compared with its class"),
+        ("minicpm3-4b --shard --tp 2 --sp", "--sp does not support a scaled embedding"),
+        ("llama-3.1-8b --shard --tp 16", "no plan gives several ranks of --tp 16 the same heads"),
+        ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
+        ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
+        ("mamba-130m --shard --tp 2", "a parallel layout does not support Mamba"),
+        ("llama-3.1-8b --tp 2", "--tp needs --shard"),
+        ("llama-3.1-8b --pp 2", "--pp needs --shard"),
+        ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
+        ("mixtral-8x7b --shard --fsdp 2 --ep 2 --imbalance 1.5", "tokens are spread evenly"),
+        ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no plan of --ep 2 was compared with its class"),
+        ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
+        ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),
+        ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B takes 2 microbatches or more in 2 stages, not 1"),
+        ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified with another axis"),
+        ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified with zero bubble"),
+        ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),
+        ("llama-3.1-8b --shard --cp 2 --ctx 5", "ask for a multiple of 4"),
+        ("ernie-4.5-21b-a3b --shard --fsdp 2 --ctx 64", "torch does not divide its class so"),
+        ("llama-3.1-8b --shard --train", "--shard does not go with --train"),
+        ("llama-3.1-8b --shard --decode", "whole sequences"),
+        ("llama-3.1-8b --shard --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run("verify", *arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_a_process_with_a_group_of_its_own_is_left_alone() -> None:
+    from tfacct.base.errors import UsageError
+    from tfacct.reference.ranks import fake_ranks
+
+    with fake_ranks(2), pytest.raises(UsageError, match="a process group of its own"):
+        tfacct.load(LLAMA).verify(shard=True, ctx=8)
+
+
+GATHERED = {
+    "mamba-130m": 8,
+    "falcon-mamba-7b": 8,
+    "mamba2-130m": 4,
+    "bamba-9b": 8,
+    "jamba-v0.1": 8,
+    "granite-4.0-h-small": 2,
+    "falcon-h1-0.5b": 2,
+    "nemotron-h-8b": 4,
+    "nemotron-3-ultra-550b-a55b": 2,
+    "minimax-text-01": 4,
+    "minimax-m1-80k": 2,
+    "qwen3-next-80b-a3b": 2,
+    "qwen3.5-0.8b": 4,
+    "qwen3.5-35b-a3b": 2,
+    "minimax-m3": 2,
+    "gemma-3n-e4b-text": 2,
+    "gemma-4-31b-text": 2,
+    "gemma-4-e2b-text": 2,
+    "gemma-4-26b-a4b-text": 2,
+    "recurrentgemma-9b": 2,
+    "lfm2-1.2b": 8,
+    "lfm2-8b-a1b": 2,
+}
+"""Models with parts that have no rule on a mesh, and ranks that divide their weights."""
+QUICK = ("mamba-130m", "falcon-h1-0.5b", "lfm2-1.2b")
+
+
+def gathered(name: str) -> None:
+    model, ranks = tfacct.load(name), GATHERED[name]
+    found = model.verify(shard=True, fsdp=ranks, ctx=16)
+    assert found.agrees and found.rank_params == found.measured_rank_params
+    assert found.cross_checks[1]["measured"] > 0
+    assert model.comms(fsdp=ranks, ctx=16, train=True).rank_params == model.params(fsdp=ranks).rank_params
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_weights_are_gathered_whatever_computes_with_them(name: str) -> None:
+    gathered(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(GATHERED.keys() - {*QUICK}))
+def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -> None:
+    gathered(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
+        ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is up to 59 % off in 16 bits"),
+        ("plan mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
+        # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
+        ("params bamba-9b --fsdp 5", "--fsdp 5 pads"),
+        (
+            "params zamba2-1.2b --fsdp 2",
+            "a parallel layout does not support Mamba-2 hint: blocks of its class share weights",
+        ),
+        ("params kimi-linear-48b-a3b --fsdp 2", "hint: its class lays out the decays of heads as one row"),
+        ("plan olmo-hybrid-7b --fsdp 2", "hint: its class has weights in fp32 beside those in bf16"),
+        ("plan rwkv-4-169m-pile --fsdp 2 --train", "hint: its class lays out the weights that mix tokens as one row"),
+    ],
+)
+def test_what_gathers_no_weights_says_so(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    assert ran.code == 2 and said in " ".join(ran.err.split())
+
+
+def test_taps_of_a_convolution_are_columns() -> None:
+    # 1,536 channels of 4 taps, 16 states: over 1,024 ranks two channels each.
+    held = {one.path: one for unit in gathered_units("mamba-130m", 1024) for one in unit.shards}
+    assert held["blocks.*.mamba.conv.weight"].elements == 2 * 4
+    assert held["blocks.*.mamba.recurrence.weight"].elements == 2 * 16
+
+
+def test_what_is_added_to_the_tokens_of_a_key_has_a_row_for_each_and_three_factors_are_rows() -> None:
+    """deepseek-v4-flash on 8 ranks: 4 tokens to a key, 2 · 512 numbers each, of which a rank has a row or none."""
+    held = [one for unit in gathered_units("deepseek-v4-flash", 8) for one in unit.shards]
+    biases = {one.elements for one in held if one.path == "blocks.*.attn.compressor.position_bias.bias"}
+    assert biases == {1 * 1024, 128 // 8 * 512}
+    assert {one.elements for one in held if one.path == "blocks.*.hc.attn.factors.weight"} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [5, 8])
+def test_several_streams_and_compressed_keys_gather_their_weights_padded_too(ranks: int) -> None:
+    """The first four layers, of all kinds that the model has."""
+    model = tfacct.load("deepseek-v4-flash", num_hidden_layers=4)
+    found = model.verify(shard=True, fsdp=ranks, ctx=256)
+    assert found.agrees and found.rank_params == found.measured_rank_params
+
+
+def test_a_norm_of_states_has_them_as_rows() -> None:
+    held = {one.path: one for unit in gathered_units("jamba-v0.1", 8) for one in unit.shards}
+    assert held["blocks.*.mamba.b_norm.weight"].elements == 16 // 8
+
+
+def gathered_units(name: str, ranks: int) -> list[Any]:
+    from tfacct.parallel.mesh import Mesh
+    from tfacct.parallel.shard_shapes import fsdp_units as units
+
+    return [*units(tfacct.load(name).loaded.ledger, Mesh(fsdp=ranks))]

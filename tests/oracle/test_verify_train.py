@@ -1,0 +1,124 @@
+"""`verify --train`: the formula against the class and two trackers, and a formula that is off."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import TINY, Ran
+from tests.helpers.lazy import needs
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.training import step
+
+pytestmark = needs("transformers")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "llama-3.2-1b --ctx 512",
+        "gpt2 --ctx 64 --dtype fp32 --recompute full --optimizer sgd-momentum",
+        "bart-base --ctx 24 --source 56",
+        "llama-3.2-1b --ctx 48 --weights fp32 --loss chunked",
+    ],
+)
+def test_the_formula_is_within_its_bound_of_the_class(run: Callable[..., Ran], arguments: str) -> None:
+    ran = run("verify", "--train", *arguments.split(), "--json")
+    assert ran.code == 0, ran.err
+    (facts,) = json.loads(ran.out)["models"]
+    checks = {each["check"]: each for each in facts["cross_checks"]}
+    assert [*checks] == ["saved for backward", "gradients", "optimizer state", "peak", "peak by torch's MemTracker"]
+    assert facts["agrees"] and all(abs(each["error"]) <= 0.01 and each["equal"] for each in checks.values())
+    saved = checks["saved for backward"]
+    assert (saved["counted"], saved["measured"]) == (facts["saved_bytes"], facts["measured_saved_bytes"])
+
+
+def test_both_trackers_measure_the_same_peak() -> None:
+    """torch's own tracker knows nothing of this program's. AdamW's state of 36 tensors in bf16 comes on top."""
+    found = load("gpt2", n_layer=3).verify(train=True, ctx=40, batch=3)
+    checks = {each["check"]: each["measured"] for each in found.cross_checks}
+    assert checks["peak"] - checks["optimizer state"] == checks["peak by torch's MemTracker"]
+
+
+def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes fp32 copies for tensors of 2 bytes."""
+    monkeypatch.setitem(step.ROLE_BYTES, "fp32", 2)
+    ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
+    assert ran.code == 1 and "checks are out of bounds: llama-3.2-1b (saved for backward" in ran.out
+    rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
+    assert rows["saved for backward"].endswith("DIFFERS") and rows["gradients"].endswith("ok")
+
+
+def test_several_models_in_one_table(run: Callable[..., Ran]) -> None:
+    ran = run("verify", "gpt2", "qwen3-0.6b", "deberta-v3-base", "--train", "--ctx", "32", "--optimizer", "adamw-8bit")
+    said = " ".join(ran.out.split())
+    assert ran.code == 0 and "Training steps in bf16 against the class" in said and "deberta-v3-base" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("t5gemma-2b-2b --train", "the training step of t5gemma has not been measured"),
+        ("gpt2 --optimizer sgd", "--optimizer needs --train"),
+        ("gpt2 --train --decode", "whole sequences"),
+        ("gpt2 --train --against torch", "--against knows transformers"),
+        (
+            "bert-base --train --ctx 513",
+            "its class cannot run: context 513 is past the 512 positions",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("verify", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({**TINY["mixtral"], "intermediate_size": 37}, "torch multiplies experts whose widths are multiples of 8"),
+        (TINY["t5"], "its class cannot run a step: T5Config has no decoder_start_token_id"),
+    ],
+)
+def test_a_step_that_its_class_cannot_take_is_said(config: dict, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        load(config).verify(train=True, against="transformers", ctx=12, attention="eager")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("verify", "gpt2", "--train", "--ctx", "16", "--set", "n_layer=3", columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+@pytest.mark.slow
+def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
+    """gpt2 with every block run again: two values of B, K, H, F, V and L, three of T."""
+    ran = run("verify", "--prove", "gpt2", "--train", "--dtype", "bf16", "--recompute", "full", "--json")
+    assert ran.code == 0, ran.err
+    (facts,) = json.loads(ran.out)["models"]
+    whole, *edges = facts["statements"]
+    assert facts["proven"] and whole["difference"] == "0 at 192 of 192" and all(edge["proven"] for edge in edges)
+    assert {edge["what"] for edge in edges} == {f"saved in bf16 at {at}" for at in ("B = 1", "K = 1", "B = 1, K = 1")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "qwen2", "qwen3", "mistral", "gemma", "olmo2", "opt", "gpt2", "mixtral", "phi", "phi3", "gpt_neox"],
+)
+def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
+    ran = run("verify", "--prove", family, "--train", "--attention", attention)
+    assert ran.code == 0 and "Proven: both are the same polynomial" in ran.out, ran.out
+
+
+def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
+    assert "takes no symbols" in run("verify", "--prove", "gpt2", "--train", "--by", "symbols").err
+    assert "the training step of t5gemma has not been measured" in run("verify", "--prove", "t5gemma", "--train").err
+
+
+def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
+    ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
+    assert ran.code == 2 and "--prove does not go with --weights" in ran.err

@@ -1,0 +1,336 @@
+"""A derivation is done again here from its printed text: every product multiplied out, every sum added up."""
+
+import json
+import re
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor
+
+import pytest
+
+from tests.conftest import SHAPES, by_kind, context, kind_of_preset, tiny
+from tests.output.test_layout import through
+from tests.test_package import commanded, imported_by
+from tfacct import load
+from tfacct.architecture.parts import Attention
+from tfacct.base.errors import TfacctError
+from tfacct.ledger.einsum import AXIS
+from tfacct.ledger.workload import Request
+from tfacct.loading import presets
+from tfacct.loading.model import LoadedModel
+from tfacct.output import layout
+from tfacct.output.report import Report
+from tfacct.reports.explain import explain
+
+WIDTHS = (60, 80, 120)
+UNBOUND = 1000
+UNITS = {"flops": "FLOPs", "params": "parameters", "kv": "bytes", "memory": "bytes"}
+
+
+def text_of(report: Report, width: int = UNBOUND) -> str:
+    return "\n".join(line.text for line in layout.lines(report, width, digits=False, spelled=str))
+
+
+def reckoned(text: str) -> Fraction:
+    """What arithmetic comes to, exactly: `⌈4 · 768 / 8⌉ · 12 blocks`."""
+    text = re.sub("[A-Za-z]+", "", text).replace(",", "")
+    text = re.sub(r"\d+", r"Fraction(\g<0>)", text)
+    for sign, python in {"·": "*", "−": "-", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")"}.items():
+        text = text.replace(sign, python)
+    return Fraction(eval(text, {"Fraction": Fraction, "ceil": ceil, "floor": floor}))  # numbers and signs only
+
+
+def checked(report: Report, unit: str) -> None:
+    """Do the whole derivation again, from the text alone."""
+    text = re.sub(r"\n {6}\+ ", " + ", text_of(report))  # a sum of many goes on in the next line
+    legend = {name: number.replace(",", "") for name, number in re.findall(r"^  (\S+) += +([\d,]+)  ", text, re.M)}
+    steps, components, sums = [], [], []
+    for line in re.findall(rf"^    (\S.* = .* {unit})$", text, re.M):
+        *written, result = line.removesuffix(f" {unit}").split(" = ")
+        total = int(result.replace(",", ""))
+        if len(written) == 2:
+            axis_names, numbers = written
+            assert set(AXIS.findall(axis_names)) <= legend.keys(), axis_names
+            assert reckoned(AXIS.sub(lambda axis: legend[axis[0]], axis_names)) == total, line
+            assert reckoned(numbers) == total, line
+            steps.append(total)
+        else:
+            assert reckoned(written[0]) == total, line
+            sums.append(total)
+    shown = re.findall(r"^  \S.*   (\S.*)$", text.partition(" = ")[2], re.M)
+    specs = [spec for spec in shown if re.fullmatch(r"[A-Z][\w ,→]*", spec) and "=" not in spec]
+    assert len(specs) >= len(steps)
+    assert {axis for spec in specs for axis in AXIS.findall(spec)} <= legend.keys()
+    derivation = report.derivation
+    assert derivation is not None
+    components = [component.total for component in derivation.components]
+    assert steps == [step.result for component in derivation.components for step in component.steps]
+    alone = [component for component in derivation.components if len(component.steps) == 1]
+    assert len(sums) == len(components) - len(alone) + (len(components) > 1)
+    assert sum(steps) == sum(components) == derivation.total == report.total
+    assert f"\n    {derivation.sums[-1][1] + ' = ' if len(components) > 1 else ''}{report.total:,} {unit}" in text
+    if derivation.check:
+        whole, _, total = derivation.check.removesuffix(f" {unit}").rpartition(" = ")
+        assert reckoned(whole) == reckoned(total) == report.total
+        assert derivation.takeaway and report.answer == derivation.takeaway
+    for width in WIDTHS:
+        narrow = text_of(report, width)
+        assert max(map(len, narrow.splitlines())) <= width
+        assert "".join(narrow.split()) == "".join(text.split())
+
+
+def kinds(model: LoadedModel) -> list[str]:
+    return [of for of in UNITS if of != "kv" or model.has_cache]
+
+
+QWEN = (
+    *("exaone4_5_vision", "qwen2_5_vl_vision", "qwen2_vl_vision", "qwen3_5_moe_vision", "qwen3_5_vision"),
+    *("qwen2_5_omni_vision_encoder", "qwen3_omni_moe_vision_encoder", "qwen3_vl_moe_vision", "qwen3_vl_vision"),
+)
+TOWERS = (
+    "beit",
+    "clip_vision_model",
+    "deit",
+    "dinov2",
+    "dinov2_with_registers",
+    "dinov3_vit",
+    "ernie4_5_vl_moe_vision",
+    "gemma4_vision",
+    "glm4v_moe_vision",
+    "glm4v_vision",
+    "glm_ocr_vision",
+    "idefics2_vision",
+    "idefics3_vision",
+    "internvl_vision",
+    "kimi_k25_vision",
+    "llama4_vision_model",
+    "minimax_m3_vl_vision",
+    "phi4_multimodal_vision",
+    "pixtral",
+    "smolvlm_vision",
+    "vit",
+)
+AUDIO = (
+    "audio-spectrogram-transformer",
+    "audioflamingo3_encoder",
+    "qwen2_5_omni_audio_encoder",
+    "qwen2_audio_encoder",
+    "voxtral_encoder",
+)
+UNSAID = ("deberta", "deberta-v2", "xlnet", "led", "nvembed", "whisper", *AUDIO, *TOWERS, *QWEN)
+"""Families with products of a table of distances, of learned rows, of frames of audio, or of patches, that no token
+pays for: no sentence yet."""
+
+
+@pytest.mark.parametrize("name", by_kind(presets.names(), kind_of_preset))
+def test_every_preset_is_derived_again_by_hand(name: str) -> None:
+    model = presets.load(name)
+    for of in kinds(model):
+        report = explain(model, Request(), of, dtype="bf16" if of == "memory" else None)
+        checked(report, UNITS[of])
+        said = report.derivation is not None and report.derivation.takeaway
+        assert said or (of == "flops" and model.family in UNSAID)
+
+
+@pytest.mark.parametrize("name", by_kind(SHAPES))
+def test_every_step_of_every_shape(name: str) -> None:
+    """Sizes are all distinct here, so a letter in another's place is another number."""
+    model = tiny(name)
+    ctx = context(model, 13)
+    whole = [Request(ctx=ctx, batch=3), Request(ctx=ctx, batch=2, logits="last")]
+    parts = [Request(ctx=13, tokens=4, batch=3), Request(ctx=29, decode=True, batch=5)] if model.has_cache else []
+    for request in (*whole, *parts):
+        for masked in (False, True):
+            checked(explain(model, request, masked=masked), "FLOPs")
+    checked(explain(model, Request(ctx=ctx, batch=3), train=True), "FLOPs")
+    checked(explain(model, Request(), "params"), "parameters")
+    for length in (3, 4, 13, 97):
+        for dtype in (None, "fp8", "int4") if model.has_cache else ():
+            checked(explain(model, Request(ctx=length, batch=3), "kv", dtype=dtype), "bytes")
+    every = ("fp32", "fp8", "int4", "mxfp4", "nvfp4", "gptq", "awq", "nf4")
+    for dtype in every if name in ("llama", "mixtral") else ("int4", "mxfp4"):
+        checked(explain(model, Request(ctx=ctx, batch=3), "memory", dtype=dtype, kv_dtype="int4"), "bytes")
+
+
+def test_a_line_as_it_stands_in_the_issue() -> None:
+    text = text_of(explain(presets.load("gpt2"), Request(ctx=1024)))
+    assert (
+        "  attn.scores   B T K G H, B S K H → B K G T S\n"
+        "    2·B·T·S·N·H·L = 2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 blocks = 19,327,352,832 FLOPs\n"
+    ) in text
+
+
+# 2 · 2 · 32 heads · 128 · 32 blocks = 524,288 for each key; 8,030,261,248 parameters but the table of 128,256 · 4,096
+# and 65 norms of 4,096 are the weights that are multiplied: 7,504,658,432. bf16 keys and values: 2 · 2 · 8 · 128 · 32.
+@pytest.mark.parametrize(
+    ("of", "terms", "said"),
+    [
+        ("flops", {}, "Each new token costs 2 FLOPs per weight that multiplies it (7,504,658,432 weights), plus 524,288"
+                      " per token of context."),
+        ("flops", {"train": True}, "Each token costs 6 FLOPs per weight that multiplies it (7,504,658,432 weights),"
+                                   " plus 1,572,864 per token of context."),
+        ("flops", {"masked": True}, "Each new token costs 2 FLOPs per weight that multiplies it (7,504,658,432"
+                                    " weights). Each query–key pair that the mask keeps costs 524,288 more."),
+        ("kv", {}, "Each token of context adds 131,072 bytes for each sequence."),
+        ("kv", {"dtype": "fp8"}, "Each token of context adds 65,536 bytes for each sequence."),
+        ("memory", {}, "The weights take 16,060,522,496 bytes, whatever the workload. Each token of context adds"
+                       " 131,072 bytes for each sequence."),
+        # A block: 2 · 4,096 · (4,096 + 1,024) + 3 · 4,096 · 14,336 + 2 · 4,096. Outside: 2 · 128,256 · 4,096 + 4,096.
+        ("params", {}, "Each of the 32 blocks has 218,112,000 parameters; everything outside these blocks has"
+                       " 1,050,677,248."),
+    ],
+)  # fmt: skip
+def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
+    assert explain(presets.load("llama-3.1-8b"), Request(), of, **terms).answer == said
+
+
+@pytest.mark.parametrize(
+    ("model", "request_", "of", "terms", "said"),
+    [
+        ("bert-base", Request(), "flops", {}, "per token of its sequence."),
+        ("bert-base", Request(), "memory", {}, "Nothing is cached between steps."),
+        ("mamba-130m", Request(), "flops", {}, "in products of two activations, the same at every context."),
+        ("mamba-130m", Request(), "kv", {}, "Each sequence keeps a state of"),
+        ("gemma-3-4b-text", Request(decode=True), "flops", {}, "per token that a windowed block sees."),
+        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the windowed blocks costs"),
+        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the other blocks costs"),
+        ("gemma-3-4b-text", Request(ctx=5), "flops", {"masked": True}, "mask keeps in the windowed blocks costs"),
+        ("gemma-3-4b-text", Request(), "kv", {}, "more until the window is full."),
+        ("mistral-7b-v0.1", Request(), "kv", {}, "bytes for each sequence until the window is full."),
+        ("mixtral-8x7b", Request(), "flops", {}, "weights, of the experts only those that it is sent to)"),
+        ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, new or not, costs"),
+        ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per weight"),
+        ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes for each sequence."),
+        ("deepseek-v3", Request(), "params", {}, "each of the 58 expert blocks has"),
+        ("t5-small", Request(), "params", {}, "each of the 6 decoder blocks has"),
+        ("gpt2", Request(logits="last"), "flops", {}, "Each sequence costs 77,194,752 more, whatever its length."),
+        (
+            "mamba2-130m",
+            Request(ctx=1000),
+            "flops",
+            {},
+            "Each sequence costs 77,309,411,328 more, its new tokens in 4 chunks.",
+        ),
+    ],
+)
+def test_takeaways_of_other_models(model: str, request_: Request, of, terms, said: str) -> None:
+    assert said in explain(presets.load(model), request_, of, **terms).answer
+    if model == "t5-small" and of == "flops":  # its encoder has run before a decode step
+        assert "Each source" not in explain(presets.load(model), Request(decode=True), of, **terms).answer
+
+
+def test_a_weight_that_two_products_read_is_said_to_multiply_twice() -> None:
+    model = load("deepseek-v3", mtp=True)
+    said = model.explain(ctx=1024, decode=True).answer
+    assert "2 FLOPs each time that a weight multiplies it (" in said
+    checked(model.explain(ctx=1024, decode=True), "FLOPs")
+
+
+def test_two_windows_have_letters_of_their_own() -> None:
+    """No family has two; a transformer built by hand may."""
+    model = tiny("gemma3_text")
+
+    def windowed(part: object) -> object:
+        return replace(part, window=9) if isinstance(part, Attention) and part.window is None else part
+
+    shape = model.architecture.mapped(windowed)
+    model = replace(model, architecture=shape, ledger=shape.ledger())
+    windows = {part.window for part in shape.attentions if isinstance(part, Attention)}
+    assert len(windows) == 2
+    for request in (Request(ctx=29), Request(ctx=29, decode=True), Request(ctx=7, batch=2)):
+        for masked in (False, True):
+            report = explain(model, request, masked=masked)
+            checked(report, "FLOPs")
+            assert report.derivation is not None
+            legend = {axis.name: axis for axis in report.derivation.legend}
+            assert {legend["W1"].value, legend["W2"].value} == windows
+            assert legend["Sw2"].meaning == "keys a windowed block sees, T + min(S − T, W2 − 1)"
+            assert ("window of W2 costs" if masked else "sees (Sw2)") in report.answer
+        checked(explain(model, Request(ctx=request.ctx), "kv"), "bytes")
+
+
+def test_each_form(run) -> None:
+    document = json.loads(run("flops", "gpt2", "--ctx", "1k", "--explain", "--json").out)
+    (facts,) = document["models"]
+    assert document["command"] == "flops" and facts["total_flops"] == facts["derivation"]["total"] == 291648307200
+    assert document["answer"] == facts["derivation"]["takeaway"]
+    scores = facts["derivation"]["parts"][1]
+    assert (scores["component"], scores["total"]) == ("scores + values", 2 * 19327352832)
+    assert scores["steps"][0] == {
+        "path": "blocks.*.attn.scores",
+        "step": "attn.scores",
+        "spec": "B T K G H, B S K H -> B K G T S",
+        "symbols": "2·B·T·S·N·H·L",
+        "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 blocks",
+        "result": 19327352832,
+    }
+    assert facts["derivation"]["legend"]["H"] == {"meaning": "size of one head", "value": 64}
+    markdown = run("params", "gpt2", "--explain", "--markdown").out
+    assert markdown.startswith("# gpt2: parameters\n\n**Each of the 12 blocks has 7,087,872 parameters;")
+    assert "| `attn.q_proj.weight` | `D N H` | D·N·H·L | 768 · 12 · 64 · 12 blocks | 7,077,888 |" in markdown
+    assert markdown.count("\n## ") == 2 + len(load("gpt2").explain("params").derivation.components)
+    latex = run("flops", "gpt2", "--explain", "--train", "--latex").out
+    body = latex.partition(r"\begin{align*}")[2].partition(r"\end{align*}")[0]
+    assert r"\text{attn.scores} &= 3\cdot 2\cdot B\cdot T\cdot S\cdot N\cdot H\cdot L \\" in body
+    assert r"&= 57{,}982{,}058{,}496\ \text{FLOPs} \\" in body  # three times 19,327,352,832
+    assert body.count("{") == body.count("}") and all(line.count("&") == 1 for line in body.strip().splitlines())
+    assert '<p class="title">gpt2: forward' in load("gpt2").explain(ctx=16)._repr_html_()
+
+
+def test_a_training_step_names_its_gradients(run) -> None:
+    out = run("flops", "gpt2", "--ctx", "1k", "--train", "--explain", columns=120).out
+    assert (
+        "  attn.q_proj   B T D, D N H → B T N H\n"
+        "    gradient: B T N H, D N H → B T D\n"
+        "    gradient: B T D, B T N H → D N H\n"
+        "    3·2·B·T·D·N·H·L = 3 products · 2 · 1 · 1,024 · 768 · 12 · 64 · 12 blocks = 43,486,543,872 FLOPs\n"
+    ) in out
+
+
+def test_a_budget_is_answered_first(run) -> None:
+    asked = ("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "24GiB")
+    plain, derived = (json.loads(run(*asked, *more, "--json").out)["answer"] for more in ((), ("--explain",)))
+    assert derived == f"{plain} {load('llama-3.1-8b').explain('memory', ctx=8192).answer}"
+
+
+@pytest.mark.parametrize("command", ["flops gemma-3-4b-text --masked", "memory gpt2 --dtype nf4"])
+@pytest.mark.parametrize("form", ["", " --json", " --markdown", " --latex"])
+def test_a_derivation_in_ascii(command: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = through("ascii", *f"{command} --explain{form}".split(), monkeypatch=monkeypatch)
+    assert out and "?" not in out
+    if not form:
+        assert max(len(line) for line in out.splitlines()) <= 80
+    if "nf4" in command and not form:
+        assert "ceil(" in out
+
+
+REFUSED = {
+    "flops gpt2 --latex": "needs --explain",
+    "params gpt2 gpt2-xl --explain": "one MODEL, not of 2",
+    "flops gpt2 --explain --csv": "--explain does not go with --csv",
+    "flops gpt2 --explain --generate 9 --ctx 5": "--explain does not go with --generate",
+    "flops gpt2 --explain --traffic": "--explain does not go with --traffic",
+    "flops gpt2 --explain --by part": "--explain does not go with --by part",
+    "memory --kv gpt2 --explain --latex --json": "--latex does not go with --json",
+    "memory --kv bert-base --explain": "there is no KV cache",
+}
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_has_no_derivation_is_refused(run, command: str) -> None:
+    ran = run(*command.split())
+    assert (ran.code, ran.out) == (2, "") and REFUSED[command] in ran.err
+
+
+def test_python_refuses_what_a_total_does_not_depend_on() -> None:
+    model = load("gpt2")
+    assert model.explain("memory", ctx=1024).total == model.memory(ctx=1024).total
+    for of, terms in {"params": {"ctx": 9}, "kv": {"train": True}, "memory": {"decode": True}}.items():
+        with pytest.raises(TfacctError, match=f"{of} does not depend on {next(iter(terms))}"):
+            model.explain(of, **terms)  # type: ignore[arg-type]
+    with pytest.raises(TfacctError, match="of is flops, params, kv or memory, not 'flop'"):
+        model.explain("flop")  # type: ignore[arg-type]
+
+
+def test_derivations_need_no_sympy() -> None:
+    assert imported_by(commanded("flops", "gemma-3-4b-text", "--masked", "--explain")) == set()

@@ -1,0 +1,535 @@
+"""The page in a real browser: its numbers are those of the commands, it sends no request and logs no error, and works
+with keyboards, phones and screen readers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tests.helpers import browser as driver
+from tfacct import load
+from tfacct.base import units
+from tfacct.ledger.workload import Request
+from tfacct.loading import presets
+from tfacct.loading.model import load_model
+from tfacct.reports import explore
+from tfacct.reports.build import Counting
+from tfacct.reports.flops import flops
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(driver.found() is None, reason="no Chromium here: apt-get install chromium-headless-shell"),
+]
+
+ASKED = "llama-3.1-8b", "t5-small", "deepseek-v3", "mamba-130m", "bert-base", "clip-vit-base-patch32-vision"
+FURTHER = (
+    *("gpt2", "gemma-3-27b-text", "mixtral-8x7b", "qwen3-next-80b-a3b", "lecture-transformer", "gpt-oss-20b"),
+    *("glm-4.5-air", "qwen2.5-vl-7b-vision"),
+)
+NAMES = [*ASKED, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)]
+"""One model of every kind of page; of kinds whose numbers tests/output/test_page_counts.py holds, behind `-m slow`."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    folder = tmp_path_factory.mktemp("pages")
+
+    def made(*names: str) -> Path:
+        file = folder / f"{'+'.join(names)}.html"
+        if not file.exists():
+            models = [presets.load(name) for name in names]
+            file.write_text(explore.page(models, Request(), Counting()), encoding="utf-8")
+        return file
+
+    return made
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[driver.Browser]:
+    with driver.Browser(driver.found() or "") as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def plain(tab: driver.Browser) -> None:
+    tab.look(1280)
+
+
+@cache
+def explored(name: str) -> dict[str, Any]:
+    """What a page of this preset holds but laws of training steps, which take seconds. It is only read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explore, "LAWS", 0)
+        return explore.explore([presets.load(name)])
+
+
+def knobs(rng: random.Random, name: str) -> str:
+    """A link to random knobs that a command line has too."""
+    ours = presets.load(name)
+    step = rng.choice(("prefill", "decode", "chunk")) if ours.has_cache else "prefill"
+    said = {"v": 1, "ctx": int(2 ** rng.uniform(8, 21)), "batch": rng.choice((1, 1, 3, 64)), "step": step}
+    said |= {"tokens": rng.randint(2, 200)} if step == "chunk" else {}
+    said |= {"masked": 1} if rng.random() < 0.3 else {}
+    said |= {"last": 1} if ours.logits and rng.random() < 0.3 else {"train": 1} if step == "prefill" else {}
+    said |= {"source": rng.randint(3, 900)} if ours.source and not ours.config.hf_fixed_source else {}
+    (model,) = explored(name)["models"]
+    if "shared" in model and rng.random() < 0.6:
+        heads = ours.architecture.query_heads[0]
+        said["shared"] = rng.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    if "form" in model:
+        said |= rng.choice(({}, {"form": "absorbed"}, {"form": "expanded"}, {"form": "unpacked"}))
+    return "#" + "&".join(f"{key}={value}" for key, value in said.items())
+
+
+def said(tab: driver.Browser) -> dict[str, Any]:
+    """What the page's JSON says."""
+    found: dict[str, Any] = json.loads(tab.js("tfacct.json()"))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_the_numbers_of_its_command(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str
+) -> None:
+    """The printed command, run, gives the page's own JSON, notes and all."""
+    rng = random.Random(name)
+    for link in ("", *(knobs(rng, name) for _ in range(3))):
+        tab.open(pages(name), link)
+        words = shlex.split(tab.js("document.getElementById('command').dataset.command"))
+        ran = run(*words[1:], "--json")
+        assert ran.code == 0, (link, ran.err)
+        document = json.loads(ran.out)
+        assert said(tab) == document, (link, words)
+        assert list(said(tab)["models"][0]) == list(document["models"][0])
+        assert tab.complaints == [] and len(tab.requests) <= 2, (link, tab.requests)
+        shown = tab.js("document.querySelector('.page').innerText")
+        assert not re.findall(r"\b(?:null|undefined|NaN|Infinity)\b", shown), link
+        assert all(one.startswith(("file:", "about:")) for one in tab.requests)
+
+
+def test_a_line_of_python_counts_sizes_without_a_field(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    pytest.importorskip("numpy")
+    for name, link in (("llama-3.1-8b", "#v=1&ctx=300&L.F=1000&L.D=96"), ("gpt2", "#v=1&ctx=64&shared=3&batch=2")):
+        tab.open(pages(name), link)
+        text = tab.js("document.getElementById('command').dataset.command")
+        assert text.startswith("load(")
+        assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_formulas_are_the_sum_of_the_lines(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
+    """At random knobs and letters; where the heads share keys otherwise, a formula with fixed heads says so."""
+    rng = random.Random(f"formula {name}")
+    (model,), (shape,) = explored(name)["models"], explored(name)["shapes"]
+    sizes = dict(zip(shape["axes"], model["sizes"], strict=True))
+    for _ in range(2):
+        changed = {axis: rng.randint(size // 2 + 1, 2 * size) for axis, size in sizes.items() if rng.random() < 0.3}
+        if "A" in changed or "E" in changed:
+            changed |= {"A": 2, "E": 7}
+        for axis, rule in shape["rules"]:
+            changed |= {axis: 4 * (sizes[axis] // 2)} if rule == 2 and axis in changed else {}
+        assert all(changed.get(one, sizes[one]) <= changed.get(of, sizes[of]) for one, of in shape["rules"] if of != 2)
+        link = knobs(rng, name).partition("&shared")[0]
+        tab.open(pages(name), link + "".join(f"&L.{axis}={size}" for axis, size in changed.items()))
+        agrees = tab.js("[...document.querySelectorAll('[data-formula]')].map((one) => one.dataset.agrees)")
+        assert agrees and set(agrees) == {"true"}, (
+            link,
+            changed,
+            tab.js("document.getElementById('formulas').innerText"),
+        )
+
+
+def test_a_knob_changes_every_number_and_the_link(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=8192")
+    before = said(tab)["models"][0]["total_flops"]
+    tab.js("document.getElementById('shared').focus()")
+    tab.key("ArrowLeft")
+    assert said(tab)["models"][0]["set"] == {"num_key_value_heads": 4}
+    assert said(tab)["models"][0]["total_flops"] < before
+    assert tab.js("location.hash") == "#v=1&ctx=8192&shared=4"
+    assert tab.js("document.activeElement.id") == "shared", "the focus stays on the slider"
+    assert "--set num_key_value_heads=4" in tab.js("document.getElementById('command').innerText")
+
+
+def test_a_context_is_typed_as_on_the_command_line(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"))
+    for text, keys in (("16k", 16384), ("1,000", 1000)):
+        tab.js(f"ctx.value = {text!r}; ctx.dispatchEvent(new Event('change'))")
+        assert said(tab)["models"][0]["workload"]["keys"] == keys
+    tab.js("ctx.value = 'much'; ctx.dispatchEvent(new Event('change'))")
+    assert said(tab)["models"][0]["workload"]["keys"] == 1000
+    assert tab.js("ctx.getAttribute('aria-invalid')") == "true"
+
+
+def test_the_keyboard_reaches_everything(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=512")
+    seen = []
+    for _ in range(60):
+        tab.key("Tab")
+        seen.append(tab.js("document.activeElement.id || document.activeElement.dataset.line || ''"))
+    assert {"ctx", "ctx-slider", "batch", "shared", "dtype", "card", "masked", "theme"} <= set(seen)
+    assert "1 blocks.*.attn.q_proj" in seen
+    tab.js("document.querySelector('[data-line=\"1 blocks.*.mlp.up_proj\"]').focus()")
+    tab.key("Enter")
+    assert tab.js("document.querySelector('.detail h3').textContent") == "mlp.up_proj"
+    assert tab.js("document.activeElement.dataset.line") == "1 blocks.*.mlp.up_proj"
+
+
+def test_sizes_go_together_or_are_refused(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """As `evaluate` has it: what positions turn is even, and a token goes to no more experts than there are."""
+    for name, link, why in (
+        ("llama-3.1-8b", "L.H=7&L.D=64", "H must be even"),
+        ("mixtral-8x7b", "L.E=1", "A is more than E"),
+        ("deepseek-v3", "L.Hr=65", "Hr must be even"),
+    ):
+        tab.open(pages(name), f"#v=1&ctx=64&{link}")
+        assert "axes" not in said(tab)["models"][0]
+        assert f"the link's sizes are ignored: {why}" in tab.js("document.querySelector('.warning').textContent")
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64")
+    tab.js("{ const one = document.getElementById('size-H'); one.value = 7; one.dispatchEvent(new Event('change')) }")
+    assert tab.js("document.getElementById('size-H').getAttribute('aria-invalid')") == "true"
+    assert "axes" not in said(tab)["models"][0]
+
+
+def test_heads_by_axis_replace_those_of_the_slider(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """There is no slider if K or G is given, and the printed line has each number once."""
+    pytest.importorskip("numpy")
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&shared=4&L.G=5")
+    assert said(tab)["models"][0]["axes"] == {"K": 4, "G": 5}
+    assert tab.js("document.getElementById('shared') === null")
+    text = tab.js("document.getElementById('command').dataset.command")
+    assert int(eval(text, {"load": load})) == said(tab)["models"][0]["total_flops"]
+
+
+def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """A mask leaves out what stands outside a window; the encoder has run before a decode step."""
+    for name, link, said_, not_said in (
+        ("gemma-3-27b-text", "", "every pair of new tokens is counted", "are left out"),
+        ("gemma-3-27b-text", "&masked=1", "pairs outside the window are left out", "--masked"),
+        ("t5-small", "", "The encoder runs once", "ran before"),
+        ("t5-small", "&step=decode", "The encoder ran before this step", "runs once"),
+    ):
+        tab.open(pages(name), f"#v=1&ctx=300{link}")
+        text = tab.js("document.getElementById('notes').innerText")
+        assert said_ in text and not_said not in text and "\t" not in text, (name, link)
+
+
+def test_notes_are_about_the_model_as_configured_when_sizes_are_replaced(
+    tab: driver.Browser, pages: Callable[..., Path]
+) -> None:
+    for link, so in (("", False), ("&L.E=16", True)):
+        tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
+        text = tab.js("document.getElementById('notes').innerText")
+        assert "2 of 8 experts" in text and ("about the model as configured; E = 16 replaces its own" in text) == so
+        assert ("as configured" in said(tab)["models"][0]["notes"][0]) == so
+
+
+def test_three_notes_are_shown_and_the_others_on_request(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gemma-3-27b-text"), "#v=1&ctx=300")
+    shown = tab.js("[...document.querySelectorAll('#notes > ul > li')].map((one) => one.innerText)")
+    assert len(shown) == 3 and "at most 1,024 keys" in shown[1]
+    assert tab.js("document.querySelectorAll('#notes details li').length") >= 3
+    assert not tab.js("document.querySelector('#notes details').open")
+
+
+def test_a_model_without_attention_has_a_state_and_no_cache(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("mamba-130m"))
+    text = tab.js("document.querySelector('main').innerText")
+    assert "State in bf16 and fp32" in text and "Weights and state on one device" in text and "KV cache" not in text
+
+
+def test_attention_is_fused_unless_asked(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """gpt2 at 1,024 tokens: 12 · 12 · 1,024² scores in bf16 are written by unfused kernels, and read again."""
+    scores = 2 * 12 * 12 * 1024**2 * 2
+    moved = "[...document.querySelectorAll('#bars .bar p')].find(one => /Bytes moved/.test(one.innerText)).innerText"
+    found = []
+    for link in ("", "&unfused=1"):
+        tab.open(pages("gpt2"), f"#v=1&ctx=1024{link}")
+        found.append(tab.js(moved).split("\n")[-1])
+        assert tab.js("document.getElementById('unfused').checked") == bool(link)
+    cost = load("gpt2").traffic(ctx=1024).models[0]["total_moved_bytes"]
+    assert found == [units.binary(cost - scores), units.binary(cost)]
+    tab.js("unfused.click()")
+    assert tab.js(moved).split("\n")[-1] == found[0]
+
+
+def test_the_formula_is_copied_as_latex(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("bert-base"))
+    tab.js("navigator.clipboard.writeText = async (text) => { globalThis.copied = text }")
+    tab.js("[...document.querySelectorAll('#tools button')].find((one) => one.textContent === 'LaTeX').click()")
+    text = tab.js("globalThis.copied")
+    assert text.startswith("2\\,B\\,") and "2\\,T\\,N\\,H" in text and text.count("\\left(") == text.count("\\right)")
+
+
+def test_areas_too_small_to_see_are_not_drawn(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """At a million tokens a ViT's classifier has no share of the area; no rectangle is of size nothing."""
+    tab.open(pages("vit-base-patch16-224"), "#v=1&ctx=1044470&batch=64")
+    assert tab.js("document.querySelectorAll('.treemap rect').length") > 1 and tab.complaints == []
+
+
+def test_weights_that_all_layers_share_are_those_of_one(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """ALBERT's 12 layers share one MLP: 768 x 3,072 weights and 3,072 biases."""
+    tab.open(pages("albert-base-v2"))
+    tab.js("[...document.querySelectorAll('[data-line]')].find((one) => /up_proj|fc1/.test(one.dataset.line)).click()")
+    assert "2.36 M, bias included" in tab.js("document.querySelector('.detail').innerText")
+
+
+BAD = (
+    "#v=1&ctx=-1",
+    "#v=1&ctx=99999999999999999999",
+    "#v=1&__proto__=1",
+    "#v=1&constructor=2",
+    "#v=1&L.__proto__=3",
+    "#v=1&L.Q=3",
+    "#v=1&step=sideways",
+    "#v=1&dtype=%E0%A4%A",
+    "#v=1&model=<script>alert(1)</script>",
+    "#v=7",
+    "#toString",
+)
+
+
+@pytest.mark.parametrize("link", BAD)
+def test_a_bad_link_changes_nothing_and_warns(tab: driver.Browser, pages: Callable[..., Path], link: str) -> None:
+    tab.open(pages("gpt2"))
+    usual = said(tab)
+    tab.open(pages("gpt2"), link)
+    assert said(tab) == usual
+    assert tab.js("document.querySelectorAll('.warning').length") == 1
+    assert tab.complaints == []
+
+
+def test_nothing_runs_but_the_page_itself(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gpt2"))
+    tried = {
+        "eval('1')": "EvalError",
+        "document.body.innerHTML = '<b>1</b>'": "TypeError",
+        "fetch('https://example.org')": "TypeError",
+    }
+    for text, error in tried.items():
+        caught = f"(async () => {{ try {{ await ({text}); return ''; }} catch (error) {{ return error.name; }} }})()"
+        assert tab.js(caught) == error, text
+    tab.js(
+        "{ const s = document.createElement('style'); s.textContent = 'body { color: red }'; document.head.append(s) }"
+    )
+    assert tab.js("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
+
+
+def test_a_hostile_config_stays_text(tab: driver.Browser, tmp_path: Path) -> None:
+    name = "x'\"<b>&</script><img src=x onerror=alert(1)>"
+    raw = {**presets.load("gpt2").raw, "<i>unknown</i>": 1}
+    file = tmp_path / "page.html"
+    file.write_text(explore.page([load_model(name, raw)], Request(ctx=64), Counting()), encoding="utf-8")
+    tab.open(file)
+    assert tab.js("document.querySelector('h1').textContent") == name
+    assert "<i>unknown</i>" in tab.js("document.querySelector('.warning').textContent")
+    assert tab.js("document.querySelectorAll('img, i:not([class])').length") == 0 and tab.complaints == []
+
+
+def test_quantized_weights_are_asked_for(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.open(pages("gpt-oss-20b"))
+    assert "choose a dtype" in tab.js("document.querySelector('.tiles').innerText")
+    assert "Published in mxfp4, 12.8 GiB" in tab.js("document.getElementById('knobs').innerText")
+    tab.js("dtype.value = 'mxfp4'; dtype.dispatchEvent(new Event('change'))")
+    assert "12.8 GiB" in tab.js("document.querySelector('.tiles').innerText")
+
+
+def test_groups_outside_the_layers_are_embedding_or_output(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    for name, said in (
+        ("llama-3.1-8b", ["embedding", "layers 0–31", "output"]),
+        ("qwen3-vl-8b-vision", ["embedding", "layers 0–26", "output"]),
+        ("t5-small", ["encoder embedding", "layers 0–5", "encoder output", "embedding", "layers 0–5", "output"]),
+    ):
+        tab.open(pages(name))
+        assert tab.js("[...document.querySelectorAll('.block h3')].map((one) => one.firstChild.data)") == said, name
+
+
+def test_devices_of_an_encoder_have_no_largest_batch(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """It has no cache, so there is no longest context and no largest batch."""
+    for name, columns in (("bert-base", 4), ("gpt2", 6)):
+        tab.open(pages(name))
+        assert tab.js("document.querySelectorAll('#cards thead th').length") == columns
+        assert tab.js("document.querySelectorAll('#cards tbody tr:first-child > *').length") == columns
+        assert ("KV cache" in tab.js("document.getElementById('cards').innerText")) == (columns == 6)
+
+
+def test_a_format_may_quantize_head_and_embedding_too(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
+) -> None:
+    tab.open(pages("llama-3.1-8b"), "#v=1&ctx=64&dtype=awq%2Bhead")
+    assert tab.js("[dtype.value, also.value].join()") == "awq,+head"
+    for more in ("+head", "+head+embed"):
+        tab.js(f"also.value = {more!r}; also.dispatchEvent(new Event('change'))")
+        model = json.loads(run("memory", "llama-3.1-8b", "--ctx", "64", "--dtype", f"awq{more}", "--json").out)
+        (known,) = model["models"]
+        assert units.binary(known["weights_bytes"]) in tab.js("document.querySelector('.tiles').innerText")
+        assert f"dtype=awq{more.replace('+', '%2B')}" in tab.js("location.hash")
+    text = tab.js("document.getElementById('knobs').innerText")
+    (q8,) = json.loads(run("memory", "llama-3.1-8b", "--dtype", "q8_0", "--json").out)["models"]
+    assert f"q8_0 {units.binary(q8['weights_bytes'])}" in text and tab.complaints == []
+
+
+def test_a_page_is_not_begun_in_a_mixture(run: Callable[..., Ran]) -> None:
+    ran = run("explore", "gpt2", "--dtype", "q4_k_m", "-o", "-")
+    assert ran.code == 2 and "a page does not support q4_k_m" in ran.err
+
+
+def test_the_first_view_needs_no_scripts(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    tab.look(1280, scripts=False)
+    tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
+    tab.look(1280)
+    text = tab.js("document.body ? document.querySelector('main').innerText : ''")
+    assert "attn.scores" in text and "2·params·tokens" in text
+
+
+def test_a_browser_that_unpacks_nothing_keeps_the_first_view(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    forgets = tab.ask("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")
+    tab.open(pages("gpt2"), until="document.querySelector('.warning') !== null")
+    tab.ask("Page.removeScriptToEvaluateOnNewDocument", **forgets)
+    text = tab.js("document.querySelector('main').innerText")
+    assert "attn.scores" in text and "This browser is too old for this page" in text
+    assert tab.js("document.getElementById('knobs').childElementCount") == 0 and tab.complaints == []
+
+
+def test_the_theme_is_the_systems_until_it_is_chosen(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    """Without scripts too."""
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light, night = "rgb(251, 250, 247)", "rgb(19, 21, 25)"
+    tab.look(1280, dark=True, scripts=False)
+    tab.ask("Page.navigate", url=pages("gpt2").resolve().as_uri())
+    tab.look(1280, dark=True)
+    assert tab.js(ground) == night
+    for dark, first, then in ((True, night, light), (False, light, night)):
+        tab.look(1280, dark=dark)
+        tab.open(pages("gpt2"))
+        assert tab.js(ground) == first
+        tab.js("theme.click()")
+        assert tab.js(ground) == then
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_overflows_on_a_phone(tab: driver.Browser, pages: Callable[..., Path], name: str) -> None:
+    tab.look(390, 800)
+    tab.open(pages(name))
+    tab.js("document.getElementById('controls').open = true")
+    assert tab.js("document.documentElement.scrollWidth") == 390
+
+
+def test_a_training_step_has_the_bytes_of_train(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran]
+) -> None:
+    tab.open(pages("llama-3.1-8b"))
+    words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
+    (model,) = json.loads(run(*words[1:], "--json").out)["models"]
+    assert words[1] == "train" and model["mesh"] is not None
+    rows = tab.js("[...document.querySelectorAll('#training .bar p')].map((one) => one.innerText)")
+    assert [row.split(" ·")[0].strip() for row in rows] == [
+        "1 GPU",
+        "each of 2 GPUs",
+        "each of 4 GPUs",
+        "each of 8 GPUs",
+    ]
+    assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
+    assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
+    tab.open(pages("mamba-130m"))
+    assert "the formula for mamba is up to" in tab.js("document.getElementById('training').innerText")
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "said"),
+    [
+        ("llama-3.1-8b", "ctx=3000&batch=3&dtype=fp16", "3 sequences of 3,000 tokens per GPU, fp16 with AdamW."),
+        ("llama-3.1-8b", "ctx=512&dtype=fp32", "One sequence of 512 tokens per GPU, bf16 with AdamW."),
+        ("gpt2", "ctx=64&dtype=fp32&batch=2", "2 sequences of 64 tokens per GPU, fp32 with AdamW."),
+        ("gemma-3-27b-text", "ctx=2048&step=decode", "One sequence of 2,048 tokens per GPU, bf16 with AdamW."),
+        (
+            "mixtral-8x7b",
+            "ctx=640&L.E=16",
+            "The model as configured. One sequence of 640 tokens per GPU, bf16 with AdamW.",
+        ),
+    ],
+)
+def test_a_training_step_follows_the_knobs(
+    tab: driver.Browser, pages: Callable[..., Path], run: Callable[..., Ran], name: str, link: str, said: str
+) -> None:
+    tab.open(pages(name), f"#v=1&{link}")
+    assert tab.js("document.querySelector('#training .aside').textContent") == said
+    words = shlex.split(tab.js("document.querySelector('#training code').textContent"))
+    for at, ranks in enumerate(("1", "2", "4", "8")):
+        (model,) = json.loads(run(*words[1:-1], ranks, "--json").out)["models"]
+        row = f"document.querySelectorAll('#training .bar')[{at}]"
+        assert tab.js(f"{row}.querySelector('p b').title") == f"{model['peak_bytes']:,}", ranks
+        assert model["peak_phase"] in tab.js(f"{row}.innerText")
+    assert tab.complaints == []
+
+
+def test_models_are_compared(tab: driver.Browser, pages: Callable[..., Path]) -> None:
+    file = pages("llama-3.1-8b", "gpt2", "bert-base", "gpt-oss-20b")
+    tab.open(file, "#v=1&against=gpt2&ctx=1024&step=decode")
+    assert tab.js("document.querySelectorAll('#bars .bar').length") == 8
+    assert tab.js("against.value") == "gpt2"
+    assert tab.js("document.querySelectorAll('#gallery tbody tr').length") == 4
+    tab.js("search.value = 'gpt oss'; search.dispatchEvent(new Event('input'))")
+    assert tab.js("[...document.querySelectorAll('#gallery tbody th')].map((one) => one.innerText)") == ["gpt-oss-20b"]
+    assert tab.complaints == []
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(tab: driver.Browser, tmp_path: Path) -> None:
+    """The frame has no origin: no history, no clipboard, and still every knob turns."""
+    file = tmp_path / "notebook.html"
+    file.write_text(f"<!doctype html><title>cell</title>{load('gpt2').explore(ctx=64)._repr_html_()}", encoding="utf-8")
+    tab.open(file, until="true")
+    frame = tab.ask("Page.getFrameTree")["frameTree"]["childFrames"][0]["frame"]["id"]
+    world = tab.ask("Page.createIsolatedWorld", frameId=frame)["executionContextId"]
+
+    def inside(text: str) -> Any:
+        return tab.ask("Runtime.evaluate", expression=text, contextId=world, returnByValue=True)["result"].get("value")
+
+    tab.wait(lambda: inside("document.body.dataset.drawn") == "yes")
+    before = inside("document.querySelector('.tiles').innerText")
+    inside("{ const one = document.getElementById('ctx'); one.value = '128'; one.dispatchEvent(new Event('change')) }")
+    assert inside("document.querySelector('.tiles').innerText") != before
+    assert "--ctx 128" in inside("document.getElementById('command').innerText") and tab.complaints == []
+
+
+@pytest.mark.slow
+def test_all_presets_are_in_one_page(tab: driver.Browser, tmp_path: Path) -> None:
+    """Each of them chosen and drawn, its total that of Python, with no complaint."""
+    file, every = tmp_path / "all.html", presets.load_all()
+    file.write_text(explore.page(every, Request(), Counting()), encoding="utf-8")
+    tab.open(file)
+    for ours in every:
+        tab.js(f"tfacct.update({{ model: {json.dumps(ours.name)}, dtype: null }})")
+        assert said(tab) == json.loads(flops([ours], Request()).to_json()), ours.name
+    assert tab.complaints == []
+
+
+AXE = os.environ.get("AXE", "")
+
+
+@pytest.mark.skipif(not AXE, reason="no axe-core here: npm pack axe-core@4, and AXE=its axe.min.js")
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "t5-small", "gpt-oss-20b"])
+def test_no_rule_of_accessibility_is_broken(
+    tab: driver.Browser, pages: Callable[..., Path], name: str, dark: bool, width: int
+) -> None:
+    tab.look(width, dark=dark)
+    tab.open(pages(name), "#v=1&ctx=8192&against=config")
+    tab.js(Path(AXE).read_text(encoding="utf-8"))
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+    asked = f"axe.run({{ runOnly: {json.dumps(tags)} }})"
+    found = tab.js(
+        f"{asked}.then((all) => all.violations.map((one) => [one.id, one.nodes.slice(0, 3).map((n) => n.html)]))"
+    )
+    assert found == []

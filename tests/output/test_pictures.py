@@ -1,0 +1,356 @@
+"""Pictures of every command: the numbers are the tables', every letter can be read, no two meet."""
+
+import json
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from tests.output.test_plot import GPT2, charted, of_sweep
+from tfacct import load
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.ledger.workload import Request
+from tfacct.loading.where import memory_limit
+from tfacct.output.chart import Chart
+from tfacct.reports.build import Counting
+from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart
+from tfacct.reports.compare import Side, by_line
+from tfacct.reports.memory import kv, memory
+from tfacct.reports.params import params
+from tfacct.reports.train import train
+from tfacct.training.recipe import Recipe
+
+pytest.importorskip("matplotlib")
+
+from tfacct.output import labels, plot, scales
+from tfacct.output.look import Look
+
+MIXED = ("gpt2-xl", "t5-small", "bert-base", "mamba-130m", "deepseek-v3")
+GIB = 1024**3
+
+
+def of_memory(*names: str, fit: int | None = None, dtype: str | None = "bf16", **work: int) -> Chart:
+    models, request = [load(name).loaded for name in names], Request(**work)
+    return memory_chart(models, request, memory(models, request, fit=memory_limit(fit), dtype=dtype))
+
+
+def of_train(*names: str) -> Chart:
+    models = [load(name).loaded for name in names]
+    return train_chart(models, train(models, Request(ctx=4096), Recipe(), fit=memory_limit(64 * 1024**3)))
+
+
+def of_kv(*names: str, **work: int) -> Chart:
+    models, request = [load(name).loaded for name in names], Request(**work)
+    return kv_chart(models, request, kv(models, request))
+
+
+def of_params(*names: str) -> Chart:
+    models = [load(name).loaded for name in names]
+    return params_chart(models, params(models))
+
+
+def of_diff(old: str, new: str, ctx: int | None = None, to_ctx: int | None = None, **fields: object) -> Chart:
+    one = load(old).loaded
+    other = one.with_fields(fields) if old == new and fields else load(new).loaded
+    before, after = Request(ctx=ctx), Request(ctx=to_ctx or ctx)
+    return diff_chart(one, other, before, after, by_line(Side(one, before), Side(other, after)), Counting())
+
+
+CHARTS = {
+    **{f"flops {name}": lambda name=name: charted(name) for name in MIXED},
+    "flops ctx": lambda: charted("gpt2-xl", ctx=16384),
+    "flops several": lambda: charted(*MIXED, ctx=512),
+    "flops masked": lambda: charted(*GPT2, ctx=1024, masked=True),
+    **{f"memory {name}": lambda name=name: of_memory(name) for name in MIXED},
+    "memory fit": lambda: of_memory("llama-3.1-8b", ctx=8192, fit=24 * GIB),
+    "memory several": lambda: of_memory(*MIXED, fit=40 * GIB),
+    **{f"kv {name}": lambda name=name: of_kv(name) for name in ("llama-3.1-8b", "gemma-3-27b-text", "falcon-7b")},
+    **{f"kv {name}": lambda name=name: of_kv(name) for name in MIXED if name != "bert-base"},
+    "train": lambda: of_train("llama-3.1-8b"),
+    "train several": lambda: of_train("llama-3.1-8b", "qwen3-8b", "mistral-7b-v0.3"),
+    "kv several": lambda: of_kv("gpt2", *MIXED, ctx=8192),
+    **{f"params {name}": lambda name=name: of_params(name) for name in MIXED},
+    "params several": lambda: of_params(*MIXED),
+    "compare models": lambda: of_diff("gpt2", "gpt2-xl"),
+    "compare field": lambda: of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1),
+    "compare ctx": lambda: of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024),
+    "compare far": lambda: of_diff("bert-base", "deepseek-v3", ctx=512),
+    "sweep kv": lambda: of_sweep("llama-3.1-8b", ctx="1k..128k", num_key_value_heads="1..32"),
+    "sweep share": lambda: of_sweep("gpt2-xl", "cs336-gpt2-xl", ctx="1k..64k", metrics=("share.attn",)),
+    "sweep per token": lambda: of_sweep("gpt2-xl", ctx="1k..16k", metrics=("flops_per_token",)),
+    "sweep nothing": lambda: of_sweep("bert-base", ctx="128,512"),
+}
+CHARTS = {name: cache(make) for name, make in CHARTS.items()}  # several tests draw each; none changes it
+LOOKS = {"light": Look(), "dark": Look(dark=True), "printed": Look(printed=True)}
+# A look changes colours and hatches: what all have of each chart, some show in the other looks.
+LOOKED_AT = [
+    pytest.param(make, look, marks=(pytest.mark.slow,) if place and number % 8 else (), id=f"{name}-{which}")
+    for number, (name, make) in enumerate(CHARTS.items())
+    for place, (which, look) in enumerate(LOOKS.items())
+]
+
+
+@pytest.mark.parametrize(("make", "look"), LOOKED_AT)
+def test_everything_can_be_read(make, look: Look) -> None:
+    """No letter under 9 points, none cut, no two meet; every series named, axes named with units."""
+    from matplotlib.text import Text
+
+    chart = make()
+    figure = plot.draw(chart, look)
+    figure.draw_without_rendering()
+    width, height = figure.bbox.width, figure.bbox.height
+    texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    assert min(text.get_fontsize() for text in texts) >= 9
+    boxes = [(text.get_text(), Text.get_window_extent(text)) for text in texts]
+    for said, box in boxes:
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1, said
+    for (one, a), (other, b) in combinations(boxes, 2):
+        meet = min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 3
+        assert not meet, (one, other)
+    words = {text.get_text() for text in texts}
+    for axes, each in zip(figure.axes, [chart, *chart.beside], strict=True):
+        assert (axes.get_xlabel(), axes.get_ylabel()) == (each.x_label, each.y_label)
+        assert each.x_label or each.y_label
+    if len(chart.series) > 1:
+        assert set(chart.series) <= words
+    assert " ".join(figure.get_suptitle().split()) == chart.title
+    assert " ".join(figure.get_supxlabel().split()) == chart.caption
+
+
+def test_straight_lines_stay_straight() -> None:
+    """Counts stand log–log or linear–linear; only shares stand linearly over a logarithmic axis."""
+    for name, make in CHARTS.items():
+        chart = make()
+        if chart.kind not in ("areas", "lines"):
+            continue
+        axes = plot.draw(chart).axes[0]
+        if chart.unit != "share":
+            assert axes.get_xscale() == axes.get_yscale(), name
+        if name.startswith("memory"):
+            assert axes.get_yscale() == "linear" and axes.get_ylim()[0] == 0
+
+
+@pytest.mark.parametrize("name", [name for name in CHARTS if name.startswith(("memory", "kv", "sweep kv"))])
+def test_bytes_are_counted_in_powers_of_two(name: str) -> None:
+    """Every tick of bytes is a multiple of a power of two that leaves at most 16 of them, spelled as in a table."""
+    chart = CHARTS[name]()
+    axes = plot.draw(chart).axes[0]
+    axis = axes.xaxis if chart.kind == "bars" else axes.yaxis
+    places = [round(place) for place in axis.get_ticklocs()]
+    assert len(places) >= 2
+    step = min(place for place in places if place)
+    assert step & (step - 1) == 0 and all(place % step == 0 for place in places)
+    assert [text.get_text() for text in axis.get_ticklabels()] == [units.binary(n) if n else "0" for n in places]
+
+
+def test_memory_against_the_context_is_the_tables() -> None:
+    """Llama-3.1-8B keeps 2 · 32 · 8 · 128 · 2 = 131,072 bytes a token, and 8,030,261,248 parameters of 2 bytes."""
+    chart = of_memory("llama-3.1-8b", ctx=8192, fit=24 * GIB)
+    assert chart.kind == "areas" and chart.levels == [(24 * GIB, units.budget(24 * GIB))]
+    assert set(chart.series["weights"]) == {2 * 8_030_261_248}
+    assert [size // 131_072 for size in chart.series["KV cache"]] == list(chart.x)
+    # (24 · 2³⁰ − 16,060,522,496) / 131,072 = 74,075.8
+    assert chart.marks == [(8192, "context 8,192"), (74_075, "fits up to 74,075")]
+    assert chart.title == "llama-3.1-8b fits in 24 GiB up to a context of 74,075 tokens"
+    assert chart.x[-1] == 131_072
+
+
+def test_a_context_that_fits_past_the_longest_is_in_the_picture() -> None:
+    chart = of_memory("pythia-160m", fit=24 * GIB)
+    fits = chart.marks[1][0]
+    assert fits > 2048 and chart.x[-1] > fits
+    total = chart.series["weights"][-1] + chart.series["KV cache"][-1]
+    assert total > 24 * GIB
+
+
+def test_memory_of_what_keeps_nothing_and_of_what_keeps_a_state() -> None:
+    bert, mamba = of_memory("bert-base"), of_memory("mamba-130m")
+    assert list(bert.series) == ["weights"] and "nothing is cached" in bert.title and "KV cache" not in bert.caption
+    assert list(mamba.series) == ["weights", "state"] and len(set(mamba.series["state"])) == 1
+    assert "KV cache" not in mamba.title + mamba.caption
+    assert of_memory("mamba-130m", fit=GIB).title == f"mamba-130m fits in {units.budget(GIB)} at any context"
+
+
+def test_a_budget_that_holds_no_token_of_so_many_sequences() -> None:
+    """At batch 2 billion one token takes 2 · 10⁹ · 36,864 bytes."""
+    chart = of_memory("gpt2", fit=GIB, ctx=1, batch=2_000_000_000)
+    assert chart.title == f"gpt2 does not fit in {units.budget(GIB)} at any context at batch 2,000,000,000"
+
+
+def test_memory_of_several_is_the_tables() -> None:
+    unknown = {**load("gpt2").loaded.raw, "quantization_config": {"quant_method": "vptq"}}
+    models, request = [load("gpt2").loaded, load(unknown).loaded], Request()
+    report = memory([*models, load("bert-base").loaded], request)
+    assert [model["model"] for model in report.models_left_out] == ["config"]
+    chart = memory_chart([*models, load("bert-base").loaded], request, report)
+    assert list(chart.x) == ["gpt2", "bert-base"]
+    assert chart.series["weights"] == [facts["weights_bytes"] for facts in report.models]
+    assert chart.ends == [(units.binary(facts["total_bytes"]),) for facts in report.models]
+
+
+def test_kv_as_built_as_mha_and_as_mqa() -> None:
+    chart = of_kv("llama-3.1-8b")
+    table = load("llama-3.1-8b").kv().lines[-1]
+    last = {name: values[-1] for name, values in chart.series.items()}
+    assert last == {
+        "MHA (32 KV heads)": table["mha"],
+        "as built (8 KV heads)": table["as_built"],
+        "MQA (1 KV head)": table["mqa"],
+    }
+    assert chart.x[-1] == 131_072 and chart.marks == [(131_072, "context 131,072")]
+    assert chart.title == "llama-3.1-8b keeps 16.0 GiB of KV cache at 131,072 tokens; as MHA it would keep 64.0 GiB"
+
+
+def test_one_line_for_two_names_of_the_same() -> None:
+    assert list(of_kv("gpt2").series) == ["as built, MHA (12 KV heads)", "MQA (1 KV head)"]
+    assert list(of_kv("falcon-7b").series) == ["MHA (71 KV heads)", "as built, MQA (1 KV head)"]
+    assert list(of_kv("deepseek-v3").series) == ["MHA (128 KV heads)", "as built (latent)"]
+    assert list(of_kv("mamba-130m").series) == ["state"]
+    assert "as MQA it would keep" in of_kv("gpt2").title and "at every context" in of_kv("mamba-130m").title
+
+
+def test_past_its_longest_context_a_line_is_dotted() -> None:
+    chart = of_kv("gpt2", "llama-3.1-8b")
+    assert chart.reach == {"gpt2": 1024, "llama-3.1-8b": 131_072} and "Dotted" in chart.caption
+    (axes,) = plot.draw(chart).axes
+    dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert 1024 in dotted
+    assert "Dotted" not in of_kv("llama-3.1-8b").caption
+
+
+def test_a_window_bends_the_line_where_it_is_full() -> None:
+    assert 1024 in of_kv("gemma-3-27b-text").x and 1024 in of_memory("gemma-3-27b-text").x
+
+
+def test_more_lines_than_can_be_told_apart(tmp_path: Path, run) -> None:
+    ran = run("memory", "--kv", "--output", str(tmp_path / "x.png"))
+    assert ran.code == 2 and "are too many for a picture" in ran.err and ran.out == "" and not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match="are too many for a picture"):
+        of_kv(*["gpt2"] * 21)
+
+
+def test_the_same_model_twice_is_two_lines() -> None:
+    assert list(of_kv("gpt2", "gpt2").series) == ["gpt2 (1)", "gpt2 (2)"]
+
+
+def test_parameters_by_part_and_what_a_token_uses() -> None:
+    chart, facts = of_params("deepseek-v3"), load("deepseek-v3").params().models[0]
+    used, idle = chart.series["used by a token"], chart.series["stored only"]
+    assert sum(used) == facts["active_params"] and sum(used) + sum(idle) == facts["total_params"]
+    assert [part for part, count in zip(chart.x, idle, strict=True) if count] == ["mlp"]
+    gpt2 = of_params("gpt2")
+    assert list(gpt2.series) == ["stored"] and sum(gpt2.series["stored"]) == 124_439_808
+    assert gpt2.title == "45.5% of the 124 M parameters of gpt2 are in mlp"
+    assert {"encoder mlp", "mlp", "cross attn"} <= set(of_params("t5-small").x)
+
+
+def test_parameters_of_several_add_up() -> None:
+    chart = of_params(*MIXED)
+    for place, name in enumerate(MIXED):
+        assert sum(values[place] for values in chart.series.values()) == load(name).params().total
+
+
+def test_a_diff_draws_what_changes() -> None:
+    chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1)
+    charts = [chart, *chart.beside]
+    assert [each.unit for each in charts] == ["flops", "params", "bytes"]
+    old, new = (load("llama-3.1-8b", num_key_value_heads=heads) for heads in (8, 1))
+    for side, model in zip(chart.series.values(), (old, new), strict=True):
+        assert sum(side) == model.flops(ctx=8192).total
+    cache = dict(zip(charts[2].x, charts[2].ends, strict=True))["KV cache"]
+    assert cache == ("1.00 GiB", "128 MiB  ÷ 8")
+    assert chart.title.endswith(": FLOPs −2.4%, parameters −2.9%, KV cache ÷ 8")
+    ctx = of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024)
+    assert [each.unit for each in (ctx, *ctx.beside)] == ["flops", "bytes"]
+    assert list(ctx.series) == ["context 512", "context 1,024"]
+
+
+def test_a_diff_of_what_counts_for_nothing() -> None:
+    chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, rope_theta=10_000.0)
+    assert chart.unit == "flops" and not chart.beside and chart.title.endswith("nothing that is counted changes")
+    plot.draw(chart)
+
+
+def test_what_became_of_a_number() -> None:
+    assert [change(1, 1), change(0, 3), change(3, 0)] == ["unchanged", "new", "gone"]
+    assert [change(2, 3), change(3, 2), change(2, 4), change(4, 2)] == ["+50.0%", "−33.3%", "× 2", "÷ 2"]
+
+
+def test_names_keep_apart() -> None:
+    assert labels.apart([], 10, 0, 100) == []
+    assert labels.apart([5, 5, 5], 10, 0, 100) == [0, 10, 20]
+    assert labels.apart([99, 98, 40], 10, 0, 100) == [100, 90, 40]
+    tight = labels.apart([1] * 11, 20, 0, 100)
+    assert tight == pytest.approx([10 * n for n in range(11)])
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_in_print_there_are_only_greys(printed: bool) -> None:
+    from matplotlib.colors import to_rgb
+
+    for make in (CHARTS["flops gpt2-xl"], CHARTS["params several"], CHARTS["kv llama-3.1-8b"]):
+        (axes,) = plot.draw(make(), Look(printed=printed)).axes
+        fills = [*axes.collections, *axes.patches]
+        colours = [tuple(to_rgb(fill.get_facecolor()[0] if fill in axes.collections else fill.get_facecolor()))
+                   for fill in fills] + [to_rgb(line.get_color()) for line in axes.lines]  # fmt: skip
+        assert all(len({round(part, 2) for part in colour}) == 1 for colour in colours[:3]) == printed
+        if fills:
+            assert any(fill.get_hatch() for fill in fills) == printed
+
+
+def test_axes_are_handed_out_without_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    from matplotlib import pyplot
+    from matplotlib.axes import Axes
+
+    chart = CHARTS["memory fit"]()
+    try:
+        axes = plot.axes(chart)
+        assert isinstance(axes, Axes) and axes.get_xlabel() == chart.x_label and axes.figure.get_suptitle()
+        assert plot.axes(CHARTS["compare models"]()).get_xlabel() == "FLOPs"
+        _, (mine, other) = pyplot.subplots(1, 2, figsize=(12, 4))
+        assert plot.axes(chart, mine) is mine and mine.get_title(loc="left") and not other.has_data()
+        dark = plot.axes(chart, look=Look(dark=True))
+        assert dark.get_facecolor() == pytest.approx((0x15 / 255, 0x18 / 255, 0x1D / 255, 1))
+    finally:
+        pyplot.close("all")
+
+
+def test_a_dollar_in_a_name_is_a_dollar(tmp_path: Path, run) -> None:
+    config = dict(load("gpt2").config)
+    file = tmp_path / "a$b_{c$.json"
+    file.write_text(json.dumps(config))
+    for command in ("flops", "memory", "kv", "params"):
+        ran = run(command, str(file), "gpt2", "--output", str(tmp_path / f"{command}.png"))
+        assert ran.code == 0, ran.err
+
+
+def test_the_least_of_axes() -> None:
+    """A model of one position, and a sweep over two values side by side."""
+    one = load("gpt2", n_positions=1).loaded
+    for request in (Request(), Request(ctx=1)):
+        plot.draw(kv_chart([one], request, kv([one], request)))
+        plot.draw(memory_chart([one], request, memory([one], request)))
+    plot.draw(of_sweep("gpt2", ctx="1023,1024", metrics=("total_flops",)))
+
+
+def test_ticks_are_spelled_as_numbers_in_tables() -> None:
+    assert [
+        scales.tick_text("flops", 5e11),
+        scales.tick_text("params", 2e9),
+        scales.tick_text("share", 0.2),
+    ] == [
+        "500 G",
+        "2.00 B",
+        "20%",
+    ]
+    assert scales.tick_text("ratio", 1.5) == "1.5" and scales.tick_text("bytes", 0) == "0"
+
+
+def test_a_cache_that_has_no_other_heads_is_one_line() -> None:
+    """DeepSeek-V4 keeps keys that are values too: as MHA it would be another model."""
+    alone = of_kv("deepseek-v4-flash", ctx=4096)
+    assert len(alone.series) == 1 and "; as " not in alone.title
+    assert len(of_kv("deepseek-v4-flash", "deepseek-v3", ctx=4096).series) >= 2

@@ -1,0 +1,104 @@
+"""A report as Python's callers look at it: printed, in a notebook, as a DataFrame."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.api.test_model import ANSWERS, QUICK
+from tests.conftest import Ran
+from tfacct import Report, TfacctError, load
+from tfacct.output.report import Column
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def test_print_shows_what_the_command_prints(run: Callable[..., Ran]) -> None:
+    """Title, answer, table, notes and hints; `repr` stays one line."""
+    report, ran = load("gpt2").flops(ctx="16k"), run("flops", "gpt2", "--ctx", "16k")
+    shown = str(report).splitlines()
+    table = ran.out.splitlines()
+    assert shown[: len(table)] == table
+    assert " ".join(shown[len(table) :]) == ran.err.replace("\n", " ").strip()
+    assert repr(report) == "<tfacct flops report: gpt2: forward FLOPs at context 16,384, batch 1>"
+
+
+@pytest.mark.parametrize(("columns", "widest"), [("", 100), ("120", 120), ("60", 60), ("a lot", 100), ("3", 20)])
+def test_it_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns: str, widest: int) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    longest = max(map(len, str(load("gpt2-xl").flops(ctx="16k")).splitlines()))
+    assert longest <= max(widest, 40) and (widest < 60 or longest > widest - 40)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_every_report_is_printed_and_framed(name: str) -> None:
+    """No column of objects, and every number as the rows have it."""
+    report = ANSWERS[name]()
+    first = report.answer if report.answer_first else report.title
+    assert str(report).startswith(first.split(" → ")[0][:40]) and not str(report).endswith("\n")
+    assert json.dumps(report.rows) and (len(report.models) > 1 or json.dumps(report.lines))
+    pandas = pytest.importorskip("pandas")
+    frame = report.to_pandas()
+    assert {str(kind) for kind in frame.dtypes} <= {"Int64", "float64", "boolean", "string"}
+    assert [list(frame.columns), len(frame)] == [list(report.row_keys), len(report.rows)]
+    for key in frame:
+        for cell, row in zip(frame[key], report.rows, strict=True):
+            assert row[key] is None if pandas.isna(cell) else cell == row[key] or str(row[key]) == cell
+
+
+def test_what_no_int64_holds_stays_exact() -> None:
+    pytest.importorskip("pandas")
+    frame = load("llama-3.1-405b").flops(ctx="1m").to_pandas()
+    # 126 blocks · 128 heads · 2 · 128 · (2²⁰)²: an Int64 holds it, and wraps where scores and values are added
+    wanted = 126 * 128 * 2 * 128 * 2**40
+    assert frame["flops"][frame["operation"] == "attn.scores"].tolist() == [wanted] < [2**63]
+    assert frame["flops"].sum() == load("llama-3.1-405b").flops(ctx="1m").total_flops > 2**63
+    whole_and_not = Report("x", "x", (Column("a", "a", "number"),), (({"a": 2**60 + 1},),), ({},))
+    assert whole_and_not.to_pandas()["a"].tolist() == [2**60 + 1]
+
+
+def test_without_pandas_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(TfacctError, match=r"^to_pandas needs pandas\npip install '\.\[pandas\]' in a checkout"):
+        load("gpt2").params().to_pandas()
+
+
+DRAWN = {
+    "flops": lambda model: model.flops(ctx="1k"),
+    "params": lambda model: model.params(),
+    "memory": lambda model: model.memory(ctx="1k", on="24GiB"),
+    "kv": lambda model: model.kv(ctx="8k"),
+    "diff": lambda model: model.diff(n_layer=8),
+    "sweep": lambda model: model.sweep("kv_cache_bytes", ctx="1k..8k"),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_plot_returns_the_axes(name: str) -> None:
+    """Into axes that are given, or its own; the picture is that of `--plot`."""
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    report = DRAWN[name](load("gpt2"))
+    figure, ax = pyplot.subplots()
+    assert report.plot(ax=ax) is ax and ax.has_data() and "gpt2" in ax.get_title(loc="left").replace("GPT-2", "gpt2")
+    own = report.plot()
+    assert own.figure is not figure and own.has_data()
+    pyplot.close("all")
+    with pytest.raises(TfacctError, match=r"^there is no picture of this report\nflops, params"):
+        load("gpt2").formula().plot()
+
+
+def test_a_notebook_shows_the_hints_too() -> None:
+    html = load("gpt2").flops(ctx="16k")._repr_html_()
+    assert html.startswith('<div class="tfacct">') and "<small>hint: gpt2 has a context of 1,024" in html
+    mean = load({**dict(load("gpt2").config), "x<b>": 1}).params()._repr_html_()
+    assert "x&lt;b&gt;" in mean and "x<b>" not in mean
+    assert "<pre>  " in (html := load("gpt2").explain("kv")._repr_html_()) and "<b>Axes</b>" in html

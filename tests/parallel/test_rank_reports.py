@@ -1,0 +1,218 @@
+"""Costs of one rank, the whole beside them: `kv --tp`, `flops --tp`, `flops --bytes --tp`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from string import ascii_lowercase
+
+import pytest
+
+import tfacct
+from tests.conftest import Ran
+from tests.parallel.test_rank_sums import SOME, even
+from tfacct.loading import presets
+from tfacct.parallel.mesh import Mesh
+
+LARGE = "llama-3.1-70b"
+
+
+def cache_adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, all of whose ranks keep the whole cache between them."""
+    model, count = tfacct.load(name), 0
+    for tp in (2, 4, 8):
+        if even(model.loaded, Mesh(tp=tp)):
+            count += 1
+            one, latent = model.kv(ctx=512, tp=tp), model.kv(ctx=512).models[0]["kv_heads"] is None
+            # A latent is whole on every rank; keys and values are those of its heads.
+            assert one.kv_cache_bytes * (1 if latent else tp) == one.whole["kv_cache_bytes"], (name, tp)
+            assert one.kv_cache_bytes == model.memory(ctx=512, tp=tp, dtype="bf16").kv_cache_bytes
+    return count
+
+
+@pytest.mark.parametrize("name", [name for name in SOME if name != "gpt2"])  # its vocabulary is padded
+def test_ranks_keep_the_whole_cache(name: str) -> None:
+    assert cache_adds_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_keep_the_whole_cache() -> None:
+    assert sum(cache_adds_up(name) > 0 for name in presets.names()) >= 120
+
+
+def test_a_rank_keeps_its_heads() -> None:
+    one = tfacct.load(LARGE).kv(ctx="8k", tp=8)
+    # 80 blocks, keys and values of 1 of 8 heads of 128 numbers, in bf16.
+    assert one.kv_bytes_per_token == 80 * 2 * 128 * 2
+    assert (
+        one.lines[-1]["whole_bytes"]
+        == one.whole["kv_cache_bytes"]
+        == 8 * one.kv_cache_bytes
+        == 8192 * 80 * 2 * 8 * 128 * 2
+    )
+    # Of sixteen ranks two have each head.
+    assert tfacct.load(LARGE).kv(ctx="8k", tp=16).kv_cache_bytes == one.kv_cache_bytes
+    assert tfacct.load(LARGE).kv(ctx="8k").models[0]["whole"] is None
+
+
+def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
+    out = run("memory", "--kv", LARGE, "--tp", "16", "--ctx", "8k", "-v").out
+    words = " ".join(out.split())
+    assert "KV cache in bf16 on one of 16 ranks" in words and "whole" in words
+    assert "2 · L · B · S · ⌈K / 16⌉ · H · bytes" in words
+    assert "Of 8 key/value heads each is on 2 ranks" in words
+    assert "A latent is whole on every rank" in run("memory", "--kv", "deepseek-v3", "--tp", "8", "-v").out
+
+
+def work_adds_up(name: str) -> int:
+    """Number of meshes that divide a preset evenly, whose ranks do its work between them."""
+    model, count = tfacct.load(name), 0
+    for tp in (2, 8):
+        if not even(model.loaded, Mesh(tp=tp)):
+            continue
+        count += 1
+        for more in ({"train": True}, {"decode": True, "masked": True}):
+            one = model.flops(ctx=512, tp=tp, **more)
+            lines = {(line["path"], line.get("blocks")): line for line in model.flops(ctx=512, **more).lines}
+            for line in one.lines:
+                # What has a divided letter is a share; each rank does the rest by itself.
+                axis_names = {*line["spec"].replace(",", "").split()} - {"Nx"}  # heads of an indexer are whole
+                divided = {axis.rstrip(ascii_lowercase) for axis in axis_names} & {"K", "N", "F", "V"}
+                shares = tp if divided else 1
+                assert line["flops"] * shares == lines[line["path"], line.get("blocks")]["flops"], (name, tp, line)
+            assert one.whole["total_flops"] == sum(line["flops"] for line in lines.values())
+    return count
+
+
+@pytest.mark.parametrize("name", [name for name in SOME if name != "gpt2"])
+def test_ranks_do_the_whole_work(name: str) -> None:
+    assert work_adds_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_do_the_whole_work() -> None:
+    assert sum(work_adds_up(name) > 0 for name in presets.names()) >= 120
+
+
+def test_the_work_of_a_rank_by_hand() -> None:
+    one = tfacct.load(LARGE).flops(ctx="8k", tp=8)
+    at = {line["path"]: line for line in one.lines}
+    # 80 blocks; 8 of 64 query heads of 128 numbers, 8,192 numbers of the stream.
+    assert at["blocks.*.attn.q_proj"]["flops"] == 80 * 2 * 8192 * 8192 * (8 * 128)
+    assert at["blocks.*.attn.scores"]["flops"] == 80 * 2 * 8 * 8192 * 8192 * 128
+    assert one.total_params == tfacct.load(LARGE).memory(tp=8).total_params
+    # 2 FLOPs for each of 69.5 B weights in products and a token, and 4 · 80 · 8,192³ of scores and values: 1.31e15.
+    assert one.answer == "164 T FLOPs on one rank; the whole model takes 1.31 P."
+    assert tfacct.load(LARGE).flops(ctx="8k").models[0]["whole"] is None
+
+
+def test_what_a_rank_moves_by_hand() -> None:
+    one = tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True, tp=8)
+    at = {line["path"]: line for line in one.lines}
+    # 32 blocks; a token's 4,096 numbers and 4,096 × 512 of the weight, in bf16; 512 numbers are written.
+    assert at["blocks.*.attn.q_proj"]["read_bytes"] == 32 * 2 * (4096 + 4096 * 512)
+    assert at["blocks.*.attn.q_proj"]["written_bytes"] == 32 * 2 * 512
+    assert (
+        one.whole["total_moved_bytes"] == tfacct.load("llama-3.1-8b").traffic(ctx="8k", decode=True).total_moved_bytes
+    )
+
+
+def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("flops", "gpt2", "--tp", "2", "--by", "part").out.split())
+    assert "forward FLOPs of one of 2 ranks" in words and "whole model 292 G" in words
+    assert "V = 50,257 is not divided evenly" in words and "everything else is whole on each" in words
+    words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
+    assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
+    assert "--generate does not go with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
+
+
+def test_a_picture_of_a_rank_says_so() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    for report in (model.kv(ctx=4096, tp=4), model.flops(ctx=4096, tp=4), model.memory(ctx=4096, tp=4)):
+        assert report._chart().title.endswith("(one of 4 ranks)")
+
+
+@pytest.mark.parametrize("command", [("memory", "--kv"), ("flops",), ("flops", "--bytes")])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            f"{LARGE} --tp 3",
+            "--tp 3 does not divide K = 8 (key/value heads), N = 64 (query heads) sizes that divide all: 1, 2, 4, 8",
+        ),
+        ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
+        (f"{LARGE} --tp 0", "--tp must be at least 1, not 0"),
+        (f"{LARGE} --tp 2 --explain", "--explain does not go with --"),
+    ],
+)
+def test_what_ranks_do_not_divide_is_refused(
+    run: Callable[..., Ran], command: tuple[str, ...], arguments: str, said: str
+) -> None:
+    ran = run(command[0], *arguments.split(), *command[1:])
+    words = " ".join(ran.err.split()).replace("hint: ", "")
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) -> None:
+    out = run("params", "llama-3.1-8b", "mixtral-8x7b", "--tp", "8").out
+    header = next(line for line in out.splitlines() if "lm_head" in line)
+    assert header.split()[:5] == ["model", "one", "rank", "whole", "model"]
+    words = " ".join(out.split())
+    assert "what the fullest rank stores, part by part, next to the total of the whole model." in words
+    # 128,256 rows of 4,096 numbers, an eighth of them: 65.7 M, of the table and of the head.
+    row = next(line.split() for line in out.splitlines() if line.startswith(" llama"))
+    assert row[5:7] == ["65.7", "M"] and row[-2:] == ["65.7", "M"]
+
+
+def experts_add_up(name: str) -> int:
+    """Number of meshes of a preset whose ranks store its experts between them, each as `params` has a rank."""
+    model, count = tfacct.load(name), 0
+    banks = [tensor for tensor in model.loaded.ledger.tensors() if tensor.parameter.is_expert]
+    every = sum(tensor.count * tensor.elements for tensor in banks)
+    whole = model.params().total_params
+    for tp, ep in ((1, 4), (2, 4), (4, 4)) if banks else ():
+        if not even(model.loaded, Mesh(tp=tp)) or not even(model.loaded, Mesh(tp=tp, fsdp=ep // tp, ep=ep)):
+            continue
+        count += 1
+        one = model.memory(ctx=64, tp=tp, ep=ep, dtype="bf16")
+        # A rank of tp, less its part of each expert; what is added to an expert's sum is whole.
+        parts = sum(t.count * t.elements // (tp if "Fe" in t.parameter.axes else 1) for t in banks)
+        assert one.total_params == model.memory(ctx=64, tp=tp, dtype="bf16").total_params - parts + every // ep, (
+            name,
+            tp,
+            ep,
+        )
+        assert tp == 1 or one.kv_cache_bytes == model.memory(ctx=64, tp=tp, dtype="bf16").kv_cache_bytes
+        assert one.whole["total_params"] == whole
+        if tp == ep:
+            assert one.total_params == model.params(tp=tp, ep=ep).rank_params
+    return count
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v2-lite", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b"])
+def test_ranks_store_all_experts(name: str) -> None:
+    assert experts_add_up(name) > 0
+
+
+@pytest.mark.slow
+def test_ranks_of_every_preset_store_all_experts() -> None:
+    assert sum(experts_add_up(name) > 0 for name in presets.names()) >= 20
+
+
+def test_a_rank_of_whole_experts_by_hand() -> None:
+    one = tfacct.load("mixtral-8x7b").memory(ctx="4k", ep=8)
+    # 32 blocks; one of 8 experts of 3 products of 4,096 × 14,336; all else is whole.
+    experts = 32 * 3 * 4096 * 14336
+    assert one.total_params == 46_702_792_704 - 7 * experts and (one.tp, one.ep) == (1, 8)
+    assert one.kv_cache_bytes == one.whole["kv_cache_bytes"]
+
+
+def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
+    words = " ".join(run("memory", "deepseek-v3", "--ep", "64", "--ctx", "8k", "-v").out.split())
+    assert "memory of one of 64 ranks" in words and "A rank has 4 of 256 experts, each of them whole" in words
+    assert "Each rank has a batch of its own." in words
+    assert "--ep 7 does not divide E = 256 (experts)" in run("memory", "deepseek-v3", "--ep", "7").err
+    assert "shares experts among whole groups of --tp 3" in run("memory", "deepseek-v3", "--tp", "3", "--ep", "8").err
+    assert "has no experts for --ep 2 to divide" in run("memory", "llama-3.1-8b", "--ep", "2").err
+    asked = ("memory", "mixtral-8x7b", "--ep", "4", "--ctx", "1k")
+    four, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("4xh100-sxm", "h100-sxm"))
+    assert four == one and "on 4 × H100 SXM5 80GB (ep=4)" in one

@@ -1,0 +1,193 @@
+"""Notes under a table: at most three, by rank; the others with -v."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+from tests.families.test_multimodal import DEVSTRAL
+from tests.loading.test_weight_formats import LLAMA_70B, SHARD, folder, indexed
+from tests.timing.test_calibrated import swept
+from tfacct import load
+from tfacct.loading import calibration
+from tfacct.loading.calibration import Checks
+from tfacct.output import layout
+from tfacct.output.report import Note, NoteRow, Report, notes
+
+ROWS = (
+    NoteRow("usable", 3, lambda free: {"free": free}, "{free} GiB are usable."),
+    NoteRow("full", 1, lambda free: free == 0, "Nothing more fits."),
+    NoteRow("units", 2, lambda free: ["GiB", "GB"][: free + 1], "Sizes are in {}."),
+)
+
+
+def reported(*texts: str) -> Report:
+    return replace(load("gpt2").params(), notes=texts, counted="tensors", defaulted="", details=("At length.",))
+
+
+def shown(report: Report, verbose: bool = False) -> list[str]:
+    lines = [line.text for line in layout.lines(report, 200, digits=False, spelled=str, verbose=verbose)]
+    return lines[len(lines) - lines[::-1].index("") :]
+
+
+def test_a_row_gives_a_note_where_it_applies() -> None:
+    assert notes(ROWS, 0) == ["0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB."]
+    assert [(note.key, note.rank) for note in notes(ROWS, 1)] == [("usable", 3), ("units", 2), ("units", 2)]
+
+
+def test_three_notes_are_shown_by_rank_in_their_order_and_all_with_v() -> None:
+    report = reported(*notes(ROWS, 0))
+    first = ["0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB. (1 more: .notes)"]
+    assert shown(report) == first  # what was counted is background, and comes after the first of that rank
+    assert shown(report, verbose=True) == [
+        "0 GiB are usable.", "Nothing more fits.", "Sizes are in GiB.", "Counted: tensors · tfacct help counting",
+        "At length.",
+    ]  # fmt: skip
+    many = reported(Note("a", 3, "A."), Note("b", 2, "B."), Note("c", 2, "C."), Note("d", 1, "D."))
+    assert shown(many) == ["B.", "C.", "D. (2 more: .notes)"]
+    assert "A." not in many.to_markdown() and "<p>A.</p>" in many.to_html()
+
+
+def test_plain_texts_are_always_shown() -> None:
+    assert shown(reported("A.", "B.", "C.", "D."))[:4] == ["A.", "B.", "C.", "D."]
+
+
+DISTANCE = {
+    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "sines"},
+    "attention": {"heads": 6, "head_dim": 10, "scores": "distance"},
+    "feed_forward": {"width": 71},
+    "norm": {"kind": "layer"},
+    "decoder": {"layers": 2},
+}
+CASES = """
+flops gpt2-xl --train --recompute full
+flops gpt2 --pointwise
+flops gpt2 deepseek-v3 --ctx 1k
+flops deepseek-v3 --tp 2
+flops bart-base
+flops clip-vit-base-patch32-vision
+flops albert-base-v2
+flops mistral-7b-v0.1
+flops lecture-transformer
+flops {distance}
+flops {devstral} --part both
+flops {index} --traffic
+flops albert-base-v2 --traffic
+flops clip-vit-base-patch32-vision --traffic
+flops mistral-7b-v0.1 --traffic
+flops {distance} --traffic
+flops deepseek-v3 --traffic --ctx 1k --tp 2
+flops mistral-7b-v0.1 --generate 10 --ctx 10
+flops bart-base --generate 10 --ctx 10
+flops deepseek-v3 --generate 10 --ctx 10
+flops {distance} --generate 10 --ctx 10
+params deepseek-v3
+params albert-base-v2
+params {devstral} --part both
+params transformer-base
+params lecture-transformer
+params llama-3.1-8b --tp 16
+params llama-3.1-8b --tp 2 --pp 2
+params llama-3.1-8b --fsdp 2 --cp 2
+memory llama-3.3-70b --dtype fp8 --on 2xh100 --ctx 8k
+memory gpt2 llama-3.1-8b --on 80GB
+memory gemma-3-1b --pp 4 --ctx 1k --on 2GiB
+memory {index}
+memory {quantized}
+memory {devstral} --part both
+memory gpt-oss-120b --tp 8
+memory mamba2-130m
+memory mistral-7b-v0.1
+memory deepseek-v4-flash --ctx 4095
+memory bart-base
+memory llama-3.1-8b --on h100 --kv-block 16
+memory gpt2 --batch 1,2 --on h100
+kv llama-3.1-8b
+kv bart-base
+kv mistral-7b-v0.1
+kv deepseek-v3 --tp 2
+kv mamba2-130m
+kv deepseek-v4-flash --ctx 4095
+kv {quantized}
+time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k
+time gpt2 --on h100 --lower-bound
+time phi-4 --on h100 --dtype q4_k_m --ctx 1k
+time {index} --on 8xh100 --ctx 1k
+time gpt2 --on {busy} --ctx 8
+time llama-3.1-8b --train --on 8xh100 --ctx 4k
+time llama-3.1-8b --train --on 8xh100 --ctx 4k --mfu 0.4
+time llama-3.1-70b --train --on 8xh100 --ctx 4k
+time llama-3.1-70b --train --on 64xa100-sxm-80gb --ctx 4k --tp 8 --pp 8 --sp
+serve llama-3.1-70b --on 4xh100 --dtype fp8 --prompt 2k --new 256 --price 2 --within 50ms
+serve granite-3.1-1b-a400m --on h100 --prompt 128 --new 32
+serve {index} --on 8xh100 --prompt 1k --new 10
+serve phi-4 --on h100 --dtype q4_k_m --prompt 100 --new 10
+serve olmo-2-7b --on 2xh100 --prompt 100 --new 10
+serve qwen2.5-32b --on h100 --prompt 64 --new 2k
+memory {index} --on all --ctx 1k
+memory {quantized} --on all --ctx 1k
+memory minimax-m2 --on all
+memory phi-4 --on all --dtype q4_k_m
+memory olmo-2-7b --on all --ctx 1m --batch 8
+plan llama-3.1-8b --tp 16
+plan llama-3.1-8b --fsdp 2 --cp 2 --train --ctx 1k
+plan llama-3.1-8b --pp 2 --dp 2 --train --ctx 1k
+plan mixtral-8x7b --tp 2 --ep 2 --ctx 1k
+plan deepseek-v3 --fsdp 8 --train --ctx 1k
+plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8xh100
+plan llama-3.1-8b --train --ctx 8k --batch 64 --on 8x80GB --by memory
+plan mixtral-8x7b --train --ctx 2k --batch 8 --on 8xh100
+plan mixtral-8x7b --ctx 2k --batch 8 --on 8x80GB
+plan {index} --ctx 1k --on 8xh100
+plan {quantized} --ctx 1k --on 8xh100
+plan phi-4 --dtype q4_k_m --ctx 1k --on 2x80GB
+""".strip().splitlines()
+"""Questions whose answers print every note of the reports that count, of estimates, and of layouts."""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """Models in files: with distances for scores, a projector, files that contradict the config, a quantized cache; and
+    a machine that was busy when it was swept."""
+    named = {name: tmp_path / name for name in ("index", "quantized")}
+    for path in named.values():
+        path.mkdir()
+    indexed(named["index"], LLAMA_70B, 10**9, a=SHARD)
+    said = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    folder(named["quantized"], LLAMA_70B, hf_quant_config={"quantization": said})
+    for name, config in {"devstral": DEVSTRAL, "distance": DISTANCE}.items():
+        named[name] = tmp_path / f"{name}.json"
+        named[name].write_text(json.dumps(config))
+    named["busy"] = tmp_path / "busy.toml"
+    busy = replace(swept(), checks=Checks({"a": 3.0}))
+    named["busy"].write_text(calibration.written("busy", 10**10, 1e10, 1e11, busy))
+    return named
+
+
+def test_every_note_is_printed_by_a_case(
+    run: Callable[..., Ran], files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = set[int]()
+
+    def recorded(row: NoteRow, about: object, notes: Callable[..., list[Note]] = NoteRow.notes) -> list[Note]:
+        found = notes(row, about)
+        printed.update([id(row)] if found else [])
+        return found
+
+    monkeypatch.setattr(NoteRow, "notes", recorded)
+    for command in CASES:
+        ran = run(*command.format(**files).split())
+        assert ran.code == 0, (command, ran.err)
+    tables = {
+        f"{report}.{name}": table
+        for report in ("flops", "params", "memory", "time", "serve", "comms", "plan")
+        for name, table in vars(import_module(f"tfacct.reports.{report}")).items()
+        if name.endswith("NOTES")
+    }
+    assert len(tables) == 14
+    silent = {name: [row.key for row in table if id(row) not in printed] for name, table in tables.items()}
+    assert not any(silent.values()), silent

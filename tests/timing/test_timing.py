@@ -1,0 +1,131 @@
+"""Estimates of time: the law by hand, what holds for every model and device, and what a closed loop conserves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tfacct.ledger.storage import BF16_EACH, storage
+from tfacct.ledger.workload import Workload
+from tfacct.loading import devices
+from tfacct.loading.find import find
+from tfacct.timing import timing
+from tfacct.timing.kernels import Kernel, Split
+from tfacct.timing.serving import Host, largest_within
+from tfacct.timing.timing import CONSTANTS, Constants
+from tfacct.timing.validated import VALIDATED
+
+ROOT = Path(__file__).parents[2]
+H100 = devices.load("h100-sxm")
+
+
+def host(name: str, split: Split | None = None, device: str = "h100-sxm", dtype: str = "bf16") -> Host:
+    return Host(find(name).ledger, devices.load(device), split or Split(), storage(dtype), BF16_EACH, BF16_EACH)
+
+
+def test_a_product_by_hand() -> None:
+    # With q = 2, no launch, and shares of 1, 3 s of FLOPs and 4 s of bytes are 5 s.
+    plain = replace(CONSTANTS, bend=2.0, wide=1.0, memory=1.0, launch=0.0, engine=0.0, sequence=0.0)
+    kernel = Kernel("up", "gemm", 1, flops=3 * H100.peak["bf16"], read=4 * H100.bandwidth, format="bf16")
+    step = timing.step([kernel], H100, 1, 1, plain)
+    assert step.seconds == pytest.approx(5)
+    assert step.bound == 4
+    assert step.kernels[0].limit == "memory"
+
+
+def test_an_all_reduce_by_hand() -> None:
+    # Of 4 devices: a ring sends 2 · 3/4 of 1,800 MB, 2.7 GB, at half of 450 GB/s; and 0.6 + 0.4 of a launch.
+    plain = replace(CONSTANTS, link=0.5, reduce=1.0, engine=0.0, sequence=0.0)
+    kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
+    assert timing.step([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
+    # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
+    far = replace(plain, link_network=0.25)
+    wide = kernel._replace(over=16)
+    assert timing.step([wide], H100, 1, 1, far).seconds == pytest.approx(2.2 + 3.375e9 / 100e9)
+    # Of 4 A100 PCIe: no bridge joins more than 2, so they send over PCIe 4.0, 32 GB/s.
+    card = devices.load("a100-pcie-80gb")
+    assert timing.step([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
+    assert timing.step([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
+
+
+@pytest.mark.parametrize("stored", ["bf16", "fp8", "nvfp4", "int4", "mxfp4", "awq+head"])
+@pytest.mark.parametrize("device", ["h100-sxm", "b200-hgx", "a100-sxm-80gb", "t4", "m3-max", "tpu-v5e"])
+def test_units_are_those_of_the_device(device: str, stored: str) -> None:
+    chip = devices.load(device)
+    units = timing.units_of(chip, stored)
+    assert units in chip.peak
+    if device == "h100-sxm":
+        assert units == {"fp8": "fp8"}.get(stored, "bf16")  # Hopper multiplies no 4-bit floats
+    if device == "b200-hgx":
+        assert units == {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}.get(stored, "bf16")
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.1-70b", "qwen3-235b-a22b", "deepseek-v3", "gpt-oss-120b", "gemma-4-e2b-text"]
+)
+@pytest.mark.parametrize("device", ["h100-sxm", "b200-hgx", "mi300x", "t4"])
+def test_no_step_is_below_its_bound(name: str, device: str) -> None:
+    for split in (Split(), Split(8), Split(8, ep=8), Split(1, dp=4, ep=4)):
+        for work in (Workload(2048, 1, 1), Workload(2048, 1, 64), Workload(2048, 2048, 4, "last")):
+            step = host(name, split, device, "fp8").step(work)
+            assert step.bound < step.seconds
+            assert all(one.seconds >= 0 for one in step.kernels)
+
+
+def test_a_closed_loop_conserves_work() -> None:
+    # first token + (new - 1) · token = users · prefill + new · decode, whatever share of the prefill cuts in.
+    loop = host("llama-3.1-8b").loop(16, 2048, 256)
+    served = loop.served()
+    least, most = served.token
+    assert served.request == pytest.approx(16 * served.prompt + 256 * served.decode.seconds + CONSTANTS.request)
+    assert least <= served.expected_token() <= most
+    assert served.expected_token(prompts_first=True) < served.expected_token()
+    assert 256 * (most - least) == pytest.approx(15 * served.prompt)
+    assert served.request_bound < served.request
+    assert served.rate == pytest.approx(16 * 256 / served.request)
+    assert loop.prompts == 4  # of 2,048 tokens in a budget of 8,192
+
+
+def test_capacity_is_arithmetic() -> None:
+    # Llama-3.1-8B in bf16: 16,060,522,496 bytes of weights, 131,072 of cache for each token: in 80 GB, 2,000 tokens of
+    # (80 · 10^9 - 16,060,522,496) // (131,072 · 2,000) = 243 users.
+    one = host("llama-3.1-8b")
+    assert one.stored() == 16_060_522_496
+    assert one.capacity(2000, 80 * 10**9) == 243
+    assert one.capacity(2000, 16 * 10**9) == 0
+    # On two devices each has half of the heads' cache and of the weights, and all 65 norms of 4,096 numbers.
+    two = host("llama-3.1-8b", Split(2))
+    assert two.stored() == (16_060_522_496 + 65 * 4096 * 2) // 2
+    assert two.capacity(2000, 80 * 10**9) == (80 * 10**9 - two.stored()) // (65_536 * 2000)
+
+
+def test_the_largest_number_of_users() -> None:
+    assert largest_within(2.0, 100, lambda users: users / 10) == 20
+    assert largest_within(0.05, 100, lambda users: users / 10) == 0
+    assert largest_within(99.0, 100, lambda users: users / 10) == 100
+
+
+def test_every_constant_has_a_meaning() -> None:
+    source = (ROOT / "tfacct" / "timing" / "timing.py").read_text()
+    for field in fields(Constants):
+        said = source.partition(f"\n    {field.name}: ")[2].partition('"""')[2].partition('"""')[0]
+        assert said.rstrip().endswith(".") and any(
+            origin in said for origin in ("Fitted", "Not fitted", "Read off", "default")
+        )
+
+
+def test_figures_of_errors_make_sense() -> None:
+    for one in VALIDATED.values():
+        assert sum(one.on.values()) == one.runs
+        assert one.low < 1 < one.high
+        assert all(name in devices.paths() for name in one.on)
+
+
+def test_validation_says_aloud_that_it_has_no_data(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "benchmarks" / "time_error.py"), str(tmp_path)]
+    ran = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert "no measured points" in ran.stdout and "no estimate of time is validated" in ran.stdout

@@ -1,0 +1,161 @@
+"""Training steps of an encoder and a decoder: what each side keeps, by hand, their instants, and what is refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tests.helpers.training_step import saved_in, step_of
+from tfacct import load
+from tfacct.ledger.workload import Workload
+from tfacct.reports.explore import training
+from tfacct.training.memory import training_memory
+from tfacct.training.phases import phases
+from tfacct.training.recipe import Recipe
+
+SIZES = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 70, "decoder_ffn_dim": 50}
+HEADS = {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "activation_dropout": 0.0}
+WORK = Workload(context=23, tokens=23, batch=2, source=31, new_source=31)
+
+
+def test_both_sides_of_bart_by_hand() -> None:
+    """A block keeps what BERT's does: its input and two sums, a norm's result, 8 bytes for each number of the stream, a
+    byte for each of two dropouts, queries, keys, values and what is summed of them, the network before and behind its
+    GELU, two means and deviations. The decoder's has a third sum, norm and dropout, and keys and values of the source.
+    What the encoder gave stands once."""
+    step = step_of(load("bart-base", **SIZES, **HEADS).loaded, WORK, Recipe())
+    read, write = step.graph.encoder_layers[1], step.graph.layers[0]
+    source, target, seed = 2 * 31, 2 * 23, 24
+    assert saved_in(step, read) == source * (8 * 48 + 2 * 48 + 8 * 48 + 4 * 3 + 4 * 70 + 16) + seed
+    own = 12 * 48 + 3 * 48 + 8 * 48 + 4 * 3 + 4 * 48 + 4 * 3 + 4 * 50 + 24
+    assert saved_in(step, write) == target * own + source * 4 * 48 + 2 * seed
+    memory = [each for each in step.graph.before.graph.saved if each.path == "memory"]
+    assert step.bytes_in(step.graph.before).of(memory) == source * 48 * 2
+
+
+def test_a_table_of_both_sides_has_one_gradient() -> None:
+    """The gradients are the parameters, two bytes each; beside the encoder's backward pass all of the decoder's are."""
+    model = load("bart-base", **SIZES, **HEADS).loaded
+    parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    named = {phase.name: phase for phase in training_memory(model, WORK, Recipe(optimizer="none")).phases}
+    assert named["encoder, layer 0, backward"].gradients > named["layer 0, backward"].gradients
+    assert named["optimizer step"].gradients == parameters
+
+
+def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ran]) -> None:
+    model = load("bart-large").loaded
+    sides = [Workload(64, 64, 1, "all", n, n) for n in (256, 512, 1024)]
+    most = [training_memory(model, work, Recipe()).peak.total for work in sides]
+    assert most == sorted(set(most))
+    ran = run("train", "bart-large", "--ctx", "64", "--source", "256")
+    title = "bart-large: a training step in bf16 (8 bytes a parameter), context 64, source 256"
+    assert title in " ".join(ran.out.split())
+    assert "encoder, layer 11, backward" in ran.out
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("train", "bart-large", "--ctx", "64", "--by", "part", columns=columns)
+    assert {"encoder", "cross-attention"} <= {line.split()[0] for line in ran.out.splitlines() if line.startswith(" ")}
+    assert max(map(len, ran.out.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--dp", "2", "--zero", "2"), "an encoder–decoder with --zero 2 is not supported"),
+        (("--dtype", "fp16"), "bounds the results of layers in fp16"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_was_not_measured_of_two_sides_is_refused(
+    run: Callable[..., Ran], more: tuple[str, ...], why: str
+) -> None:
+    ran = run("train", "bart-large", *more)
+    assert ran.code != 0 and why in " ".join(ran.err.split())
+
+
+def test_no_formula_is_written_of_both_sides(run: Callable[..., Ran]) -> None:
+    ran = run("formula", "bart-base", "--of", "saved")
+    assert ran.code != 0 and "--of saved does not work with encoder–decoders" in " ".join(ran.err.split())
+
+
+def test_layers_that_the_class_leaves_out_by_default_are_refused_by_name(run: Callable[..., Ran]) -> None:
+    """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 where a config does not say."""
+    ran = run("train", "nllb-200-distilled-600m")
+    assert "has not been measured with decoder_layerdrop = 0.05, the default of its class" in " ".join(ran.err.split())
+    hint = "--set decoder_layerdrop=0 and --set encoder_layerdrop=0 count it without"
+    assert hint in " ".join(ran.err.split())
+    none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
+    assert run("train", "nllb-200-distilled-600m", *none, "--ctx", "64").code == 0
+
+
+def test_sines_of_both_sides_are_buffers_that_nothing_trains() -> None:
+    """Rows of both sides, two more than there are positions, in the dtype of the weights; no gradient of them."""
+    fields = {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0, "max_position_embeddings": 64}
+    model = load("nllb-200-distilled-600m", **SIZES, **HEADS, **fields).loaded
+    found = training_memory(model, WORK, Recipe(optimizer="none"))
+    parameters = 2 * sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    assert found.step.weights - parameters == 2 * (64 + 2) * 48 * 2
+    assert found.phases[-1].gradients == parameters
+
+
+def test_sines_that_are_stored_are_weights_that_nothing_trains() -> None:
+    """Pegasus stores a table for each side: it is among the weights, and has neither a gradient nor moments."""
+    model = load("pegasus-large", **SIZES, **HEADS, max_position_embeddings=64).loaded
+    found = training_memory(model, WORK, Recipe())
+    parameters = sum(tensor.count * tensor.elements for tensor in model.ledger.tensors())
+    trained = parameters - 2 * 64 * 48
+    assert found.phases[-1].gradients == 2 * trained
+    # Two numbers of 2 bytes for each, and a step of 4 bytes a tensor.
+    assert 4 * trained <= found.step.optimizer_state < 4 * trained + 4 * 200
+
+
+@pytest.mark.parametrize("name", ["bart-large", "gpt2"])
+def test_no_more_tokens_fit_than_a_table_of_positions_holds(run: Callable[..., Ran], name: str) -> None:
+    """Both tables hold 1,024 positions; bytes alone would let far more in."""
+    said = " ".join(run("train", name, "--on", "80GiB", "-v").out.split())
+    assert "1,024 tokens, the end of its position embedding, fit at batch 1, or " in said
+    assert load(name).train(on="80GiB").fit["largest_context"] == 1024
+    few = load(name).train(on=load(name).train(ctx=100).peak_bytes).fit["largest_context"]
+    assert few is not None and 100 <= few < 1024
+    assert "position embedding" not in run("train", "llama-3.2-1b", "--on", "80GiB", "-v").out
+
+
+def test_a_source_is_said_of_those_that_read_one(run: Callable[..., Ran]) -> None:
+    both, one = (" ".join(run("train", "bart-base", other).out.split()) for other in ("bart-large", "gpt2"))
+    assert ", source 1,024, batch 1" in both and ", source 1,024 if any, batch 1" in one
+
+
+def test_a_page_has_the_steps_of_one_device_and_of_ranks_that_share_weights() -> None:
+    found = training(load("bart-base").loaded, laws=True)
+    assert [ranks for ranks, *_ in found["steps"]][:2] == [1, 2]
+    for ranks, instant, *parts in found["steps"][:2]:
+        facts = load("bart-base").train(**({"fsdp": ranks} if ranks > 1 else {})).models[0]
+        assert (instant, sum(parts)) == (facts["peak_phase"], facts["peak_bytes"])
+    assert found["context"] == found["source"] == 1024
+
+
+def test_both_sides_of_t5_by_hand() -> None:
+    """A norm keeps the stream, an fp32 copy of it, its root and what it scales: 8 bytes a number and 4 a token.
+    Attention keeps queries, keys, values, its result and a softmax of the pass's dtype; ReLU its result, which down
+    reads. Distances are one integer for each query and key of a side."""
+    fields = {"d_model": 48, "d_kv": 20, "num_heads": 3, "d_ff": 70, "num_layers": 2, "dropout_rate": 0.0}
+    step = step_of(load("t5-small", **fields).loaded, WORK, Recipe(attention="eager"))
+    read, write = step.graph.encoder_layers[1], step.graph.layers[0]
+    source, target = 2 * 31, 2 * 23
+    norm, heads, scores = 8 * 48 + 4 + 2 * 48, 2 * 60, 2 * 3
+    assert saved_in(step, read) == source * (2 * norm + 4 * heads + scores * 31 + 2 * 70)
+    own = 3 * norm + 4 * heads + scores * 23 + 2 * heads + scores * 31 + 2 * 70
+    assert saved_in(step, write) == target * own + source * 2 * heads
+    ids = [each for each in step.graph.before.graph.saved if each.path == "rel_bias.ids"]
+    assert step.bytes_in(step.graph.before).of(ids) == 23 * 23 * 8
+    assert phases(step)[-1].gradients == 2 * load("t5-small", **fields).loaded.parameters
+
+
+def test_a_head_that_the_class_of_t5_ties_is_refused(run: Callable[..., Ran]) -> None:
+    ran = run("train", "t5-small", "--set", "tie_word_embeddings=false")
+    assert ran.code == 2 and "--set tie_word_embeddings=true counts it with a tied head" in " ".join(ran.err.split())
+    for name in ("mt5-small", "umt5-small"):  # published with a head of its own, which the class of mT5 ties
+        said = " ".join(run("train", name).err.split())
+        assert "its transformers class runs another model: it ties the head" in said

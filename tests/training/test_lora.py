@@ -1,0 +1,412 @@
+"""LoRA: adapters on products of a frozen model, what they keep, and what is said and refused.
+
+The figures were read off peft's adapters on the transformers classes, as those of tests/training/test_memory.py are.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran, tiny
+from tests.helpers.training_configs import drawn
+from tfacct import load
+from tfacct.base.errors import UsageError
+from tfacct.ledger.storage import Stored, storage
+from tfacct.ledger.workload import Workload
+from tfacct.loading.model import LoadedModel, load_model
+from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
+from tfacct.training.memory import training_memory
+from tfacct.training.model_step import training_step
+from tfacct.training.recipe import Recipe
+from tfacct.training.step import TrainingStep
+from tfacct.training.unsupported import refusal
+
+# model, batch, context, adapters, their dtype, dropout, checkpoint: bytes kept, most bytes alive before the optimizer
+MEASURED = [
+    ("llama-3.1-8b", 1, 4096, "16", "fp32", 0.0, "none", 40_834_728_716, 61_265_716_488),
+    ("llama-3.1-8b", 1, 4096, "16", "bf16", 0.0, "none", 26_309_853_964, 46_656_955_656),
+    ("llama-3.1-8b", 1, 8192, "16", "bf16", 0.0, "full", 6_484_492_300, 31_038_546_440),
+    ("qwen2.5-7b", 2, 3000, "8:q_proj,v_proj", "fp32", 0.05, "none", 36_325_104_676, 58_865_502_760),
+    ("mistral-7b-v0.3", 1, 4096, "64:o_proj,down_proj", "fp32", 0.0, "full", 1_677_770_764, 17_467_793_928),
+    ("qwen3-8b", 1, 2048, "16", "fp32", 0.1, "none", 25_736_594_284, 44_781_972_840),
+    ("mistral-7b-v0.1", 1, 4096, "64", "fp32", 0.0, "none", 42_118_185_484, 58_321_314_824),  # across its windows
+    ("gemma-3-4b-text", 1, 4096, "16", "fp32", 0.05, "none", 40_962_282_068, 57_434_052_178),
+    ("qwen2.5-7b", 1, 4096, "64", "bf16", 0.0, "none", 26_802_815_660, 47_339_843_752),
+    ("gpt2-xl", 2, 1024, "64:c_attn", "bf16", 0.0, "full", 736_141_316, 4_720_657_800),
+    ("mixtral-8x7b", 1, 2048, "16:q_proj,v_proj", "fp32", 0.0, "none", 18_273_289_996, 112_230_426_888),
+    ("phi-4", 1, 4096, "64", "fp32", 0.0, "none", 54_270_395_340, 87_769_034_184),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "context", "lora", "adapters", "dropout", "recompute", "saved", "most"),
+    MEASURED,
+    ids=lambda value: str(value),
+)
+def test_published_sizes_meet_what_was_measured(
+    name: str, batch: int, context: int, lora: str, adapters: str, dropout: float, recompute: Any, saved: int, most: int
+) -> None:
+    """Of llama to the byte; of the others within a thousandth, and the peak within a hundredth."""
+    recipe = Recipe("bf16", "none", recompute, lora=lora, adapter_dtype=adapters, lora_dropout=dropout)
+    found = training_memory(load(name).loaded, Workload(context=context, tokens=context, batch=batch), recipe)
+    *others, _ = found.phases
+    share = 0 if name.startswith("llama") else 1e-3
+    assert found.step.saved_bytes() == pytest.approx(saved, rel=share)
+    assert max(phase.total for phase in others) == pytest.approx(most, rel=10 * share)
+
+
+def small(lora: str, **recipe: Any) -> TrainingStep:
+    """A step of three layers with adapters."""
+    fields = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16}
+    model = load("llama-3.2-1b", **fields, intermediate_size=70, num_hidden_layers=3, vocab_size=200).loaded
+    return training_memory(model, Workload(context=23, tokens=23, batch=2), Recipe(lora=lora, **recipe)).step
+
+
+def paths(step: TrainingStep, layer: int) -> list[str]:
+    """Tensors that a layer of a group saves, without the beginning of their names."""
+    return [each.path.removeprefix("blocks.*.") for each in step.graph.layers[layer].graph.saved]
+
+
+def test_a_layer_with_adapters_by_hand() -> None:
+    """Full fine-tuning of Llama saves B·T·(16·D + 4·N·H + 4·K·H + 8·F + 4·N + 8) bytes a layer in bf16, and 24.
+
+    Frozen norms no longer need what they scaled, 2 · 2·D. Adapters in fp32 on q_proj and v_proj save their own fp32
+    copies of what they read, 2 · 4·D, and their results, 2 · 4·R; in bf16 they read the norm's result, 2·D, which full
+    fine-tuning saves too, and their results take 2 · 2·R. What the norms give the other matmuls is needed by none:
+    2·D of the MLP's and, where q and v cast it, 2·D of attention's, and down_proj's input, 2·F.
+    """
+    whole = 16 * 48 + 4 * 96 + 4 * 32 + 8 * 70 + 4 * 6 + 8
+    frozen = whole - 4 * 48 - 2 * 48 - 2 * 70
+    for adapters, each in (("fp32", frozen - 2 * 48 + 8 * 48 + 8 * 5), ("bf16", frozen + 4 * 5)):
+        step = small("5:q_proj,v_proj", adapter_dtype=adapters)
+        first, others = step.graph.layers
+        assert ([*first.numbers], [*others.numbers]) == ([0], [1, 2])
+        assert step.bytes_in(others).of(others.graph.saved) == 2 * 23 * each + 24
+
+
+def test_nothing_before_the_first_adapter_is_saved() -> None:
+    """The first layer with an adapter on down_proj alone saves what that reads, its narrow result, and nothing else."""
+    assert paths(small("5:down_proj", adapter_dtype="bf16"), 0) == ["mlp.act", "mlp.down_proj.lora_A"]
+    again = small("5:down_proj", adapter_dtype="bf16", recompute="full")
+    assert [[*group.numbers] for group in again.graph.layers] == [[0, 1, 2]]  # whose input requires a gradient
+
+
+def test_of_two_factors_one_is_saved_for_the_gradient_of_the_other() -> None:
+    """In the first layer an adapter on q_proj: queries need a gradient, keys and values do not. So scores need the keys
+    alone, the weighted values the values alone. In layers after it all do."""
+    first, others = (set(paths(small("5:q_proj", attention="eager"), layer)) for layer in (0, 1))
+    assert {"attn.k_copies", "attn.values.read", "attn.softmax"} <= first <= others
+    assert others - first >= {"attn.q_rotary", "attn.softmax.cast"}
+    up = set(paths(small("5:up_proj"), 0))  # act(gate) · up: the gradient of up needs act(gate) alone
+    assert "mlp.act.gate" in up and not {"mlp.gate_proj", "mlp.up_proj"} & up
+
+
+def test_adapters_under_autocast_by_hand() -> None:
+    """Each saves a 16-bit copy of its input, A's 16-bit result, and casts of its two weights: on q_proj
+    2·(D + R)·B·T + 2·(D·R + R·N·H) bytes more than on nothing; the cast of the frozen weight stays anyway."""
+    with_q, without = (
+        step.bytes_in(step.graph.layers[1]).of(step.graph.layers[1].graph.saved)
+        for step in (small(f"5:{names}", weights_dtype="fp32") for names in ("q_proj,o_proj", "o_proj"))
+    )
+    assert with_q - without == 2 * (48 + 5) * 2 * 23 + 2 * (48 * 5 + 5 * 96)
+
+
+def test_attention_runs_again_with_its_adapters() -> None:
+    """What attention reads stays, though no gradient needs it: q, k and v have fp32 copies, which come back."""
+    saved, layer = paths(small("5", recompute="attention"), 1), small("5", recompute="attention").graph.layers[1].graph
+    assert "attn_norm" in saved and not any(path.startswith("attn.") for path in saved)
+    again = {each.path.removeprefix("blocks.*.attn.") for each in layer.recomputed}
+    assert {"q_proj.lora_in", "q_proj.lora_A", "q_rotary", "o_proj.lora_in"} <= again
+
+
+def test_optimizer_and_gradients_are_those_of_the_adapters() -> None:
+    """Rank 16 on llama-3.1-8b: per block 16 · (2·(4096 + 4096) + 2·(4096 + 1024) + 3·(4096 + 14336)) parameters."""
+    step = load("llama-3.1-8b").train(ctx=64, lora=16)
+    params = 32 * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432)
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == params == 41_943_040
+    assert step.lora_adapters["bytes"] == step.gradients_bytes == 4 * params
+    assert step.optimizer_bytes == 2 * 4 * params + 4 * 32 * 14  # AdamW counts the steps of each tensor
+    narrow = load("llama-3.1-8b").train(ctx=64, lora="16:q_proj", adapter_dtype="bf16")
+    assert narrow.lora_adapters is not None and narrow.lora_adapters["bytes"] == 2 * 32 * 16 * 8192
+    assert narrow.lora_adapters["products"] == ["attn.q_proj"] and narrow.lora_adapters["modules"] == [
+        "model.layers.*.self_attn.q_proj"
+    ]
+    assert load("llama-3.1-8b").train(ctx=64).lora is None
+
+
+def test_a_product_that_a_class_has_in_one_has_one_adapter(run: Callable[..., Ran]) -> None:
+    """Of gpt2's c_attn: 16 · (768 + 3 · 768) parameters a block, not three times 16 · (768 + 768)."""
+    step = load("gpt2").train(ctx=64, lora="16:c_attn")
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == 12 * 16 * 4 * 768
+    assert step.lora_adapters["products"] == ["attn.q_proj", "attn.k_proj", "attn.v_proj"]
+    assert step.lora_adapters["modules"] == ["transformer.h.*.attn.c_attn"]
+    assert "Adapters are on c_attn." in step.models[0]["notes"]
+
+
+ON_ATTENTION = "8:q_proj,k_proj,v_proj,o_proj"
+
+
+def test_adapters_on_attention_have_as_many_parameters_as_published(run: Callable[..., Ran]) -> None:
+    """6,684,672: 48 blocks · 8 · (2048 + 4096 + 2 · (2048 + 512) + 4096 + 2048)."""
+    asked = "train", "qwen3-30b-a3b", "--ctx", "1k", "--lora", ON_ATTENTION
+    assert "6,684,672 parameters" in " ".join(run(*asked).out.split())
+    (facts,) = json.loads(run(*asked, "--json").out)["models"]
+    assert facts["lora_adapters"]["params"] == 6_684_672
+
+
+@pytest.mark.parametrize(("name", "lora", "count"), [("mamba-130m", "4:in_proj", 24 * 4 * (768 + 2 * 1536))])
+def test_adapters_are_counted_where_the_step_is_not(run: Callable[..., Ran], name: str, lora: str, count: int) -> None:
+    ran = run("train", name, "--ctx", "64", "--lora", lora)
+    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; " in " ".join(ran.err.split())
+
+
+def test_adapters_on_a_few_layers_and_on_both_sides() -> None:
+    """Qwen3.5: 8 of 32 layers have attention, whose q_proj makes a gate too: 16 heads of 2 · 256, 4 of 256 for keys.
+    BART: six layers on either side."""
+    on = adapter_parameters(load("qwen3.5-9b").loaded, lora_targets(ON_ATTENTION))
+    assert on == 8 * 8 * (4096 + 8192 + 2 * (4096 + 1024) + 4096 + 4096)
+    assert adapter_parameters(load("bart-base").loaded, lora_targets("4:fc1")) == (6 + 6) * 4 * (768 + 3072)
+
+
+def test_adapters_are_counted_where_the_layout_is_not(run: Callable[..., Ran]) -> None:
+    """32 layers of phi-2: four matrices of 2,560 × 2,560, and two between 2,560 and 10,240."""
+    ran = run("train", "phi-2", "--ctx", "64", "--lora", "8", "--tp", "2")
+    count = 32 * 8 * (4 * (2560 + 2560) + 2 * (2560 + 10_240))
+    assert ran.code == 2 and f"hint: the adapters have {count:,} parameters; leave --lora out" in " ".join(
+        ran.err.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "lora"), [("qwen3.5-35b-a3b", "8"), ("zamba2-1.2b", "8:q_proj"), ("mamba-130m", "8"), ("lfm2-1.2b", "8:x")]
+)
+def test_adapters_are_not_counted_where_peft_gives_others(run: Callable[..., Ran], name: str, lora: str) -> None:
+    """Routed experts, a block that several share, a projection that peft refuses, a name that no weight has."""
+    ran = run("train", name, "--ctx", "64", "--lora", lora)
+    assert ran.code == 2 and "adapters have" not in ran.err
+
+
+def test_products_of_latent_attention_by_the_classes_names(run: Callable[..., Ran]) -> None:
+    """Rank 16 on DeepSeek-V3's kv_b_proj, one layer of the class: 16 · (512 + 128 · (128 + 128)) parameters a block."""
+    asked = "attn.q_a_proj attn.q_b_proj attn.kv_a_proj attn.k_b_proj attn.v_b_proj".split()
+    step = load("deepseek-v3", quantization_config=None).train(ctx=64, lora="16:kv_b_proj")
+    assert step.lora_adapters is not None and step.lora_adapters["params"] == 61 * 16 * (512 + 128 * 256)
+    assert step.lora_adapters["products"] == ["attn.k_b_proj", "attn.v_b_proj"]
+    every = "16:q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj"
+    several = load("deepseek-v3", quantization_config=None).train(ctx=64, lora=every)
+    assert several.lora_adapters is not None and several.lora_adapters["products"] == asked
+    ran = run("train", "youtu-llm-2b", "--ctx", "64", "--lora", "16:k_b_proj")
+    assert ran.code == 2 and "the class has kv_b_proj as one linear layer" in " ".join(ran.err.split())
+
+
+def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[..., Ran]) -> None:
+    ran = run("train", "gpt-oss-20b", "--ctx", "64", "--attention", "eager", "--lora", "16", "--weights", "nf4", "-v")
+    said = " ".join(ran.out.split())
+    assert "Adapters are on q_proj, k_proj, v_proj, o_proj; not on routers and routed experts" in said
+    assert "(peft: target_parameters)." in said
+
+
+def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None:
+    said = "The classes' head is frozen, as in peft without a task type."
+    classes = run(
+        "train", "bert-base", "--lora", "16", "-v", "--set", 'architectures=["BertForSequenceClassification"]'
+    )
+    assert said in " ".join(classes.out.split())
+    assert said not in " ".join(run("train", "bert-base", "--lora", "16", "-v").out.split())
+
+
+def test_more_than_full_fine_tuning_is_said(run: Callable[..., Ran]) -> None:
+    wide = " ".join(run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16").out.split())
+    more = "LoRA saves 38.0 GiB of activations, full fine-tuning 26.6 GiB: try --adapters bf16."
+    assert more in wide and "Adapters: rank 16 in fp32, 41,943,040 parameters, 160 MiB." in wide
+    narrow = run("train", "llama-3.1-8b", "--ctx", "4k", "--lora", "16", "--adapters", "bf16")
+    assert narrow.code == 0 and "full fine-tuning" not in narrow.out
+
+
+def test_what_would_make_it_fit(run: Callable[..., Ran]) -> None:
+    ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--on", "80GiB", "--json")
+    changes = {" ".join(each["set"].values()): each for each in json.loads(ran.out)["models"][0]["fit"]["changes"]}
+    peaks = {name: change["peak_bytes"] / 2**30 for name, change in changes.items() if "16" in name.split()}
+    own = load("llama-3.1-8b").train(ctx="8k", qlora=True, recompute="full")
+    assert changes["full 16 nf4"]["peak_bytes"] == own.peak_bytes and peaks.pop("full 16 nf4") < 20
+    assert {name: f"{peak:.1f}" for name, peak in peaks.items()} == {
+        "16 bf16": "72.0",
+        "16": "99.3",
+        "full 16 bf16": "29.1",
+    }
+    assert changes["16 bf16"]["costs"] == "frozen weights" and changes["16 bf16"]["flops_ratio"] is None
+
+
+def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
+    """224 products of llama-3.1-8b of n numbers: n/2, n/64 and n/4,096 bytes, and 4 + 64 + 1,024; else bf16."""
+    step = load("llama-3.1-8b").train(ctx=64, lora=16, weights_dtype="nf4")
+    numbers = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    others = 2 * 128_256 * 4096 + 65 * 4096
+    assert numbers + others == 8_030_261_248
+    packed = numbers // 2 + numbers // 64 + numbers // 4096 + 7 * 32 * (4 + 64 + 1024)
+    assert step.lora_adapters is not None and step.weights_bytes == packed + 2 * others + step.lora_adapters["bytes"]
+    assert step.saved_bytes == load("llama-3.1-8b").train(ctx=64, lora=16).saved_bytes
+
+
+def test_a_layer_of_bitsandbytes_itself() -> None:
+    """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
+    bitsandbytes: Any = pytest.importorskip("bitsandbytes")
+    torch: Any = pytest.importorskip("torch")
+    layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
+    state = layer.weight.quant_state
+    made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
+    each = Stored("matrix", 70 * 130, 130)
+    assert sum(tensor.nbytes for tensor in made) == storage("nf4").bytes(each) + CODEBOOKS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            "llama-3.1-8b --lora 16:q_prj",
+            "'q_prj' is no linear layer of the model: choose from q_proj, k_proj, v_proj,",
+        ),
+        ("llama-3.1-8b --lora 16:", "is a rank, or a rank and modules"),
+        ("llama-3.1-8b --lora 0", "is a rank, or a rank and modules"),
+        ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not 'fp16'"),
+        ("llama-3.1-8b --adapters bf16", "--adapters and --lora-dropout need --lora"),
+        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is at least 0 and below 1, not 1.0"),
+        ("llama-3.1-8b --weights nf4", "--weights nf4 needs --lora"),
+        ("llama-3.1-8b --lora 16 --weights int3", "--weights is bf16, fp32 or nf4, not 'int3'"),
+        ("gpt2 --lora 16:q_proj", "the class has c_attn as one linear layer: all of it gets an adapter, or none of it"),
+        (
+            "gpt2 --lora 16:c_atn",
+            "'c_atn' is no linear layer of the model: choose from c_attn, o_proj, up_proj, down_proj",
+        ),
+        ("gpt-oss-20b --attention eager --lora 16", "adapters on them have been measured in nf4 only"),
+        ("youtu-llm-2b --lora 16 --tp 2", "LoRA on latent attention in a parallel layout is not supported"),
+        ("glm-4.5-air --lora 16", "peft adapts gate_proj of the routed experts too"),
+        ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single layer"),
+        ("mixtral-8x7b --lora 16:router", "'router' is a parameter in the class, not a linear layer"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "counted only together with some on attention"),
+        ("qwen3-30b-a3b --lora 16:gate_proj", "'gate_proj' is a parameter in the class, not a linear layer"),
+        ("qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8", "peft adapts gate_proj of the routed experts too"),
+        ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
+    ],
+)
+def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("train", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+def test_modules_are_named_whole_where_others_end_alike() -> None:
+    """GPT-2's network has a c_proj too: by its end alone peft would put an adapter there."""
+    assert target_modules(load("gpt2").loaded, lora_targets("8:o_proj")) == ("transformer.h.*.attn.c_proj",)
+    assert target_modules(load("llama-3.1-8b").loaded, lora_targets("8:o_proj,q_proj")) == ("o_proj", "q_proj")
+
+
+def test_ranks_and_products_as_they_are_written() -> None:
+    assert lora_targets("16") == LoraTargets(16, ())
+    assert lora_targets("8: q_proj, v_proj") == LoraTargets(8, ("q_proj", "v_proj"))
+    with pytest.raises(UsageError):
+        lora_targets("q_proj")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
+    for more in ((), ("--on", "40GiB"), ("--by", "tensor"), ("--by", "part")):
+        ran = run("train", "llama-3.1-8b", "--ctx", "8k", "--lora", "16", *more, columns=columns)
+        assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+
+
+def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[..., Ran]) -> None:
+    """LoRA with dropout was measured of stablelm on bf16 weights alone."""
+    asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
+    ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
+    assert "the step is counted without --weights" in " ".join(ran.err.split())
+    assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("deepseek-v3 --lora 16 --weights nf4", "--lora 16:q_a_proj,q_b_proj,kv_a_proj,kv_b_proj,o_proj is counted"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "--lora 16:up_proj,q_proj,k_proj,v_proj,o_proj is counted"),
+    ],
+)
+def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
+    assert hint in " ".join(run("train", *arguments.split()).err.split())
+    wanted = hint.removesuffix(" is counted").split()
+    assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0
+
+
+PAIRS_AND_OTHERS = ("albert", "bart", "falcon_h1", "lfm2", "mamba", "qwen3_5_text", "qwen3_next", "whisper")
+"""Families whose step with adapters is not counted: convolutions, fused heads, shared layers, encoder–decoders."""
+
+
+@pytest.mark.parametrize("family", ("llama", *PAIRS_AND_OTHERS))
+@pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
+def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
+    pytest.importorskip("peft")
+    from tfacct.meta.model import build_model, with_lora
+
+    model, targets = tiny(family), lora_targets(lora)
+    found = adapter_parameters(model, targets)
+    if found is None:
+        return
+    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
+    built = with_lora(built, targets.rank, target_modules(model, targets))
+    assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
+
+
+def test_the_number_of_adapters_parameters_is_known_of_each_of_these() -> None:
+    def counts(model: LoadedModel) -> bool:
+        return any(adapter_parameters(model, lora_targets(on)) for on in ("3", "3:in_proj", "3:q_proj"))
+
+    assert all(counts(tiny(family)) for family in PAIRS_AND_OTHERS)
+
+
+def test_a_name_that_modules_outside_the_layers_have_is_refused() -> None:
+    model = load_model(
+        "bert", drawn("bert", 1)[0], {"num_hidden_layers": 2, "architectures": ["BertForMaskedLM"]}, None
+    )
+    assert refusal(model, Recipe(dtype="bf16", lora="4:dense")) == (
+        "peft adapts cls.predictions.transform.dense for 'dense' too: only adapters inside the layers are counted"
+    )
+
+
+def formula(name: str, recipe: Recipe, source: int = 0) -> TrainingStep:
+    """A step by the formula, whether its family is answered or not."""
+    model, work = load(name).loaded, Workload(context=64, tokens=64, batch=1, new_source=source)
+    return training_step(model, work, recipe)
+
+
+def test_what_frozen_weights_leave_saved() -> None:
+    """A convolution's input stays, which torch saves for the gradients of its input and its weight alike; xielu's
+    tensor for its learned numbers goes."""
+    conv = formula("lfm2-1.2b", Recipe(lora="4"))
+    later = next(group.graph for group in conv.graph.layers if 1 in group.numbers)
+    assert "blocks.*.conv.conv.in" in {each.path for each in later.saved}
+    whole, part = (
+        {each.path for each in step.graph.layers[-1].graph.saved if ".mlp.act." in each.path}
+        for step in (formula("apertus-8b", Recipe()), formula("apertus-8b", Recipe(lora="4")))
+    )
+    assert len(whole - part) == 1 and part < whole
+
+
+def test_layers_before_the_first_adapter_save_nothing() -> None:
+    """Qwen3-Next: layers 0 to 2 have no q_proj, so their results need no gradient; layers 4 to 6 pass one through."""
+    layers = formula("qwen3-next-80b-a3b", Recipe(lora="4:q_proj")).graph.layers
+    saved = {tuple(group.numbers)[:3]: group.graph.saved for group in layers}
+    assert saved[0, 1, 2] == () and saved[4, 5, 6]
+    assert {tuple(group.numbers) for group in layers if 3 in group.numbers} == {(3,)}
+
+
+def test_layers_that_share_their_weights_share_their_adapters() -> None:
+    """ALBERT: 4 · (768 + 768) numbers on one query projection, not on twelve."""
+    assert formula("albert-base-v2", Recipe(lora="4:q_proj")).adapter_bytes == 4 * 4 * (768 + 768)
+
+
+def test_adapters_of_an_encoder_and_its_decoder() -> None:
+    """Twelve query projections of attention and six of cross-attention in BART; an encoder's are of its own tokens."""
+    step = formula("bart-base", Recipe(lora="4:q_proj"), source=64)
+    assert sum(len(each.numbers) * each.elements for each in step.adapters) == (6 + 12) * 4 * (768 + 768)
+    narrow = [each for group in step.graph.encoder_layers for each in group.graph.saved if each.path.endswith("lora_A")]
+    assert {each.axes for each in narrow} == {"B I Rl"}

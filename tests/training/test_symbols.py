@@ -1,0 +1,141 @@
+"""What a training step saves, in symbols: by hand, and evaluated at other sizes."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+from tests.helpers.training_configs import drawn
+from tfacct import load
+from tfacct.ledger.workload import Request
+from tfacct.loading.model import load_model
+from tfacct.reports.build import Counting
+from tfacct.reports.formula import formula
+from tfacct.training.memory import training_memory
+from tfacct.training.unsupported import refusal
+
+sympy = pytest.importorskip("sympy")
+
+
+def polynomial(text: str, facts: dict[str, Any]) -> Any:
+    return sympy.expand(sympy.sympify(text, locals={axis: sympy.Symbol(axis) for axis in facts["legend"]}))
+
+
+def test_a_layer_of_llama_by_hand(run: Callable[..., Ran]) -> None:
+    """Two norms save an fp32 copy, the scaled copy and 1/rms, 6·D + 4 bytes each, and matmuls their results, 2·D each:
+    16·D + 8. Queries and the result of attention are 2·N·H each, keys and values 2·K·H each, 4 for the logsum of each
+    query head; the MLP saves four tensors of F. The seed of the kernel is 24 bytes."""
+    (facts,) = json.loads(run("formula", "llama", "--of", "saved", "--json").out)["models"]
+    (layer,) = facts["saved_by_layer"]
+    by_hand = "B*T*(16*D + 4*N*H + 4*K*H + 8*F + 4*N + 8) + 24"
+    assert polynomial(layer["bytes_formula"], facts) == polynomial(by_hand, facts)
+    assert layer["text"] == "B·T·(16·D + 4·N·H + 4·N + 4·K·H + 8·F + 8) + 24"
+    # After the layers: a norm and the input of the head, fp32 log-probabilities, targets, a weight; cos and sin before.
+    assert polynomial(facts["total_formula"], facts) == polynomial(
+        f"L*({by_hand}) + B*T*(8*D + 4*V + 20) + 4*T*H + 4", facts
+    )
+
+
+def test_a_layer_of_llama_under_autocast_by_hand(run: Callable[..., Ran]) -> None:
+    """Two norms keep the stream and what they scaled in fp32, 8·D each, and a root; q, k, v, gate and up have a copy of
+    their input each in bf16, 10·D together; the cast of each weight stays, 2 bytes a number."""
+    ran = run("formula", "llama", "--of", "saved", "--weights", "fp32", "--json")
+    said = json.loads(ran.out)
+    (facts,) = said["models"]
+    (layer,) = facts["saved_by_layer"]
+    casts = "2*(2*D*N*H + 2*D*K*H + 3*D*F)"
+    by_hand = f"B*T*(2*(8*D + 4) + 10*D + 4*N*H + 4*K*H + 8*F + 4*N) + {casts} + 24"
+    assert polynomial(layer["bytes_formula"], facts) == polynomial(by_hand, facts)
+    assert said["convention"].startswith("as transformers runs it with sdpa under torch.autocast: ")
+    trained = load("llama-3.2-1b").train(ctx=64, batch=2, weights_dtype="fp32")
+    assert trained.convention == said["convention"]
+    found = load("llama-3.2-1b").formula(of="saved", ctx=64, batch=2, weights_dtype="fp32")
+    assert found.saved_bytes == trained.saved_bytes
+    assert "--weights applies to a training step's bytes" in run("formula", "llama", "--weights", "fp32").err
+
+
+def test_a_layer_of_gpt2_with_eager_attention_by_hand(run: Callable[..., Ran]) -> None:
+    """In bf16, of each score: the softmax, a byte of its dropout's mask, and what is left of it, 2 + 1 + 2. Two
+    LayerNorms keep their input and two statistics, products read their results: 8·D + 16; two masks of dropouts, 2·D.
+    Queries, keys, values and their sum are 8·N·H, the network's five tensors 10·F."""
+    (facts,) = json.loads(run("formula", "gpt2", "--of", "saved", "--attention", "eager", "--json").out)["models"]
+    by_hand = "5*B*T**2*N + B*T*(10*D + 8*N*H + 10*F + 16)"
+    assert polynomial(facts["saved_by_layer"][0]["bytes_formula"], facts) == polynomial(by_hand, facts)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "qwen3", "gemma", "olmo2"])
+def test_formulas_hold_at_other_sizes(family: str, dtype: str) -> None:
+    """A formula in letters is the account of its own model, line by line and in total."""
+    for seed in range(20, 26):
+        config, recipe, work = drawn(family, seed)
+        model = load_model(family, config, {}, None)
+        trained = tuple({"recompute": recipe.recompute, "attention": recipe.attention}.items())
+        terms = Counting(dtype, trained=trained)
+        if refusal(model, terms.recipe) is not None:
+            continue
+        request = Request(ctx=work.context, batch=work.batch)
+        (facts,) = formula(model, request, of="saved", terms=terms).models
+        axis_names = {sympy.Symbol(axis): about["value"] for axis, about in facts["legend"].items()}
+        assert facts["saved_bytes"] == training_memory(model, work, terms.recipe).step.saved_bytes()
+        assert polynomial(facts["total_formula"], facts).subs(axis_names) == facts["saved_bytes"]
+        assert sum(line["bytes_value"] for line in facts["lines"]) == facts["saved_bytes"]
+        for line in facts["lines"]:
+            assert polynomial(line["bytes_formula"], facts).subs(axis_names) == line["bytes_value"], line["path"]
+
+
+def test_dtypes_and_levers_change_the_polynomial() -> None:
+    llama = load("llama-3.1-8b")
+    again = llama.formula(of="saved", ctx=4096, recompute="full")
+    assert again.saved_by_layer == [{"kind": "", "bytes_formula": "2*B*T*D", "text": "2·B·T·D"}]
+    assert again.total == again.saved_bytes == llama.train(ctx=4096, recompute="full").saved_bytes
+
+
+@pytest.mark.parametrize("context", [4095, 4096, 4097])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
+    """Formulas of either hold for their own contexts, also where kernels round a context up."""
+    mistral = load("mistral-7b-v0.1")
+    report = mistral.formula(of="saved", ctx=context, attention=attention)
+    axis_names = {sympy.Symbol(axis): about["value"] for axis, about in report.legend.items()}
+    kept = mistral.train(ctx=context, attention=attention).saved_bytes
+    assert (
+        polynomial(report.models[0]["total_formula"], report.models[0]).subs(axis_names) == report.saved_bytes == kept
+    )
+    said = "contexts shorter than 4,096" if context < 4096 else "contexts of at least 4,096"
+    assert any(said in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("t5gemma-2b-2b --of saved", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
+        ("bart-base --of saved", "--of saved does not work with encoder–decoders"),
+        ("gpt2 --of saved --decode", "whole sequences"),
+        ("llama --of saved --ctx 4k", "is a family and has no sizes"),
+        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of saved"),
+        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of saved"),
+        ("gpt2 --of saved --dtype int4", "bf16, fp16 or fp32, not in int4"),
+    ],
+)
+def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, says: str) -> None:
+    ran = run("formula", *arguments.split())
+    assert ran.code == 2 and says in " ".join(ran.err.split()), ran.err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_tables_fit_and_latex_has_every_line(run: Callable[..., Ran], columns: int) -> None:
+    ran = run("formula", "mixtral-8x7b", "--of", "saved", "--ctx", "2k", columns=columns)
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= columns
+    assert r"\text{mlp.act} &= 2\,B\,T\,L\,F" in run("formula", "llama", "--of", "saved", "--latex").out
+
+
+@pytest.mark.parametrize("asked", ["glm-4.7-flash", "phi-3-mini-4k", "phi-3.5-mini --attention eager"])
+def test_models_whose_sizes_decide_which_tensors_there_are_are_refused_in_a_sentence(
+    run: Callable[..., Ran], asked: str
+) -> None:
+    """Of GLM-4.7 Flash heads of values are as wide as those of queries, which their letters do not say."""
+    ran = run("formula", *asked.split(), "--of", "saved")
+    assert ran.code == 2 and "what its step saves is no polynomial in its sizes" in " ".join(ran.err.split())
