@@ -176,7 +176,7 @@ def alone(family: str) -> bool:
 
 def rounded(ours: LoadedModel, tokens: int) -> int:
     """As many tokens, or a few more: a multiple of the patches that are taken together."""
-    beside = ours.ledger.beside
+    beside = ours.ledger.learned_tokens
     return rounded_up(tokens - beside, ours.ledger.together) * ours.ledger.together + beside
 
 

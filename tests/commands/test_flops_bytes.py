@@ -91,7 +91,7 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
     deepseek = config_class(presets.load(name).family).model_fields.keys() >= {"latent_attention"}
     model = load(name, latent_attention="absorbed") if deepseek else load(name)
     if not model.loaded.has_cache:
-        tokens = rounded(model.loaded, 64 + model.loaded.ledger.beside)
+        tokens = rounded(model.loaded, 64 + model.loaded.ledger.learned_tokens)
         assert not any(model.loaded.ledger.states(Workload(tokens, tokens).axes()))
         return
     at = Workload(context=5999, tokens=1, batch=3, source=model.loaded.source or 0).axes()

@@ -75,7 +75,7 @@ def test_a_decode_step(name: str, flops: int) -> None:
 def test_a_training_step_is_three_forward_passes(name: str) -> None:
     model = load(name)
     ledger = model.loaded.ledger
-    context = -(-960 // ledger.together) * ledger.together + ledger.beside
+    context = -(-960 // ledger.together) * ledger.together + ledger.learned_tokens
     if not takes_context(model.loaded, context):
         context = model.loaded.context
     assert model.flops(ctx=context, train=True).total == 3 * model.flops(ctx=context).total

@@ -118,8 +118,8 @@ def test_which_tensors_are_matrices() -> None:
     mixtral = roles["mixtral"]
     assert mixtral["blocks.*.mlp.experts.up_proj.weight"] == "expert"
     assert mixtral["blocks.*.mlp.router.weight"] == "other"
-    assert (mixtral["lm_head.weight"], mixtral["embed.weight"]) == ("head", "table")
-    assert mixtral["blocks.*.attn.q_proj.weight"] == "beside"
+    assert (mixtral["lm_head.weight"], mixtral["embed.weight"]) == ("head", "embedding")
+    assert mixtral["blocks.*.attn.q_proj.weight"] == "dense"
     assert roles["qwen2_moe"]["blocks.*.mlp.shared_gate.weight"] == "other"
     assert roles["deepseek_v3"]["blocks.*.attn.kv_a_norm.weight"] == "other"
     mamba = roles["mamba"]
@@ -127,7 +127,7 @@ def test_which_tensors_are_matrices() -> None:
         *("in_proj.weight", "x_proj.weight", "dt_proj.weight", "out_proj.weight")
     }
     assert mamba["blocks.*.mamba.conv.weight"] == "other"
-    assert (roles["gpt2"]["pos_embed.weight"], roles["gpt2"]["blocks.*.mlp.up_proj.bias"]) == ("table", "other")
+    assert (roles["gpt2"]["pos_embed.weight"], roles["gpt2"]["blocks.*.mlp.up_proj.bias"]) == ("embedding", "other")
     assert roles["t5"]["encoder.blocks.*.mlp.up_proj.weight"] == "matrix"
 
 

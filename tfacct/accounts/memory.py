@@ -106,8 +106,8 @@ def _near(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) ->
     bend = (later - slope) / (three - one)
     while high - low > 1:
         middle = (low + high) // 2
-        said = first + (middle - one) * (slope + bend * (middle - two))
-        low, high = (middle, high) if said <= budget else (low, middle)
+        estimate = first + (middle - one) * (slope + bend * (middle - two))
+        low, high = (middle, high) if estimate <= budget else (low, middle)
     return max(low, least)
 
 

@@ -133,7 +133,7 @@ def rule_of_thumb(point: Point) -> Size:
     return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * point.active_params() * point.tokens
 
 
-def _held(point: Point) -> memory.Footprint:
+def _footprint(point: Point) -> memory.Footprint:
     return memory.footprint(point.ledger, point.cached, point.weights, point.cache)
 
 
@@ -192,18 +192,18 @@ METRICS = {
             "All other parameters, including an untied output matrix.",
             lambda point: params_of(point, lambda tensor: not tensor.embedding),
         ),
-        Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _held(point).weights),
+        Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _footprint(point).weights),
         Metric(
             "kv_cache_bytes",
             "bytes",
             "Bytes cached between steps by all sequences: keys and values, latents or states.",
-            lambda point: _held(point).cache,
+            lambda point: _footprint(point).cache,
         ),
         Metric(
             "kv_bytes_per_token",
             "bytes",
             "Bytes that the first token of a sequence adds to the cache.",
-            lambda point: _held(point).per_token,
+            lambda point: _footprint(point).per_token,
         ),
         Metric(
             "kv_bytes_next_token",
@@ -215,7 +215,7 @@ METRICS = {
             "total_bytes",
             "bytes",
             "Bytes of the weights and of the cache.",
-            lambda point: _held(point).total,
+            lambda point: _footprint(point).total,
         ),
         Metric(
             "total_read_bytes",
@@ -350,9 +350,9 @@ def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
         attention = flops_of(there, lambda _path, line: paths.component_of(line) == paths.SCORES)
         return int(2 * attention - flops_of(there))
 
-    smallest, together, beside = point.work.tokens if chunk else 1, point.ledger.together, point.ledger.beside
-    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead((smallest - 1 + n) * together + beside), 0, LARGEST)
-    return (last + 1) * together + beside if last < LARGEST else None
+    smallest, together, learned = point.work.tokens if chunk else 1, point.ledger.together, point.ledger.learned_tokens
+    last = smallest - 1 + memory.largest_that_fits(lambda n: ahead((smallest - 1 + n) * together + learned), 0, LARGEST)
+    return (last + 1) * together + learned if last < LARGEST else None
 
 
 def cache_overtakes(point: Point) -> int | None:

@@ -176,12 +176,12 @@ def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Ite
     sizes = {**axis_names.sizes(shape), **given}
     for name, axis in declared.items():
         if name in given:
-            said = f"{name} must be even: rotary positions rotate a head's elements in pairs"
-            yield given[name] % axis.multiple != 0, UsageError(said)
+            sentence = f"{name} must be even: rotary positions rotate a head's elements in pairs"
+            yield given[name] % axis.multiple != 0, UsageError(sentence)
         if axis.at_most is not None and {name, axis.at_most} & given.keys():
             outer = declared[axis.at_most].meaning
-            said = f"{name} ({axis.meaning}) is more than {axis.at_most} ({outer})"
-            yield sizes[name] > sizes[axis.at_most], UsageError(said)
+            sentence = f"{name} ({axis.meaning}) is more than {axis.at_most} ({outer})"
+            yield sizes[name] > sizes[axis.at_most], UsageError(sentence)
 
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:

@@ -32,15 +32,15 @@ def namespace(*values: Any) -> Any:
 
 def floats(xp: Any, name: str, values: Any) -> Any:
     """The same numbers in float64. Raises UsageError where a library has none, or what it holds are no numbers."""
-    said = UsageError(f"{name} must be whole numbers in an array that can hold float64, not {values.dtype}")
+    error = UsageError(f"{name} must be whole numbers in an array that can hold float64, not {values.dtype}")
     if not hasattr(values, "astype"):
         values = xp.asarray(values)
         if not xp.isdtype(values.dtype, ("integral", "real floating")):
-            raise said
+            raise error
         return xp.astype(values, xp.float64)
     if getattr(values.dtype, "kind", "") not in "iuf":
-        raise said
+        raise error
     found = values.astype(xp.float64) if xp.__name__ == "numpy" else xp.asarray(values, dtype=xp.float64)
     if found.dtype != xp.float64:
-        raise said
+        raise error
     return found

@@ -178,8 +178,10 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
     if not turns and signs[-1] == 0:
         return Solution(values[-1], None, rises=signs[0] < 0)
     if len(turns) != 1:
-        said = ", ".join(str(values[i]) for i in turns)
-        what = f"it has several solutions: {unknown} = {said}" if turns else stays(equation, signs[-1] or signs[0])
+        values_text = ", ".join(str(values[i]) for i in turns)
+        what = (
+            f"it has several solutions: {unknown} = {values_text}" if turns else stays(equation, signs[-1] or signs[0])
+        )
         raise NoSolutionError(f"{equation}: {what}", f"{unknown} was {', '.join(map(str, values))}")
     (turn,) = turns
     return Solution(values[turn], values[turn + 1], rises=signs[turn + 1] > 0)
@@ -209,7 +211,7 @@ def _unsolved(
 ) -> NoSolutionError:
     """Error that says why there is not one solution."""
     if there:
-        return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_said(there)}")
+        return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_values_text(there)}")
     signs = {sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
     if len(signs) > 1:
         return NoSolutionError(f"{equation}: rounding makes the sides cross more than once")
@@ -220,17 +222,17 @@ def _unsolved(
             f"{equation}: {why} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
         )
     if roots:
-        return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_said(roots)}")
+        return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_values_text(roots)}")
     return NoSolutionError(f"{equation}: {why} for every {unknown}")
 
 
 def _too_small(unknown: str, smallest: int, roots: list[Any]) -> str:
     """Error that says why a solution does not count."""
     least = "the smallest there is" if smallest == 1 else "the new tokens themselves"
-    return f"both sides are equal at {unknown} = {_said(roots)} only, which is less than {smallest:,}, {least}"
+    return f"both sides are equal at {unknown} = {_values_text(roots)} only, which is less than {smallest:,}, {least}"
 
 
-def _said(roots: list[Any]) -> str:
+def _values_text(roots: list[Any]) -> str:
     return " and ".join(decimal(root) for root in roots)
 
 

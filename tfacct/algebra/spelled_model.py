@@ -161,9 +161,9 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
         if WINDOW in group.axes:
             mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
             own |= {axis: f"{axis}{mark}" for axis in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
-            for axis, kept in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
+            for axis, cached in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
                 meaning = renamed(meanings[axis], own) if mark else meanings[axis]
-                bound[axis] = named(f"{axis}{mark}", group.bound(at, cached=kept)["S"], meaning)
+                bound[axis] = named(f"{axis}{mark}", group.bound(at, cached=cached)["S"], meaning)
         if CHUNK in group.axes and at:
             own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
             for axis in (CHUNKS, ONE_BY_ONE):

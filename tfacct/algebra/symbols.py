@@ -134,10 +134,10 @@ def layer_axes(shape: Transformer) -> list[str]:
 def block_meanings(shape: Transformer) -> dict[str, str]:
     """Meaning of each axis that counts blocks."""
 
-    def said(kind: str) -> str:
+    def meaning(kind: str) -> str:
         return f"blocks of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} blocks".strip()
 
-    meanings = {axis: said(kind) for axis, kind in zip(layer_axes(shape), shape.kinds(), strict=True)}
+    meanings = {axis: meaning(kind) for axis, kind in zip(layer_axes(shape), shape.kinds(), strict=True)}
     return meanings | ({BLOCKS: "decoder blocks"} if shape.encoder is not None else {})
 
 

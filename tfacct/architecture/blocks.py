@@ -131,7 +131,7 @@ class Block:
                 at = f"{self.streams.name}.{sublayer.name}"
                 yield at, self.streams
                 yield from (*sublayer.norms(), *sublayer.result())
-                yield at, self.streams.behind()
+                yield at, self.streams.after()
             return
         for sublayer in self.sublayers:
             runs = (*sublayer.result(), *sublayer.added())

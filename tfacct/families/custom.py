@@ -33,14 +33,14 @@ class Config(FamilyConfig):
     mla_mode_field: ClassVar = "model.latent_attention"
 
     @classmethod
-    def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:
-        """Every key by its dotted name, with those of the kinds of layers in `said`."""
-        return frozenset(key for key in tables.KEYS if tables.ANY not in key) | tables.keys_of_kinds(said or {})
+    def settable(cls, raw: Mapping[str, Any] | None = None) -> frozenset[str]:
+        """Every key by its dotted name, with those of the kinds of layers in `raw`."""
+        return frozenset(key for key in tables.KEYS if tables.ANY not in key) | tables.keys_of_kinds(raw or {})
 
     @classmethod
-    def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Every key that a count depends on, with those of the kinds of layers in `said`."""
-        keys = (*tables.KEYS, *sorted(tables.keys_of_kinds(said or {})))
+    def counted(cls, raw: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Every key that a count depends on, with those of the kinds of layers in `raw`."""
+        keys = (*tables.KEYS, *sorted(tables.keys_of_kinds(raw or {})))
         return tuple(key for key in keys if tables.ANY not in key and not tables.is_reference_only(key))
 
     @classmethod
@@ -201,15 +201,15 @@ class Config(FamilyConfig):
     def _cross_attention(self, own: parts.Attention) -> parts.CrossAttention:
         """Attention to the source: that of the decoder to itself, but for its table and for the encoder's width."""
         table, source_hidden = self.decoder and self.decoder.cross_attention, self.model.source_hidden
-        said = {} if table is None else table.model_dump(exclude_none=True)
+        own_fields = {} if table is None else table.model_dump(exclude_none=True)
         return parts.CrossAttention(
             hidden=own.hidden,
             kv_heads=own.kv_heads,
             group=own.group,
             head_dim=own.head_dim,
-            qkv_bias=said.get("bias", own.qkv_bias),
-            out_bias=said.get("out_bias", said.get("bias", own.out_bias)),
-            score_function=said.get("scores", own.score_function),
+            qkv_bias=own_fields.get("bias", own.qkv_bias),
+            out_bias=own_fields.get("out_bias", own_fields.get("bias", own.out_bias)),
+            score_function=own_fields.get("scores", own.score_function),
             source_hidden=None if source_hidden == own.hidden else source_hidden,
         )
 

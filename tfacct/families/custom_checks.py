@@ -132,8 +132,8 @@ def _check_block(model: tables.ModelTable, block: tables.LayerTable) -> None:
         window = own.window is not None and model.positions == "relative"
         _refuse(window, 'attention.window with model.positions = "relative" is not understood')
         rotated, hint = own.rotary_dim is not None, "leave it out"
-        said = "attention.rotary_dim with attention.rotated = false: nothing is rotated"
-        _refuse(rotated and not own.rotated, said, "leave one out")
+        sentence = "attention.rotary_dim with attention.rotated = false: nothing is rotated"
+        _refuse(rotated and not own.rotated, sentence, "leave one out")
         other = model.positions != "rotary"
         _refuse(rotated and other, f"attention.rotary_dim with {positions}: nothing is rotated", hint)
         _refuse(not own.rotated and other, f"attention.rotated = false with {positions}: nothing is rotated", hint)

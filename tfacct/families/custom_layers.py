@@ -175,7 +175,7 @@ def defaulted(
 
 
 def _of_part(part: str, table: Any, model: ModelTable) -> Iterator[tuple[str, Any]]:
-    yield from (said for said in _unset(table) if said[0] != "rotated" or model.positions == "rotary")
+    yield from (unset for unset in _unset(table) if unset[0] != "rotated" or model.positions == "rotary")
     if part == "attention" and table.head_dim is None and model.hidden % table.heads == 0:
         yield "head_dim", model.hidden // table.heads
     if part == "mamba" and table.rank is None:

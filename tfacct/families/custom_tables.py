@@ -352,8 +352,8 @@ def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
     if kind in PLACES:
         number = inner.partition(".")[0]
         if inner and not NUMBER.fullmatch(number):
-            said = f"[{side}.{kind}.{cut(number)}]: {cut(number)!r} is no number of layers"
-            raise ConfigError(said, f"as in [{side}.{kind}.6.attention]")
+            problem = f"[{side}.{kind}.{cut(number)}]: {cut(number)!r} is no number of layers"
+            raise ConfigError(problem, f"as in [{side}.{kind}.6.attention]")
         return
     pattern = flat.get(f"{side}.pattern")
     if kind in OF_A_SIDE or (pattern is not None and not (pattern and isinstance(pattern, list))):

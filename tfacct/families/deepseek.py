@@ -547,7 +547,7 @@ class Dots3Note(DsaDecoder):
     }
     keep_in_fp32_modules = ()
     required_values = {"mlp_bias": False}
-    layer_module_names = {"attn.turned_norm": "self_attn.k_rope_only_layernorm", "attn.gate_proj": "self_attn.g_proj"}
+    layer_module_names = {"attn.rope_norm": "self_attn.k_rope_only_layernorm", "attn.gate_proj": "self_attn.g_proj"}
 
     def kinds(self) -> list[str]:
         """Kind of each layer. Raises ConfigError."""

@@ -79,7 +79,7 @@ class Compressor(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Numbers and weights of both shares of each key, and those that the next one will have of the last tokens. The
         first key of all has one share: the other weighs nothing."""
-        found, kept = [], []
+        found, cached = [], []
         for which, (each, nothing) in enumerate(((kv, 0.0), (gate, float("-inf")))):
             there = past is not None and there_are(past[which].shape[2])
             shape = (each.shape[0], 1, self.rate, self.size)
@@ -88,8 +88,8 @@ class Compressor(nn.Module):
             of_before = torch.cat((first, next_), dim=1)
             found.append(torch.cat((of_before.narrow(1, 0, count), own), dim=2))
             last = of_before.narrow(1, count, 1).clone()
-            kept.append(last if there or there_are(count) else last.narrow(2, 0, 0).clone())
-        return found[0], found[1], kept[0], kept[1]
+            cached.append(last if there or there_are(count) else last.narrow(2, 0, 0).clone())
+        return found[0], found[1], cached[0], cached[1]
 
     def _rotated(self, keys: Tensor, count: int, before: int) -> Tensor:
         """Keys with the rotary embedding of the first of their tokens."""
@@ -206,9 +206,9 @@ class CompressedAttention(PartModule):
             old = past[0].shape[2]
             k = torch.cat((past[0], k), dim=2)
         scores = [self.scores(q, k.transpose(2, 3)) * size**-0.5 + step.mask(old, part.window)]
-        keys, kept = None, tuple[Tensor, ...]()
+        keys, cached = None, tuple[Tensor, ...]()
         if self.compressor is not None:
-            keys, masked, kept = self._compressed(self.compressor, x, read, step, past)
+            keys, masked, cached = self._compressed(self.compressor, x, read, step, past)
             own = self.compressed_scores(q, keys.transpose(2, 3)) * size**-0.5
             scores.append(own if masked is None else own + masked)
         scores.append(self.sinks(q.shape[0], q.shape[2]))
@@ -219,20 +219,20 @@ class CompressedAttention(PartModule):
             mixed = self.compressed_add(mixed, self.compressed_values(some, keys))
         mixed = rotated(self.out_rotary, mixed, size, part.rope_dim, turn, back=True).transpose(1, 2)
         groups = torch.unflatten(mixed, 2, (part.groups, part.group_heads)).flatten(3)
-        return self.o_b_proj(self.o_a_proj(groups)), self._cached(k), *kept
+        return self.o_b_proj(self.o_a_proj(groups)), self._cached(k), *cached
 
     def _compressed(
         self, maker: Compressor, x: Tensor, read: Tensor, step: Step, past: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:
         """Compressed keys, the mask of their scores, and the states."""
-        kept = maker(x, None if past is None else past[1 : 1 + self.each])
-        seen = self._seen(kept[0], step)
+        cached = maker(x, None if past is None else past[1 : 1 + self.each])
+        seen = self._seen(cached[0], step)
         if self.part.light is None:
-            return kept[0], seen, kept
+            return cached[0], seen, cached
         index = maker.indexer
         assert isinstance(index, Indexer)
         own = index(x, None if past is None else past[1 + self.each :])
-        return kept[0], index.chosen(x, read, own[0], step, seen), (*kept, *own)
+        return cached[0], index.chosen(x, read, own[0], step, seen), (*cached, *own)
 
     def _seen(self, keys: Tensor, step: Step) -> Tensor | None:
         """Mask of shape (new, keys): −∞ where a key is not full before a token; None where there are no numbers."""

@@ -178,7 +178,7 @@ class FamilyConfig(BaseModel):
         return None
 
     @classmethod
-    def settable(cls, said: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
+    def settable(cls, raw: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
         """Every field that may be set: those that are read, rates of dropouts, and those known to be harmless."""
         dropouts = (field for field, _ in cls.dropouts.values())
         return (
@@ -191,7 +191,7 @@ class FamilyConfig(BaseModel):
         )
 
     @classmethod
-    def counted(cls, said: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
+    def counted(cls, raw: Mapping[str, Any] | None = None) -> tuple[str, ...]:  # noqa: ARG003
         """Every field that a count depends on."""
         return tuple(name for name in cls.model_fields if name not in cls.reference_only)
 
@@ -211,7 +211,7 @@ class FamilyConfig(BaseModel):
 def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
     """The checked fields of `raw`, those that took a default, and unknown names. Raises ConfigError."""
     given: dict[str, Any] = {}
-    unsaid: set[str] = set(family.model_fields)
+    absent: set[str] = set(family.model_fields)
     unknown: list[str] = []
     repeated: dict[str, str] = {}
     fields = by_field_names(raw, family.attribute_map)
@@ -221,7 +221,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
                 given[name] = value_of_null(family.null_means[name], {**_defaults(family), **fields})
             elif value is not None or not _default_may_follow(family, name):
                 given[name] = value
-                unsaid.discard(name)
+                absent.discard(name)
         elif (
             is_ignored_field(name)
             or name in TASK_HEAD_FIELDS
@@ -253,7 +253,7 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
         total = sum(getattr(config, part) or 0 for part in parts)
         if raw.get(name) not in (None, total):
             raise ConfigError(f"{name} = {format_value(raw[name])} contradicts {' + '.join(parts)} = {total:,}")
-    counted = (name for name in family.model_fields if name in unsaid and name not in family.reference_only)
+    counted = (name for name in family.model_fields if name in absent and name not in family.reference_only)
     values = {name: getattr(config, name) for name in counted}
     return config, {name: value for name, value in values.items() if value is not None}, unknown
 

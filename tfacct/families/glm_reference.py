@@ -73,6 +73,6 @@ class PooledIndexer(nn.Module):
         seen = nn.functional.pad(seen, (0, tokens - count * rate))
         if self.tail:
             each = torch.arange(tokens, device=scores.device).view(1, 1, -1)
-            behind = torch.div(at + 1, rate, rounding_mode="floor") * rate
-            seen = seen | ((each >= behind) & (each <= at))
+            recent = torch.div(at + 1, rate, rounding_mode="floor") * rate
+            seen = seen | ((each >= recent) & (each <= at))
         return unread + torch.zeros_like(seen, dtype=scores.dtype).masked_fill(~seen, float("-inf")).unsqueeze(1)

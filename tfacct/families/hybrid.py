@@ -68,9 +68,9 @@ class HybridDecoder(HybridFamily, Decoder):
 
 
 LINEAR = "linear_attention"
-CHUNK_PRODUCTS = "conv key_pairs chunk_scores held state_read chunk_values state_write"
+CHUNK_PRODUCTS = "conv key_pairs chunk_scores old_values state_read chunk_values state_write"
 """What the class computes in DeltaNet's own module."""
-CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys held state_read chunk_values state_write"
+CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys old_values state_read chunk_values state_write"
 """The same if each channel has its own decay."""
 
 

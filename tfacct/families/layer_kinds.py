@@ -88,12 +88,12 @@ def validated_layer_types(given: list[str], layers: int, known: Sequence[str], f
     return given
 
 
-def check_first_dense(said: int | None, routed: Sequence[bool]) -> None:
+def check_first_dense(message: int | None, routed: Sequence[bool]) -> None:
     """Raise ConfigError where first_k_dense_replace, which a class does not read, says other layers than it builds."""
-    if said is not None and [number >= said for number in range(len(routed))] != list(routed):
+    if message is not None and [number >= message for number in range(len(routed))] != list(routed):
         first = next((number for number, one in enumerate(routed) if one), len(routed))
         raise ConfigError(
-            f"first_k_dense_replace = {said:,} contradicts the layers: the first with experts is layer {first:,}"
+            f"first_k_dense_replace = {message:,} contradicts the layers: the first with experts is layer {first:,}"
         )
 
 

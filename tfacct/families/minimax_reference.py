@@ -22,15 +22,15 @@ class BlockIndexer(nn.Module):
         super().__init__()
         own = part.indexer
         assert isinstance(own, minimax.BlockIndexer) and part.qk_norm is not None
-        self.blocks, self.angles, self.turned, self.query_heads = own, angles, part.rope_dim, part.heads
+        self.blocks, self.angles, self.rotary_dim, self.query_heads = own, angles, part.rope_dim, part.heads
         self.heads, self.size = heads, size = own.heads, own.head_dim
         self.q_proj = Linear(part.hidden, heads * size, bias=False)
         self.k_proj = Linear(part.hidden, size, bias=False)
         self.q_norm, self.k_norm = (RMSNorm(size, part.qk_norm.eps, part.qk_norm.less_one) for _ in range(2))
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
-            turned: Any = part.rope_dim
-            self.q_rotary, self.k_rotary = Rotary(part.rotary, turned), Rotary(part.rotary, turned)
+            rotary_dim: Any = part.rope_dim
+            self.q_rotary, self.k_rotary = Rotary(part.rotary, rotary_dim), Rotary(part.rotary, rotary_dim)
         self.scores = Product(heads)
 
     def forward(self, x: Tensor, step: Step, past: Tensor | None) -> Tensor:
@@ -48,11 +48,16 @@ class BlockIndexer(nn.Module):
     def _turn(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
         which no config has; no product depends on the turn."""
-        if rotary is None or self.angles is None or not isinstance(self.turned, int) or not isinstance(self.size, int):
+        if (
+            rotary is None
+            or self.angles is None
+            or not isinstance(self.rotary_dim, int)
+            or not isinstance(self.size, int)
+        ):
             return heads
-        if self.size < self.turned:
+        if self.size < self.rotary_dim:
             return heads
-        first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
+        first, rest = torch.split(heads, [self.rotary_dim, self.size - self.rotary_dim], dim=-1)
         return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
 
     def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor:

@@ -261,8 +261,8 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
         why = composites()[model_type].unsupported.get(part) if model_type in composites() else None
         if field not in raw and why is None:
             raise ConfigError(f"{without}: no {part} model of it is counted")
-        said = f"the {part} model in {model_type!r} is not counted{f': {why}' if why else ''}"
-        raise ConfigError(said, f"counted in {', '.join(_with_tower(part))}")
+        problem = f"the {part} model in {model_type!r} is not counted{f': {why}' if why else ''}"
+        raise ConfigError(problem, f"counted in {', '.join(_with_tower(part))}")
     if raw.get(field) is None:
         if raw.get("mm_vision_tower") is not None:  # in LLaVA's own files, which are of another class
             raise ConfigError(f"{without}: no {part} model of it is counted")
@@ -332,7 +332,7 @@ def _text_model(raw: Mapping[str, Any], model_type: str, row: Composite) -> Subm
     tied = _tied(raw, inside, text, row)
     if not tied:
         _check_head(raw, inside, row.head)
-    said = raw.get(TIED) is not None or (inside.get(TIED) is not None and row.tie != "composite")
+    tie_given = raw.get(TIED) is not None or (inside.get(TIED) is not None and row.tie != "composite")
     filled = {name: value for name, value in row.fill.items() if name not in inside}
     filled |= {name: value for name, value in row.fill_null.items() if inside.get(name) is None}
     class_name = row.class_name or f"{model_type}ForConditionalGeneration"
@@ -344,7 +344,7 @@ def _text_model(raw: Mapping[str, Any], model_type: str, row: Composite) -> Subm
             f"{len(names())} are known: `tfacct models` lists them",
         )
     found = _text_fields({**inside, **filled, **heads, TIED: tied}, text, raw, (field,))
-    defaulted = {**found.defaulted, **filled, **({} if said or row.tie == "never" else {TIED: tied})}
+    defaulted = {**found.defaulted, **filled, **({} if tie_given or row.tie == "never" else {TIED: tied})}
     return found._replace(left_out=(*found.left_out, *row.extra), defaulted=defaulted)
 
 
@@ -465,17 +465,17 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
                 f"{name} = {format_value(raw[name])} of {model_type!r} contradicts"
                 f" {format_value(inside.get(name))} in its {field}"
             )
-    said = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
+    values = {config[TIED] for config in (raw, inside) if config.get(TIED) is not None}
     reads = {"composite": raw, "text": inside}.get(_tables()["tie_of_unknown"].get(model_type, ""))
     if reads is not None and reads.get(TIED) is None:
-        said = set()
-    if len(said) != 1:
-        unsure = "says both" if said else "does not say"
+        values = set()
+    if len(values) != 1:
+        unsure = "says both" if values else "does not say"
         raise ConfigError(
             f"the language model in {model_type!r} is a {family}, but the config {unsure} whether its head is tied",
             f"say it in {field}, and of the whole: {TIED}",
         )
-    return _text_fields({**inside, TIED: said.pop()}, family, raw, (field,))
+    return _text_fields({**inside, TIED: values.pop()}, family, raw, (field,))
 
 
 def canonical(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -499,8 +499,8 @@ def canonical(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def _retriever(raw: Mapping[str, Any], composite: str, text: str) -> Mapping[str, Any]:
     """The composite in vlm_config without a head; the projector of short vectors is named as not included."""
     inside = raw["vlm_config"]
-    said = (inside.get("text_config") or {}).get("model_type")
-    body = config_class(said if said in names() else text).class_prefixes[0]
+    model_type = (inside.get("text_config") or {}).get("model_type")
+    body = config_class(model_type if model_type in names() else text).class_prefixes[0]
     common = {name: raw[name] for name in ("torch_dtype", "dtype", "quantization_config") if raw.get(name) is not None}
     own = {"model_type": composite, **inside, **common, "architectures": [f"{body}Model"]}
     return {**own, "multi_vector_projector": raw.get("embedding_dim", 128)}

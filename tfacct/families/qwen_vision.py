@@ -277,7 +277,7 @@ class Qwen3VLVision(QwenVision):
                 f"deepstack_visual_indexes = {list(after)} must be different blocks of {self.depth:,}, counted from 0"
             )
         sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
-        mergers = Deepstack(hidden=self.hidden_size, **sizes, eps=self.eps, joined=True, behind=after)
+        mergers = Deepstack(hidden=self.hidden_size, **sizes, eps=self.eps, joined=True, after_blocks=after)
         return mergers if after else None
 
     def ends(self) -> dict[str, Any]:

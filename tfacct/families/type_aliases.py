@@ -114,9 +114,11 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
         return Resolved(raw, dict(sets), {}, None)
     prefixes = config_class(alias.family).class_prefixes
     if not all(alias.class_of_family(name) or class_ending(name, prefixes) for name in listed):
-        said = f"architectures = {format_value(listed)} names no class of {model_type}, which is read as {alias.family}"
+        problem = (
+            f"architectures = {format_value(listed)} names no class of {model_type}, which is read as {alias.family}"
+        )
         anyway = f"to count it as that anyway: {setting('architectures')}"
-        raise ConfigError(said, DRAFT if is_draft({**raw, **sets}, listed) else anyway)
+        raise ConfigError(problem, DRAFT if is_draft({**raw, **sets}, listed) else anyway)
     over, own = _translated(sets, alias), _translated(raw, alias)
     there = {**own, **over}
     for name in alias.required:

@@ -181,9 +181,9 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
     if not same(tokens % parts, tokens * 0):
         less = f", less {front:,}," if not same(front, 0) else ""
         are = "position is no" if same(tokens + front, 1) else f"positions{less} are no"
-        said = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
+        problem = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
         more = f"use {option('ctx', rounded_up(tokens, parts) * parts + front)}" if isinstance(tokens, int) else None
-        raise UsageError(f"{said} multiple of {parts:,}: positions come in groups of {parts:,}", more)
+        raise UsageError(f"{problem} multiple of {parts:,}: positions come in groups of {parts:,}", more)
     return divided(tokens, parts)
 
 
@@ -302,9 +302,9 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
 
         return within(keys) - within(keys - queries)
     if mask == "near" and window is not None:
-        before = rounded_down(window - 1, 2) + 1  # its own among them, as among those behind it
-        behind = window + 1 - before
-        return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, behind) - queries
+        before = rounded_down(window - 1, 2) + 1  # its own among them, as among those after it
+        after = window + 1 - before
+        return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, after) - queries
     # Of chosen keys a position sees as many as it would of the last ones.
     if window is None:
         return halve(queries * (2 * keys - queries + 1))

@@ -13,7 +13,7 @@ from tfacct.ledger.lines import Dims, Matmul, Parameter, State
 from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width
 from tfacct.ledger.workload import COMPRESSED
 
-OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "table"}
+OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "embedding"}
 """Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
 
 
@@ -104,7 +104,7 @@ def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
     """The parameter as a storage format sees it, in a model with or without `experts`."""
     path, elements = parameter.path, size(axes, parameter.axes)
     if parameter.embedding:
-        return Stored("table", elements, axes[parameter.axes[-1]], path=path)
+        return Stored("embedding", elements, axes[parameter.axes[-1]], path=path)
     if not parameter.inputs:
         return Stored("other", elements, path=path)
     inputs = size(axes, parameter.inputs)
@@ -113,7 +113,7 @@ def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
         return Stored("expert", size(axes, tuple(matrix)), inputs, axes[expert_axis], path)
     if not paths.repeated(path):
         return Stored(OUTSIDE.get(path, "other"), elements, inputs, path=path)
-    return Stored("beside" if experts else "matrix", elements, inputs, path=path)
+    return Stored("dense" if experts else "matrix", elements, inputs, path=path)
 
 
 def same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:

@@ -265,7 +265,7 @@ class Ledger:
         return {context} | {n - 1 for rate in self.rates for n in range((first // rate + 1) * rate, context + 1, rate)}
 
     @cached_property
-    def beside(self) -> int:
+    def learned_tokens(self) -> int:
         """Number of a step's tokens that are not taken together: learned ones among its patches."""
         return max((group.axes.get(FRONT, 0) for group in self.groups if {*SHARES.values()} & {*group.axes}), default=0)
 

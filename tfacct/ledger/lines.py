@@ -202,8 +202,8 @@ class Matmul:
         if self.mask in COMPRESSED_MASKS:
             rate = axes[RATES["light" if seen == workload.ENTRIES else "heavy"]]
             top = axes[CHOSEN] if self.mask == "chosen entries" else None
-            kept = compressed_pairs(axes[queries], axes.get(workload.POSITIONS, axes["S"]), rate, top)
-            return [FLOPS_PER_MULTIPLY_ADD, kept, *others]
+            visible = compressed_pairs(axes[queries], axes.get(workload.POSITIONS, axes["S"]), rate, top)
+            return [FLOPS_PER_MULTIPLY_ADD, visible, *others]
         window = axes.get({"near": AROUND, "chosen": CHOSEN}.get(self.mask, WINDOW))
         keys = axes.get(workload.POSITIONS, axes[seen]) if self.mask == "chunks" else axes[seen]
         return [FLOPS_PER_MULTIPLY_ADD, pairs(self.mask, axes[queries], keys, window), *others]

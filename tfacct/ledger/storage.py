@@ -17,11 +17,11 @@ from tfacct.ledger import formats, paths
 from tfacct.ledger.einsum import Size, SpecError, divided, whole_bytes
 from tfacct.ledger.formats import Format
 
-Role: TypeAlias = Literal["matrix", "expert", "beside", "head", "table", "other"]
+Role: TypeAlias = Literal["matrix", "expert", "dense", "head", "embedding", "other"]
 """Role of a tensor to a format: a matrix of a layer; the weight of all experts; a matrix of a model that also has
 experts; the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
-EVERY: frozenset[Role] = frozenset(("matrix", "expert", "beside", "head", "table", "other"))
-MATRICES: frozenset[Role] = EVERY - {"head", "table", "other"}
+EVERY: frozenset[Role] = frozenset(("matrix", "expert", "dense", "head", "embedding", "other"))
+MATRICES: frozenset[Role] = EVERY - {"head", "embedding", "other"}
 SCALE = 4
 """Bytes of the scale of a vector of a cache."""
 WIDE = "bf16"
@@ -96,7 +96,7 @@ class Storage:
 
     Formats narrower than 16 bits take matrices only, and a table stays wide:
 
-    >>> table = Stored("table", elements=384)
+    >>> table = Stored("embedding", elements=384)
     >>> storage("nf4").bytes(table), storage("nf4").dtype(table)
     (768, 'bf16')
 
@@ -180,7 +180,7 @@ _BLOCKS: dict[str, Format] = {
     "nf4": formats.bnb4(tables=False),
     "fp8-block": formats.fp8(),
 }
-ALSO: Mapping[str, Role] = {"head": "head", "embed": "table"}
+ALSO: Mapping[str, Role] = {"head": "head", "embed": "embedding"}
 """What `units.ALSO` names, by role."""
 _EXPERTS_FIRST = ("mxfp4",)
 """Formats that take of a model with experts these alone: gpt-oss is published so (`modules_to_not_convert`)."""
@@ -213,7 +213,7 @@ def storage(name: str) -> Storage:
     also = frozenset(ALSO[each] for each in more)
     if plain in _BLOCKS:
         taken = _BLOCKS[plain]
-        takes = (MATRICES - {"beside"} if plain in _EXPERTS_FIRST else MATRICES) | also
+        takes = (MATRICES - {"dense"} if plain in _EXPERTS_FIRST else MATRICES) | also
         return Storage(name, by_role(taken, takes), width(WIDE), takes, rounds=True, about=taken.about)
     each = width(plain)
     if not units.is_narrow(plain):

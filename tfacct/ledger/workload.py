@@ -152,8 +152,8 @@ class Request:
         if self.logits not in ("all", "last"):
             raise UsageError(f"{option('logits')} is all or last, not {self.logits!r}")
         if self.decode and self.tokens not in (None, 1):
-            said = f"{option('decode')} is one new token, but {option('tokens')} is {self.tokens:,}"
-            raise UsageError(said, "leave one of the two out")
+            problem = f"{option('decode')} is one new token, but {option('tokens')} is {self.tokens:,}"
+            raise UsageError(problem, "leave one of the two out")
 
     def workload(self, longest: int, *, source: int | None = None, has_cache: bool = True) -> Workload:
         """Return the workload for a model whose longest context is `longest` positions.

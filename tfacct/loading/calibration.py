@@ -222,7 +222,7 @@ def read(path: Path, table: object) -> Calibration:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{path}: [calibration] {cut(where)}{_said(first)}",
+            f"{path}: [calibration] {cut(where)}{_complaint_words(first)}",
             spelled("`tfacct devices --calibrate` writes such a file", "calibrate() writes such a file"),
         ) from None
     return Calibration(
@@ -239,7 +239,7 @@ def read(path: Path, table: object) -> Calibration:
     )
 
 
-def _said(complaint: Mapping[str, Any]) -> str:
+def _complaint_words(complaint: Mapping[str, Any]) -> str:
     """A complaint of pydantic, as it goes on behind the name of the field."""
     found = complaint.get("ctx", {})
     if complaint["type"] == "value_error":

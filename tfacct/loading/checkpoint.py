@@ -46,7 +46,7 @@ class Checkpoint(NamedTuple):
     @property
     def tensors(self) -> list[FileTensor]:
         """Tensors of all files."""
-        return [held for file in self.files for held in file.tensors]
+        return [tensor for file in self.files for tensor in file.tensors]
 
 
 def local(path: Path) -> Checkpoint:

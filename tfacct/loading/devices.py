@@ -250,7 +250,7 @@ def load(name: str) -> Device:
 
 def _unknown(name: str) -> NotFoundError:
     """An error that suggests the devices whose names begin like this one, or are spelled like it."""
-    folded, said = fold(name), f"unknown device {cut(name)!r}"
+    folded, problem = fold(name), f"unknown device {cut(name)!r}"
 
     def common(known: str) -> int:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folded, known, strict=False)))
@@ -265,9 +265,11 @@ def _unknown(name: str) -> NotFoundError:
     elif near := get_close_matches(folded, [known for one in index() for known in one.names], 1):
         alike = [one.device for one in index() if near[0] in one.names]
     if alike:
-        return NotFoundError(f"{said}. Did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?")
+        return NotFoundError(
+            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?"
+        )
     every = spelled("`tfacct devices` lists all, `tfacct devices --template` begins a file", "devices() lists all")
-    return NotFoundError(said, every)
+    return NotFoundError(problem, every)
 
 
 def chosen(names: Sequence[str]) -> list[Device]:
@@ -280,7 +282,7 @@ def chosen(names: Sequence[str]) -> list[Device]:
     return [load(name) for name in names]
 
 
-def memory_said(found: Sequence[Device]) -> str:
+def memory_words(found: Sequence[Device]) -> str:
     """What the memory of these devices is, in words."""
     names: dict[str, list[str]] = {}
     for device in found:

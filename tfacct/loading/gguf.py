@@ -150,26 +150,26 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[FileTensor]:
     """The tensors, whose bytes must lie one behind the other, but for padding."""
     name, found = cursor.source.name, {}
     for _ in range(count):
-        held, offset = _tensor(cursor)
-        if held.name in found:
-            raise CheckpointError(f"{name} has {held.name!r} twice")
-        found[held.name] = offset, held
+        tensor, offset = _tensor(cursor)
+        if tensor.name in found:
+            raise CheckpointError(f"{name} has {tensor.name!r} twice")
+        found[tensor.name] = offset, tensor
     check_names(name, found)
     size, end, before = cursor.source.size - _padded(cursor.at, alignment), 0, ""
-    for offset, held in sorted(found.values(), key=lambda one: (one[0], one[1].bytes)):
+    for offset, tensor in sorted(found.values(), key=lambda one: (one[0], one[1].bytes)):
         if offset < end:
-            raise CheckpointError(f"{name}: {before!r} and {held.name!r} overlap")
+            raise CheckpointError(f"{name}: {before!r} and {tensor.name!r} overlap")
         if offset != _padded(end, alignment):
-            raise CheckpointError(f"{name}: {offset - end:,} bytes before {held.name!r} belong to no tensor")
-        end, before = offset + held.bytes, held.name
+            raise CheckpointError(f"{name}: {offset - end:,} bytes before {tensor.name!r} belong to no tensor")
+        end, before = offset + tensor.bytes, tensor.name
         if end > size:
             raise CheckpointError(
-                f"{name} is cut short: {held.name!r} ends at byte {end:,} of its tensors, of which"
+                f"{name} is cut short: {tensor.name!r} ends at byte {end:,} of its tensors, of which"
                 f" {max(size, 0):,} are there"
             )
     if size > _padded(end, alignment):
         raise CheckpointError(f"{name}: {size - end:,} bytes at its end belong to no tensor")
-    return [held for _, held in found.values()]
+    return [tensor for _, tensor in found.values()]
 
 
 def _tensor(cursor: _Cursor) -> tuple[FileTensor, int]:

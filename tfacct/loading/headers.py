@@ -193,19 +193,17 @@ def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
     check_names(file, fields)
     placed = sorted((_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
     end, before = 0, ""
-    for start, stop, held in placed:
+    for start, stop, tensor in placed:
         if start > end:
-            raise CheckpointError(f"{file}: {start - end:,} bytes before {held.name!r} belong to no tensor")
+            raise CheckpointError(f"{file}: {start - end:,} bytes before {tensor.name!r} belong to no tensor")
         if start < end:
-            raise CheckpointError(f"{file}: {before!r} and {held.name!r} overlap")
+            raise CheckpointError(f"{file}: {before!r} and {tensor.name!r} overlap")
         if stop > size:
-            raise CheckpointError(
-                f"{file} is cut short: {held.name!r} ends at byte {stop:,} of its tensors, of which {size:,} are there"
-            )
-        end, before = stop, held.name
+            raise CheckpointError(f"{file} is cut short: {tensor.name!r} ends at byte {stop:,}; the file has {size:,}")
+        end, before = stop, tensor.name
     if end != size:
         raise CheckpointError(f"{file}: {size - end:,} bytes at its end belong to no tensor")
-    return [held for *_, held in placed]
+    return [tensor for *_, tensor in placed]
 
 
 def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:

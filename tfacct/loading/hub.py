@@ -159,8 +159,8 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
         raise HubError(f"{wrong}{of}, and HF_HUB_OFFLINE forbids asking for it")
     try:
         url = hub_client.url_of(hub_id, CONFIG, revision)
-        said = hub_client.metadata(url)
-        commit = _checked(said, url, revision)
+        metadata = hub_client.metadata(url)
+        commit = _checked(metadata, url, revision)
     except Exception as error:
         if cached and (not isinstance(error, RefusedError) or error.status in _ANOTHER_TIME):
             return cached
@@ -170,7 +170,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     path = hub_client.cached(hub_id, CONFIG, commit)
     if path is None or not _is_whole(path):
         try:
-            data = hub_client.download(said, CONFIG, largest)
+            data = hub_client.download(metadata, CONFIG, largest)
         except OverflowError:
             raise ConfigError(f"{CONFIG} of {hub_id} is larger than 4 MB: a config.json is a few kilobytes") from None
         path = hub_client.save(hub_id, "snapshots", commit, CONFIG, data=data)
@@ -187,13 +187,13 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-def _checked(said: Metadata, url: str, revision: str) -> str:
+def _checked(metadata: Metadata, url: str, revision: str) -> str:
     """The commit of what the hub says of the file at `url`. Raises HubError where no hub answers so."""
-    asked, answered = urlsplit(url), urlsplit(said.location)
-    host, commit = asked.netloc, said.commit
-    if commit is None or said.etag is None:
+    asked, answered = urlsplit(url), urlsplit(metadata.location)
+    host, commit = asked.netloc, metadata.commit
+    if commit is None or metadata.etag is None:
         raise HubError(f"{host} does not answer as a hub does", "check HF_ENDPOINT, or a proxy in between")
-    if not COMMIT.fullmatch(commit) or not ETAG.fullmatch(said.etag):
+    if not COMMIT.fullmatch(commit) or not ETAG.fullmatch(metadata.etag):
         raise HubError(f"{host} does not answer as a hub does: its commit or its ETag is invalid", "check HF_ENDPOINT")
     if COMMIT.fullmatch(revision) and commit != revision:
         raise HubError(f"{host} answers with commit {commit}, not {revision}")

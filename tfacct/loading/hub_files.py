@@ -125,9 +125,9 @@ def ranged(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
 def _received(response: HTTPResponse, name: str, at: int, count: int, deadline: float) -> tuple[bytes, int]:
     """The body of an answer, of which no more is read than was asked for."""
     status, headers = response.status, response.headers
-    said = _RANGE.fullmatch(headers.get("Content-Range", ""))
-    if status == HTTPStatus.PARTIAL_CONTENT and said is not None and int(said[1]) == at:
-        size = int(said[3])
+    content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
+    if status == HTTPStatus.PARTIAL_CONTENT and content_range is not None and int(content_range[1]) == at:
+        size = int(content_range[3])
     elif status == HTTPStatus.OK and at == 0 and headers.get("Content-Length", "").isdecimal():
         size = int(headers["Content-Length"][:19])
     else:

@@ -65,8 +65,8 @@ def text(entries: Iterable[tuple[bytes, Entry]]) -> str:
     """The index of presets, each with the bytes of its file: one line for each."""
     lines = []
     for data, (file, listed) in entries:
-        said = {name: getattr(listed, name) for name in ("family", "defaulted", "unknown", "left_out", "facts")}
-        made = {"digest": _digest(data), "listed": said, "file": file}
+        fields = {name: getattr(listed, name) for name in ("family", "defaulted", "unknown", "left_out", "facts")}
+        made = {"digest": _digest(data), "listed": fields, "file": file}
         lines.append(f"{json.dumps(listed.name)}: {json.dumps(made, ensure_ascii=False)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 

@@ -25,8 +25,8 @@ class LeftOut:
         """For the person at the terminal."""
         few, more = self.models[:SHOWN], len(self.models) - SHOWN
         others = f" and {more:,} more, which {spelled('--json', 'models_left_out')} names" if more > 0 else ""
-        said = f"left out: {', '.join(few)}{others} ({self.why})"
-        return f"warning: {said}; {self.advice}" if self.advice else f"hint: {said}"
+        sentence = f"left out: {', '.join(few)}{others} ({self.why})"
+        return f"warning: {sentence}; {self.advice}" if self.advice else f"hint: {sentence}"
 
     @staticmethod
     def of(models: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:

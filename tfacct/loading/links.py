@@ -98,13 +98,13 @@ class Links:
         if devices <= node:
             return Link(devices, "node", "PCIe", inside, node, 0)
         if self.network is None:
-            said = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
-            raise _unknown(said, device, node, "node_network")
+            problem = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
+            raise _unknown(problem, device, node, "node_network")
         return Link(devices, "network", "network", min(inside, self.network), node, self.network // node)
 
 
-def _unknown(said: str, device: str, most: int, key: str) -> UsageError:
+def _unknown(problem: str, device: str, most: int, key: str) -> UsageError:
     fewer = "one device" if most == 1 else f"at most {most:,}"
     on = device if most == 1 else f"{most}x{device}"
     whole = spelled("`tfacct devices --template` shows one", "devices.TEMPLATE shows one")
-    return UsageError(said, f"ask for {fewer}: {option('on', on)}, or add {key} under [link] to its file; {whole}")
+    return UsageError(problem, f"ask for {fewer}: {option('on', on)}, or add {key} under [link] to its file; {whole}")

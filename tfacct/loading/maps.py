@@ -17,8 +17,8 @@ def read(path: str | Path) -> dict[str, tuple[str, ...]]:
     for name, paths in files.parse_toml(str(path), files.read(Path(path))).items():
         several = [paths] if isinstance(paths, str) else paths
         if not isinstance(several, list) or not all(isinstance(one, str) for one in several):
-            said = f"{path}: {cut(name)!r} must be the path of a tensor, or a list of them, not {cut(repr(paths))}"
-            raise ConfigError(said, f"a line is {EXAMPLE}")
+            problem = f"{path}: {cut(name)!r} must be the path of a tensor, or a list of them, not {cut(repr(paths))}"
+            raise ConfigError(problem, f"a line is {EXAMPLE}")
         found[name] = tuple(several)
     return found
 

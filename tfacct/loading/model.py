@@ -82,8 +82,8 @@ class LoadedModel(DescribedModel):
     def _whole_for(self, part: str) -> Mapping[str, Any]:
         """The config that holds the models. Raises UsageError for a config of one model."""
         if self.whole is None:
-            said = f"{self.name} holds no other models: {option('part', part)} does not apply"
-            raise UsageError(said, "leave it out")
+            problem = f"{self.name} holds no other models: {option('part', part)} does not apply"
+            raise UsageError(problem, "leave it out")
         return self.whole
 
     def with_layers(self, count: int) -> LoadedModel:

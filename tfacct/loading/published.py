@@ -37,7 +37,7 @@ class Published(NamedTuple):
     """A plain dtype, and what says so: a config that was `published`, or the weights' `files`."""
 
     dtype: str
-    said_by: str
+    stated_by: str
 
 
 class Weights(NamedTuple):
@@ -55,16 +55,16 @@ def quantized(fields: Mapping[str, Any]) -> bool:
 
 def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
     """A config that says nothing of quantization, with what Model Optimizer's file says. Raises ConfigError."""
-    said = files.parse_json(str(file), files.read(file))
-    return {**fields, "quantization_config": {**said, "quant_method": "modelopt"}}
+    quantization = files.parse_json(str(file), files.read(file))
+    return {**fields, "quantization_config": {**quantization, "quant_method": "modelopt"}}
 
 
 def cache_format(model: DescribedModel) -> str | None:
     """The format that a checkpoint's config stores its KV cache in, as `fp8` or `nvfp4`; None where it names none."""
     for field in FORMAT_FIELDS:
-        said = model.raw.get(field)
-        inner = said.get("quantization") if isinstance(said, Mapping) else None
-        for fields in (said, inner):  # Model Optimizer's own file has an object within
+        value = model.raw.get(field)
+        inner = value.get("quantization") if isinstance(value, Mapping) else None
+        for fields in (value, inner):  # Model Optimizer's own file has an object within
             if not isinstance(fields, Mapping):
                 continue
             algorithm, scheme = fields.get("kv_cache_quant_algo"), fields.get("kv_cache_scheme")
@@ -109,22 +109,22 @@ def _published(model: DescribedModel) -> Published | None:
 def plain_dtype(fields: Mapping[str, Any]) -> str | None:
     """The plain dtype that a config names; None where it names none. Raises ConfigError for another value."""
     field = "torch_dtype" if fields.get("dtype") is None else "dtype"
-    said = fields.get(field)
-    if said in (None, "auto"):
+    dtype = fields.get(field)
+    if dtype in (None, "auto"):
         return None
-    name = str(said).removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     if name in SPELLED:
         return SPELLED[name]
-    named = f"{field} = {cut(json.dumps(said, default=str))}"
-    if is_float8(said):
+    named = f"{field} = {cut(json.dumps(dtype, default=str))}"
+    if is_float8(dtype):
         hint = f"give {option('dtype', 'fp8')}, {option('dtype', 'fp8-block')} or another format"
         raise ConfigError(f"{named} without a quantization_config does not say how its scales are stored", hint)
     raise ConfigError(f"{named} is no dtype that weights are counted in")
 
 
-def is_float8(said: object) -> bool:
+def is_float8(dtype: object) -> bool:
     """True for a name of torch's 8-bit floats."""
-    return isinstance(said, str) and said.removeprefix("torch.").startswith("float8_")
+    return isinstance(dtype, str) and dtype.removeprefix("torch.").startswith("float8_")
 
 
 def difference(model: DescribedModel, found: Weights, how: Storage) -> int:
@@ -139,13 +139,13 @@ def difference(model: DescribedModel, found: Weights, how: Storage) -> int:
 def _check_ascend(model: DescribedModel, file: Path) -> None:
     """Raises UsageError where Ascend's file says that some weights are quantized."""
     try:
-        said = files.parse_json(str(file), files.read(file))
+        description = files.parse_json(str(file), files.read(file))
     except TfacctError:
-        said = {}  # longer than a config may be, or none of Ascend's
-    named = said.get("model_quant_type") or next(
-        (value for value in said.values() if isinstance(value, str) and value.startswith("W")), None
+        description = {}  # longer than a config may be, or none of Ascend's
+    named = description.get("model_quant_type") or next(
+        (value for value in description.values() if isinstance(value, str) and value.startswith("W")), None
     )
-    if said and named in (None, "FLOAT"):
+    if description and named in (None, "FLOAT"):
         return
     what = f" says that the weights are {cut(str(named))}" if named else " says how the weights are stored"
     raise UsageError(f"{model.name}: {file.name}{what}, whose bytes are not counted", _advice(file.parent))
@@ -158,8 +158,8 @@ def _plain(model: DescribedModel, found: Weights) -> str | None:
     if sum(others.values()) > OTHERS * found.bytes:
         most = max(others, key=lambda name: others[name])
         share = round(100 * sum(others.values()) / found.bytes)
-        said = f"{share} % of the bytes in its files are {most}, and its config does not say in which format"
-        raise UsageError(f"{model.name}: {said}", _advice(model.folder))
+        problem = f"{share} % of the bytes in its files are {most}, and its config does not say in which format"
+        raise UsageError(f"{model.name}: {problem}", _advice(model.folder))
     plain = {name: taken for name, taken in found.dtypes.items() if name in PLAIN.values()}
     return max(plain, key=lambda name: plain[name], default=None)
 
@@ -199,6 +199,6 @@ def _weights_in(folder: Path, _state: tuple[tuple[str, int, int], ...]) -> Weigh
         total = checkpoint.claimed(folder)
         return None if total is None else Weights(total, {})
     dtypes: Counter[str] = Counter()
-    for held in found.tensors:
-        dtypes[held.dtype] += held.bytes
+    for tensor in found.tensors:
+        dtypes[tensor.dtype] += tensor.bytes
     return Weights(sum(dtypes.values()), dtypes)

@@ -60,7 +60,7 @@ def workload(model: LoadedModel, request: Request) -> Workload:
         raise other_context(model)
     try:
         work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
-        shared(work.tokens, model.ledger.together, model.ledger.beside)
+        shared(work.tokens, model.ledger.together, model.ledger.learned_tokens)
         return work if model.logits else replace(work, logits=None)
     except UsageError as error:
         error.message = f"{model.name}: {error.message}"
@@ -117,7 +117,7 @@ def _whole(model: LoadedModel, request: Request) -> bool:
     request = own_request(model, request)
     work = request.workload(model.context, source=model.source, has_cache=model.has_cache)
     try:
-        shared(work.tokens, model.ledger.together, model.ledger.beside)
+        shared(work.tokens, model.ledger.together, model.ledger.learned_tokens)
     except UsageError:
         return False
     return True
@@ -195,13 +195,13 @@ def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[
     if not known:
         models[0].storage(dtype)
     alike: dict[str, list[str]] = {}
-    for name, said in why.items():
-        alike.setdefault(said, []).append(name)
+    for name, reason in why.items():
+        alike.setdefault(reason, []).append(name)
     advice = f"give another {option('dtype')}"
-    return [model for model, _ in known], [LeftOut(tuple(names), said, advice) for said, names in alike.items()]
+    return [model for model, _ in known], [LeftOut(tuple(names), reason, advice) for reason, names in alike.items()]
 
 
-OR_AS_SAID = ", or as their configs say"
+OR_AS_GIVEN = ", or as their configs say"
 GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
 """Where the format of weights is from: the user, a config or the files next to it, or nobody."""
 
@@ -233,7 +233,7 @@ def format_name(model: LoadedModel, dtype: str | None) -> str:
     if format_assumed(model):
         return f"{name} ({ASSUMED})"
     found = None if model.quantized else published(model)
-    return name if found is None or found.dtype == name else f"{name} ({found.said_by} in {found.dtype})"
+    return name if found is None or found.dtype == name else f"{name} ({found.stated_by} in {found.dtype})"
 
 
 def format_assumed(model: LoadedModel) -> bool:
@@ -244,7 +244,7 @@ def format_assumed(model: LoadedModel) -> bool:
 def stored_name(models: Sequence[LoadedModel], dtype: str | None) -> str:
     """What the weights of these models are stored in, in a word or two."""
     names = list(dict.fromkeys(how.name for _, how in storages(models, dtype)[0]))
-    return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}{OR_AS_SAID}"
+    return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}{OR_AS_GIVEN}"
 
 
 def formats(models: Sequence[LoadedModel], dtype: str | None) -> str:
@@ -258,4 +258,4 @@ def formats(models: Sequence[LoadedModel], dtype: str | None) -> str:
         return stored_name(models, dtype)
     several = len({how.name for _, how in storages(models, dtype)[0]}) > 1
     stored = f"{DEFAULT_DTYPE if several else known[0].storage().name} ({ASSUMED} for {unsure:,} of {len(known):,})"
-    return f"{stored}{OR_AS_SAID if several else ''}"
+    return f"{stored}{OR_AS_GIVEN if several else ''}"

@@ -36,5 +36,5 @@ class Chart:
     """Texts behind the bars of each row: one behind stacked bars, one behind each of a pair."""
     reach: Mapping[str, int] = field(default_factory=dict)
     """Place up to which a line is solid; it is dotted beyond."""
-    beside: Sequence[Chart] = ()
+    side_charts: Sequence[Chart] = ()
     """Pictures of other units under the same title."""

@@ -108,12 +108,12 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
     """Lines of at most `width` and their styles, without the takeaway, which is the report's answer. `spelled` is a
     text as the screen can show it."""
 
-    def said(text: str, indent: int, style: str = "") -> Iterator[tuple[str, str]]:
+    def wrapped(text: str, indent: int, style: str = "") -> Iterator[tuple[str, str]]:
         for line in _broken(printable(text), width, indent, spelled):
             yield line, style
 
     if derivation.check:
-        yield from said(derivation.check, 2)
+        yield from wrapped(derivation.check, 2)
         yield "", ""
     yield "Axes", "bold"
     names = max(len(axis.name) for axis in derivation.legend)
@@ -122,7 +122,7 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
         head = f"  {axis.name:<{names}} = {axis.value:>{values},}  "
         yield from _hanging(head, printable(axis.meaning), width, spelled)
     yield "", ""
-    yield from said(derivation.rule, 0)
+    yield from wrapped(derivation.rule, 0)
     for component, (_, terms, total) in zip(derivation.components, derivation.sums, strict=False):
         yield "", ""
         yield spelled(component.name), "bold"
@@ -131,19 +131,19 @@ def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> 
             if len(spelled(whole)) + 2 <= width:
                 yield spelled(f"  {printable(whole)}"), "dim"
             else:
-                yield from said(step.name, 2, "dim")
-                yield from said(_arrow(step.spec), 4, "dim")
+                yield from wrapped(step.name, 2, "dim")
+                yield from wrapped(_arrow(step.spec), 4, "dim")
             for gradient in step.more:
-                yield from said(f"gradient: {_arrow(gradient)}", 4, "dim")
-            yield from said(f"{step.symbols} = {step.numbers} = {step.result:,} {derivation.unit}", 4)
+                yield from wrapped(f"gradient: {_arrow(gradient)}", 4, "dim")
+            yield from wrapped(f"{step.symbols} = {step.numbers} = {step.result:,} {derivation.unit}", 4)
         if len(component.steps) > 1:
-            yield from said("sum", 2, "dim")
-            yield from said(f"{terms} = {total:,} {derivation.unit}", 4)
+            yield from wrapped("sum", 2, "dim")
+            yield from wrapped(f"{terms} = {total:,} {derivation.unit}", 4)
     yield "", ""
     yield "total", "bold"
     _, terms, total = derivation.sums[-1]
     sums = f"{terms} = " if len(derivation.components) > 1 else ""
-    yield from said(f"{sums}{total:,} {derivation.unit}", 4, "bold")
+    yield from wrapped(f"{sums}{total:,} {derivation.unit}", 4, "bold")
 
 
 def markdown(derivation: Derivation, title: str, answer: str, notes: Iterable[str]) -> str:

@@ -56,7 +56,7 @@ def _areas(axes: Axes, chart: Chart, look: Look) -> None:
         ends.append(End(float(chart.x[-1]), (floor[-1] + top[-1]) / 2, name, colour))
         floor = top
     scales.against_numbers(axes, chart)
-    _beside(axes, chart, look, ends)
+    _labels_right(axes, chart, look, ends)
 
 
 def _lines(axes: Axes, chart: Chart, look: Look) -> None:
@@ -74,10 +74,10 @@ def _lines(axes: Axes, chart: Chart, look: Look) -> None:
         ends.append(End(*known[-1], name, stroke["color"]))
     scales.against_numbers(axes, chart)
     axes.grid(color=look.faint, linewidth=0.8)
-    _beside(axes, chart, look, ends if len(ends) > 1 else [])
+    _labels_right(axes, chart, look, ends if len(ends) > 1 else [])
 
 
-def _beside(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None:
+def _labels_right(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None:
     """Words right of the axes and over them, and the lines of levels."""
     for level, text in chart.levels:
         axes.axhline(level, color=look.ink, linewidth=0.9, linestyle="--")

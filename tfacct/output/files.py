@@ -18,8 +18,8 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
     """
     asked = Path(file)
     if asked.suffix.lower() not in endings:
-        told = f"{option(name, file)}: no {what} ends in {asked.suffix or 'nothing'!r}"
-        raise UsageError(told, f"use {', '.join(endings)}")
+        problem = f"{option(name, file)}: no {what} ends in {asked.suffix or 'nothing'!r}"
+        raise UsageError(problem, f"use {', '.join(endings)}")
     try:
         path = asked.resolve()
         if path.is_dir() or not path.parent.is_dir():
@@ -39,8 +39,8 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
 def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
     """Write a file that was checked: `into` fills another one beside it, which then takes its place."""
     try:
-        with replacing(path) as beside:
-            into(beside)
+        with replacing(path) as temporary:
+            into(temporary)
     except OSError as error:
         raise UsageError(f"{option(name, str(path))}: {error.strerror or error}") from None
 

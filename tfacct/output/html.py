@@ -86,7 +86,7 @@ def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
         text = "\n".join(f"<b>{_text(line)}</b>" if style == "bold" else _text(line) for line, style in lines)
         yield f"<pre>{text}</pre>"
     for kind, background in (("notes", False), ("aside", True)):
-        if notes := [note for note in report.said if (note.key in BACKGROUND) == background]:
+        if notes := [note for note in report.shown_notes if (note.key in BACKGROUND) == background]:
             yield f'<p class="{kind}">{"<br>".join(map(_text, notes))}</p>'
     if report.hints:
         yield f'<p class="aside"><small>{"<br>".join(map(_text, report.hints))}</small></p>'

@@ -82,7 +82,7 @@ def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[
 def above(axes: Axes, marks: Sequence[tuple[float, str]], look: Look) -> None:
     """Mark one place or two by thin lines, with words over the axes, away from each other where they would meet."""
     _lay_out(axes)
-    said = [
+    sentences = [
         axes.annotate(
             text,
             (place, 1),
@@ -99,9 +99,9 @@ def above(axes: Axes, marks: Sequence[tuple[float, str]], look: Look) -> None:
     ]
     for place, _ in marks:
         axes.axvline(place, color=look.ink, linewidth=0.9)
-    if len(said) == 2 and said[0].get_window_extent().x1 + POINTS > said[1].get_window_extent().x0:
-        said[0].set(ha="right", position=(-3, 3))
-        said[1].set(ha="left", position=(3, 3))
+    if len(sentences) == 2 and sentences[0].get_window_extent().x1 + POINTS > sentences[1].get_window_extent().x0:
+        sentences[0].set(ha="right", position=(-3, 3))
+        sentences[1].set(ha="left", position=(3, 3))
 
 
 def _side(axes: Axes, place: float) -> str:

@@ -266,8 +266,8 @@ def _of_total(row: Row) -> str:
 
 def wrapped(text: str, width: int) -> list[str]:
     """A sentence in lines of at most `width`: broken at spaces, a long formula between factors, an address never."""
-    kept = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
-    return [part for line in kept for part in ([line] if "://" in line else _broken(line, width, FORMULA))]
+    lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in ([line] if "://" in line else _broken(line, width, FORMULA))]
 
 
 def _height(column: Column, width: int) -> int:

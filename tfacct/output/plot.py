@@ -50,7 +50,7 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
     figure = draw(chart, look)
     with _axis_names(), rc_context({"svg.hashsalt": "tfacct"}):  # the same chart gives the same file
         kind, undated = path.suffix[1:].lower(), _undated(path)
-        files.write("output", path, lambda beside: figure.savefig(beside, format=kind, dpi=150, metadata=undated))
+        files.write("output", path, lambda temporary: figure.savefig(temporary, format=kind, dpi=150, metadata=undated))
 
 
 def _undated(path: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> A
 
 def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
     """Fill a figure and return its first axes."""
-    charts = [chart, *chart.beside]
+    charts = [chart, *chart.side_charts]
     figure.set_facecolor(look.ground)
     with _axis_names():
         figure.suptitle(_title(chart.title), x=0.01, ha="left", color=look.ink, **HEADING)
@@ -103,18 +103,18 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
 
 def _title(text: str) -> str:
     """Lines of about one length."""
-    held = _held(text)
-    lines, width = len(textwrap.wrap(held, TITLE)), TITLE
-    while width > 1 and len(textwrap.wrap(held, width - 1)) == lines:
+    unbroken = _unbroken(text)
+    lines, width = len(textwrap.wrap(unbroken, TITLE)), TITLE
+    while width > 1 and len(textwrap.wrap(unbroken, width - 1)) == lines:
         width -= 1
-    return textwrap.fill(held, width)
+    return textwrap.fill(unbroken, width)
 
 
 def _caption(text: str) -> str:
-    return textwrap.fill(_held(text), CAPTION)
+    return textwrap.fill(_unbroken(text), CAPTION)
 
 
-def _held(text: str) -> str:
+def _unbroken(text: str) -> str:
     """The text with no number parted from its unit, and no sign from what it stands between."""
     return re.sub(r"(?<=\d) (?=[A-Z]i?B?\b)|(?<=[×÷+]) | (?=[×÷+])", "\N{NO-BREAK SPACE}", text)
 
@@ -137,4 +137,4 @@ def _inches(chart: Chart) -> tuple[float, float]:
     """Size of a figure in which no two letters meet."""
     if chart.kind in ("areas", "lines"):
         return WIDTH, max(4.6, 1.5 + len(chart.series) * LINE / 72)
-    return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.beside)))
+    return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.side_charts)))

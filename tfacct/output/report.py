@@ -254,7 +254,7 @@ class Report:
         return f"<tfacct {self.command} report: {self.title}>"
 
     @property
-    def said(self) -> tuple[Note, ...]:
+    def shown_notes(self) -> tuple[Note, ...]:
         """The notes under the table."""
         return self.under_table()[0]
 
@@ -344,7 +344,7 @@ class Report:
         if self.derivation is not None:
             from tfacct.output import derivation
 
-            return derivation.markdown(self.derivation, self.title, self.answer, self.said)
+            return derivation.markdown(self.derivation, self.title, self.answer, self.shown_notes)
         columns = [column for column in self.columns if column.raw]
         out = [f"**{markdown(self.title)}**", "", *([markdown(self.answer), ""] if self.answer else [])]
         out.append(f"| {' | '.join(markdown(column.label) for column in columns)} |")
@@ -352,7 +352,7 @@ class Report:
         for row, bold in [(row, "") for row in self.cells] + [(row, "**") for row in self.totals]:
             texts = [markdown(column.text(row.get(column.key), digits)) for column in columns]
             out.append(f"| {' | '.join(f'{bold}{text}{bold}' if text else '' for text in texts)} |")
-        for note in self.said:
+        for note in self.shown_notes:
             out += ["", markdown(note)]
         return "\n".join(out) + "\n"
 

@@ -52,11 +52,11 @@ def _fallen_back(error: UnicodeError) -> tuple[str, int]:
         raise error
     lacking = error.object[error.start : error.end]
     return "".join(
-        _said(raised, lowered, sign) for raised, lowered, sign in re.findall(_RUN, lacking, re.DOTALL)
+        _meaning(raised, lowered, sign) for raised, lowered, sign in re.findall(_RUN, lacking, re.DOTALL)
     ), error.end
 
 
-def _said(raised: str, lowered: str, sign: str) -> str:
+def _meaning(raised: str, lowered: str, sign: str) -> str:
     """10⁻¹² is 10^-12, k₁ is k_1."""
     if sign:
         return FALLBACK.get(sign, "?")

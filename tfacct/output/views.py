@@ -95,9 +95,9 @@ def _series(pd: Any, values: Sequence[Any], *, words: bool) -> Any:
     if kinds == {bool}:
         return pd.Series(values, dtype="boolean")
     if kinds == {int}:
-        held = sum(map(abs, there)) < LONGEST  # else adding the column up would wrap, without a word
-        return pd.Series(values, dtype="Int64" if held else object)
+        exact = sum(map(abs, there)) < LONGEST  # else adding the column up would wrap, without a word
+        return pd.Series(values, dtype="Int64" if exact else object)
     if kinds <= {int, float}:
-        held = all(isinstance(value, float) or abs(value) <= EXACT for value in there)
-        return pd.Series(values, dtype="float64" if held else object)
+        exact = all(isinstance(value, float) or abs(value) <= EXACT for value in there)
+        return pd.Series(values, dtype="float64" if exact else object)
     return pd.Series([None if value is None else str(value) for value in values], dtype="string")

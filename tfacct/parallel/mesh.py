@@ -352,8 +352,8 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     uneven = [whole for whole in experts if whole % mesh.ep]
     if uneven:
         fitting = ", ".join(map(str, divisors(experts)))
-        said = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
-        raise UsageError(said, f"sizes that divide all: {fitting}")
+        problem = f"{option('ep', mesh.ep)} does not divide E = {uneven[0]:,} ({AXIS_NAMES['E']})"
+        raise UsageError(problem, f"sizes that divide all: {fitting}")
     gathered = [group.axes for group in ledger.groups if joint_qk_norm(group)]
 
     def fits(axes: Axes, axis: str, ranks: int) -> bool:
@@ -364,13 +364,13 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     if not wrong:
         return
     named = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
-    said = f"{option('tp', mesh.tp)} does not divide {named}"
+    problem = f"{option('tp', mesh.tp)} does not divide {named}"
     if wrong[0][0] == wrong[-1][0] == "T":
-        raise UsageError(said, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
+        raise UsageError(problem, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
     heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
     tried = divisors(heads or {whole for _, whole in wrong})
     possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
-    raise UsageError(said, f"sizes that divide all: {', '.join(map(str, possible))}")
+    raise UsageError(problem, f"sizes that divide all: {', '.join(map(str, possible))}")
 
 
 def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
@@ -380,8 +380,8 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     if "T" in at:
         if at["T"] != at["S"]:
             new = "one new token" if at["T"] == 1 else f"{at['T']:,} new tokens"
-            said = f"{named} divides whole sequences, not {new} of {at['S']:,}"
-            raise UsageError(said, f"a prompt: {option('tokens', at['S'])}; a step: {option('train', True)}")
+            problem = f"{named} divides whole sequences, not {new} of {at['S']:,}"
+            raise UsageError(problem, f"a prompt: {option('tokens', at['S'])}; a step: {option('train', True)}")
         masked = any(
             isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
         )
@@ -398,12 +398,12 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     wrong = [(axis, whole) for axis, whole in heads if mesh.ulysses > 1 and whole % (mesh.tp * mesh.ulysses)]
     if wrong:
         also = f" with {option('tp', mesh.tp)}" if mesh.tp > 1 else ""
-        said = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
+        problem = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
         if any(whole % mesh.tp for _, whole in heads):
             fitting = f"no size does: {option('tp', mesh.tp)} alone does not divide all of them"
-        raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {said}", fitting)
+        raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {problem}", fitting)
 
 
 def joint_qk_norm(group: Group) -> bool:

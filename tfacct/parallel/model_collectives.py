@@ -109,19 +109,19 @@ def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | 
     if after not in get_args(AfterHead):
         raise UsageError(f"{option('after_head')} is {listed(get_args(AfterHead))}, not {after!r}")
     if after != "divided" and mesh.tp == 1:
-        said = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
-        raise UsageError(said, f"give {option('tp', 8)}")
+        problem = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
+        raise UsageError(problem, f"give {option('tp', 8)}")
     if after == "loss" and not train:
-        said = f"{option('after_head', after)} applies to a training step"
-        raise UsageError(said, f"{option('train', True)} counts it")
+        problem = f"{option('after_head', after)} applies to a training step"
+        raise UsageError(problem, f"{option('train', True)} counts it")
     if reduce_dtype is None:
         return Ends(after)
     name = units.dtype_name(reduce_dtype)
     if name not in DTYPES:
         raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
     if not train or mesh.fsdp * mesh.dp == 1:
-        said = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
-        raise UsageError(said, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
+        problem = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
+        raise UsageError(problem, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
     return Ends(after, name)
 
 

@@ -64,7 +64,7 @@ class ModelFlops:
         return replace(self.work, tokens=self.work.tokens // parts)
 
     @property
-    def undivided(self) -> LoadedModel:
+    def whole_model(self) -> LoadedModel:
         """The whole model."""
         return self.model if self.whole is None else self.whole.model
 

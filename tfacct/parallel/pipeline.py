@@ -59,8 +59,10 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
     """The stages of each rank of `pp`. Raises UsageError for more stages than layers."""
     parts = mesh.pp * mesh.chunks
     if parts > blocks:
-        said = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
-        raise UsageError(f"{said} does not divide L = {blocks:,} (blocks)", f"at most {blocks // mesh.chunks:,} ranks")
+        problem = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
+        raise UsageError(
+            f"{problem} does not divide L = {blocks:,} (blocks)", f"at most {blocks // mesh.chunks:,} ranks"
+        )
     every = [Stage(own, number == 0, number == parts - 1) for number, own in enumerate(divided(blocks, parts))]
     return [every[rank :: mesh.pp] for rank in range(mesh.pp)]
 
@@ -108,11 +110,11 @@ def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
     batch = int(at["B"])
     count = mesh.microbatches or (batch if train else 1)
     if batch % count:
-        said = f"{option('microbatches', count)} does not divide a batch of {batch:,}"
-        raise UsageError(said, f"give a multiple: {option('batch', -(-batch // count) * count)}")
+        problem = f"{option('microbatches', count)} does not divide a batch of {batch:,}"
+        raise UsageError(problem, f"give a multiple: {option('batch', -(-batch // count) * count)}")
     if train and mesh.chunks > 1 and count % max(1, count // mesh.pp):
-        said = f"{option('schedule', 'interleaved')} takes microbatches in rounds of {mesh.pp:,} or more"
-        raise UsageError(f"{said}, and {count:,} are no whole number of them", f"give a multiple of {mesh.pp:,}")
+        problem = f"{option('schedule', 'interleaved')} takes microbatches in rounds of {mesh.pp:,} or more"
+        raise UsageError(f"{problem}, and {count:,} are no whole number of them", f"give a multiple of {mesh.pp:,}")
     return count
 
 
@@ -224,5 +226,5 @@ def bubble(mesh: Mesh, times: int) -> Fraction | None:
 def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
     """How long stages wait, as in the JSON: a formula, and its value if it has no times in it."""
     ratio = bubble(mesh, times) if train else None
-    said = BUBBLE[mesh.schedule] if train else None
-    return {"microbatches": times, "bubble": said, "bubble_ratio": None if ratio is None else float(ratio)}
+    formula = BUBBLE[mesh.schedule] if train else None
+    return {"microbatches": times, "bubble": formula, "bubble_ratio": None if ratio is None else float(ratio)}

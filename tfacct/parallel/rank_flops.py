@@ -32,8 +32,8 @@ def on_rank(
     if mesh.cp > 1:
         check_parts(model, mesh, work)
         if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
-            said = f"{model.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
-            raise ConfigError(said, f"leave {option('masked')} out")
+            problem = f"{model.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
+            raise ConfigError(problem, f"leave {option('masked')} out")
     return [of_rank(product, mesh) for product in products]
 
 
@@ -64,8 +64,8 @@ def points_of(
         raise UsageError(f"{metrics[0].name} is not divided by {option('fsdp')}", others)
     ratio = next((metric.name for metric in metrics if metric.unit in ("share", "ratio")), None)
     if mesh.pp > 1 and ratio is not None:
-        said = f"{ratio} is a ratio, by which stages of {option('pp')} are not compared"
-        raise UsageError(said, "total_flops, total_params, total_bytes and other amounts are")
+        problem = f"{ratio} is a ratio, by which stages of {option('pp')} are not compared"
+        raise UsageError(problem, "total_flops, total_params, total_bytes and other amounts are")
     checked_pass(mesh)
     if mesh.cp > 1:
         if any(metric.unit != "bytes" or metric.name in MEMORY_TRAFFIC for metric in metrics):
@@ -171,8 +171,8 @@ def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Work
                 f"{model.name}: {given} does not support states that are no keys of a token", "leave it out"
             )
         if states and WINDOW in group.axes:
-            said = f"{given} does not support windows: which rank caches the last tokens is the engine's choice"
-            raise ConfigError(f"{model.name}: {said}", "leave it out")
+            problem = f"{given} does not support windows: which rank caches the last tokens is the engine's choice"
+            raise ConfigError(f"{model.name}: {problem}", "leave it out")
     check_sizes(model, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
     return rank_tokens(mesh, work)
 

@@ -86,14 +86,20 @@ def stored_lines(
         taken = {path: width(how.name).bytes(count) for path, count in shards.items()}
     parts = by_part(elements)
     weights = by_part(taken)
-    states, kept = ledger.states(at), ledger.state_bytes(at, cached)
+    states, state_bytes = ledger.states(at), ledger.state_bytes(at, cached)
     lines = (line for group in ledger.groups for line in group.lines if isinstance(line, State))
     stored = {line.path: width_of(line, cached).name for line in lines}
     return [
         {"what": part, "kind": "weights", "elements": parts[part], "dtype": dtypes[part], "bytes": weights[part]}
         for part in parts
     ] + [
-        {"what": paths.short(path), "kind": "cache", "elements": count, "dtype": stored[path], "bytes": kept[path]}
+        {
+            "what": paths.short(path),
+            "kind": "cache",
+            "elements": count,
+            "dtype": stored[path],
+            "bytes": state_bytes[path],
+        }
         for path, count in states.items()
     ]
 
@@ -221,8 +227,8 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for kind, rate in rates.items():
         keys = f"⌊S / {rate}⌋"
-        said = {"entries": keys, "waiting": f"(S mod {rate})", "any": f"min({keys}, 1)"}
-        found |= {COMPRESSED[what][kind]: words for what, words in said.items() if kind in COMPRESSED[what]}
+        formulas = {"entries": keys, "waiting": f"(S mod {rate})", "any": f"min({keys}, 1)"}
+        found |= {COMPRESSED[what][kind]: words for what, words in formulas.items() if kind in COMPRESSED[what]}
     return found
 
 
@@ -232,8 +238,8 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
     from tfacct.parallel.mesh import joint_qk_norm
 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
-    kept_in = width(cached)
-    kept: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
+    cache_width = width(cached)
+    by_kind: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
     blocks = _layer_axes(model)
     for group in model.ledger.groups:
         windowed = WINDOW in group.axes
@@ -242,7 +248,7 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
         sizes |= _compressed({kind: f"{group.axes[rate]:,}" for kind, rate in RATES.items() if rate in group.axes})
         of_keys = _compressed(RATES)
         lines = (line for line in group.lines if isinstance(line, State))
-        states = [(axis_names(line.spec), width_of(line, kept_in)) for line in lines]
+        states = [(axis_names(line.spec), width_of(line, cache_width)) for line in lines]
         for spec, how in dict.fromkeys(states):
             alike, each = states.count((spec, how)), how.each
             named = ["min(S, W)" if windowed and axis == "S" else group.names.get(axis, axis) for axis in spec]
@@ -252,12 +258,12 @@ def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh 
                 named = [keys if name == "S" else name for name in named]
             if tp > 1 and not joint_qk_norm(group):
                 named = [f"⌈{name} / {tp}⌉" if name in ("K", "N") else name for name in named]
-            name = " · ".join([*named, "bytes" if how == kept_in else str(each)])
+            name = " · ".join([*named, "bytes" if how == cache_width else str(each)])
             values = " · ".join([*(str(sizes[axis]) for axis in spec), str(each)])
-            found, axis = kept.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
+            found, axis = by_kind.setdefault((alike, name, values), {}), blocks.get(id(group), "L")
             found[axis] = found.get(axis, 0) + group.count
     names, numbers = [], []
-    for (alike, name, values), found in kept.items():
+    for (alike, name, values), found in by_kind.items():
         stacks = f"({' + '.join(found)})" if len(found) > 1 else next(iter(found))
         names.append(f"{alike} · {stacks} · {name}" if alike > 1 else f"{stacks} · {name}")
         numbers.append(f"{alike * sum(found.values())} · {values}")

@@ -53,6 +53,6 @@ def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
 def fullest_rank(model: LoadedModel, mesh: Mesh) -> FullestRank:
     """The rank that stores most of a model."""
     every = stage_ledgers(model.ledger, mesh)
-    held = [stored_elements(own, mesh) for own in every]
-    stage = held.index(max(held))
+    elements = [stored_elements(own, mesh) for own in every]
+    stage = elements.index(max(elements))
     return FullestRank(mesh, {_place(one): one.count for one in stored(every[stage].tensors())}, stage + 1)

@@ -441,11 +441,11 @@ def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> i
         return bits
     if not any(verified(model.family, fact) for fact in ROUTING):
         what = "the sum of its router's gradients" if mesh.sp else "the dtype in which its class sums experts"
-        said = f"{model.name}: {what}, which {option('tp')} sends, was not compared"
-        raise ConfigError(said, f"it was for {listed(families(*ROUTING))}")
+        problem = f"{model.name}: {what}, which {option('tp')} sends, was not compared"
+        raise ConfigError(problem, f"it was for {listed(families(*ROUTING))}")
     if mesh.sp and verified(model.family, "fp32_router"):
-        said = f"{model.name}: {option('sp', True)} does not support a router with weights in fp32"
-        raise ConfigError(said, f"leave {option('sp', True)} out")
+        problem = f"{model.name}: {option('sp', True)} does not support a router with weights in fp32"
+        raise ConfigError(problem, f"leave {option('sp', True)} out")
     return max(bits, 32) if verified(model.family, "fp32_routing") else bits
 
 

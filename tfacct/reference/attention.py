@@ -291,7 +291,7 @@ class Attention(Heads):
             k, v = step.lent[self.window]
             q = self._split(self.q_proj(x), self.heads)
             q = q if self.q_norm is None else self.q_norm(q)
-            q = q if self.angles is None else self._turned(self.q_rotary, q, step)
+            q = q if self.angles is None else self._rotated(self.q_rotary, q, step)
             return (self._result(x, q, k, v, step, k.shape[2] - q.shape[2]),)
         q, k, v = self._qkv(x)
         k = k if self.k_scale is None else self.k_scale(k)
@@ -305,7 +305,7 @@ class Attention(Heads):
             q, k = self.q_norm(q), self.k_norm(k)
         v = v if self.v_norm is None else self.v_norm(v)
         if self.angles is not None:
-            q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+            q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
         if self.late and self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.q_scale is not None:
@@ -320,7 +320,7 @@ class Attention(Heads):
         result = self._result(x, q, k, v, step, old)
         if index is not None:
             return result, k, v, index
-        return (result, self._kept(k), self._kept(v)) if self.caches else (result,)
+        return (result, self._cached_heads(k), self._cached_heads(v)) if self.caches else (result,)
 
     def _result(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         mixed = self._mixed(q, k, v, step, old).transpose(1, 2)
@@ -373,16 +373,16 @@ class Attention(Heads):
             return step.mask(old, self.window)
         return None if self.window is None else step.around(self.window)
 
-    def _turned(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
+    def _rotated(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
         assert rotary is not None and self.angles is not None
         turn = step.turn(self.angles)
         if self.rope_dim is None:
-            turned: Tensor = rotary(heads, *turn)
-            return turned
+            rotated: Tensor = rotary(heads, *turn)
+            return rotated
         first, rest = torch.split(heads, [self.rope_dim, self.head_dim - self.rope_dim], dim=-1)
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
-    def _kept(self, heads: Tensor) -> Tensor:
+    def _cached_heads(self, heads: Tensor) -> Tensor:
         if self.window is None or self.keep_all or heads.shape[2] <= self.window:
             return heads
         return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them

@@ -19,7 +19,7 @@ from tfacct.reference.residual import residual
 from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
-Kept: TypeAlias = tuple[Tensor, ...]
+Cache: TypeAlias = tuple[Tensor, ...]
 """States that blocks keep between steps, block by block."""
 
 
@@ -62,54 +62,54 @@ class Block(nn.Module):
                 assert self.shared_norm is not None
                 share(self.shared_norm, getattr(self, name))
 
-    def forward(self, x: Tensor, step: Step, past: Kept, source: Tensor | None = None) -> tuple[Tensor, ...]:
-        kept: list[Tensor] = []
+    def forward(self, x: Tensor, step: Step, past: Cache, source: Tensor | None = None) -> tuple[Tensor, ...]:
+        cached: list[Tensor] = []
         if self.order == "parallel":
             first = through(getattr(self, f"{self.names[0]}_norm"), x)
             results = []
             for name in self.names:
                 norm = getattr(self, f"{name}_norm")
                 read = first if norm is None or name == self.names[0] else norm(x)
-                results.append(self._result(name, read, step, past[len(kept) :], source, kept))
+                results.append(self._result(name, read, step, past[len(cached) :], source, cached))
             for name, result in zip(self.names, results, strict=True):
                 x = getattr(self, f"{name}_add")(x, result)
-            return x, *kept
+            return x, *cached
         if self.altup is not None:
             return self._on_streams(self.altup, x, step, past)
         if self.hc is not None:
             return self._on_mixed(self.hc, x, step, past)
         arrived, step.late = step.late, None
-        x = self._on(x, self.names, step, past, source, kept)
+        x = self._on(x, self.names, step, past, source, cached)
         if arrived is not None:
             add, result = arrived
             x = add(x, result)
-        return x, *kept
+        return x, *cached
 
-    def _on_streams(self, altup: Any, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+    def _on_streams(self, altup: Any, streams: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
         """Streams behind the block, and its states: all sublayers but the last work on the first prediction."""
-        kept: list[Tensor] = []
+        cached: list[Tensor] = []
         *first, last = self.names
         predicted = altup.before(streams)
-        result = self._on(predicted[..., 0], first, step, past, None, kept)
+        result = self._on(predicted[..., 0], first, step, past, None, cached)
         streams, read = altup.after(predicted, result)
-        own = self._result(last, read, step, (), None, kept).unsqueeze(-1)
+        own = self._result(last, read, step, (), None, cached).unsqueeze(-1)
         added = getattr(self, f"{last}_add")(streams[..., 1:], own)
-        return torch.cat((streams[..., :1], added), dim=-1), *kept
+        return torch.cat((streams[..., :1], added), dim=-1), *cached
 
-    def _on_mixed(self, connections: nn.ModuleDict, streams: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+    def _on_mixed(self, connections: nn.ModuleDict, streams: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
         """Streams behind the block, and its states: each sublayer reads a sum of them, and its result goes to all."""
-        kept: list[Tensor] = []
+        cached: list[Tensor] = []
         for name in self.names:
             own = connections[name]
             assert isinstance(own, HyperConnection)
             read, gives, mixes = own.before(streams)
             normed = through(getattr(self, f"{name}_norm"), read)
-            result = self._result(name, normed, step, past[len(kept) :], None, kept)
-            streams = own.behind(streams, result, gives, mixes)
-        return streams, *kept
+            result = self._result(name, normed, step, past[len(cached) :], None, cached)
+            streams = own.after(streams, result, gives, mixes)
+        return streams, *cached
 
     def _on(
-        self, x: Tensor, names: list[str], step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
+        self, x: Tensor, names: list[str], step: Step, past: Cache, source: Tensor | None, cached: list[Tensor]
     ) -> Tensor:
         """The stream behind sublayers that run one after the other."""
         shared: Tensor | None = None
@@ -118,29 +118,29 @@ class Block(nn.Module):
             norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
             if self.order == "pre" and name in self.together:
                 shared = through(norm, x) if shared is None else shared
-                x = add(x, self._result(name, shared, step, past[len(kept) :], source, kept))
+                x = add(x, self._result(name, shared, step, past[len(cached) :], source, cached))
             elif self.order == "pre":
                 given = x if handed is None else handed
                 if name in self.joined:
                     assert step.first is not None
                     given = torch.cat((given, step.first), dim=-1)
                 read = through(norm, given)
-                result = self._result(name, read, step, past[len(kept) :], source, kept)
+                result = self._result(name, read, step, past[len(cached) :], source, cached)
                 if name in self.gives:
                     handed = result if self.gives[name] == "next" else add(x, result)
                     continue
                 x, handed = add(read if name in self.normed else x, result), None
             else:
                 given = x if handed is None else handed
-                handed = self._result(name, given, step, past[len(kept) :], source, kept)
+                handed = self._result(name, given, step, past[len(cached) :], source, cached)
                 if name not in self.gives:
                     x, handed = through(norm, add(x, handed)), None
         return x
 
     def _result(
-        self, name: str, x: Tensor, step: Step, past: Kept, source: Tensor | None, kept: list[Tensor]
+        self, name: str, x: Tensor, step: Step, past: Cache, source: Tensor | None, cached: list[Tensor]
     ) -> Tensor:
-        """Result that a sublayer adds to the stream. Its states go to `kept`; `past` begins with those kept before."""
+        """What a sublayer adds to the residual stream. Its states go to `cached`; `past` begins with the old ones."""
         module = getattr(self, name)
         assert isinstance(module, PartModule)
         given = {"step": step, "past": past[: len(module.caches)] or None, "source": source}
@@ -148,7 +148,7 @@ class Block(nn.Module):
         out = module(x, *(given[each] for each in module.takes))
         if isinstance(out, tuple):
             out, *own = out
-            kept += own
+            cached += own
         result: Tensor = through(getattr(self, f"{name}_post_norm"), out)
         return result
 
@@ -214,10 +214,10 @@ class MtpHead(Block):
             Head(head, last=last),
         )
 
-    def logits(self, x: Tensor, row: Tensor, step: Step, past: Kept) -> tuple[Tensor, ...]:
+    def logits(self, x: Tensor, row: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
         """Stream behind this head, logits of one token further ahead, and the states at the end of the step."""
-        x, *kept = self(self.join(x, row), step, past)
-        return x, self.lm_head(self.head_norm(x)), *kept
+        x, *cached = self(self.join(x, row), step, past)
+        return x, self.lm_head(self.head_norm(x)), *cached
 
 
 def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object) -> tuple[Tensor, ...]:

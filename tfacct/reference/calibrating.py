@@ -191,13 +191,13 @@ def _attention(on: torch.device, of: torch.dtype) -> list[Case]:
 
         for tokens in TOKENS:
             heads = HEADS if tokens <= TOKENS[2] else GROUP
-            kept = made(1, heads // group, tokens, SIZE)
-            given = (made(1, heads, tokens, SIZE), kept, made(1, heads, tokens, tokens), kept.clone())
+            cached = made(1, heads // group, tokens, SIZE)
+            given = (made(1, heads, tokens, SIZE), cached, made(1, heads, tokens, tokens), cached.clone())
             case = _both(f"{kind}_heads", tokens, run, given)
             cases.append(case)
         for keys in KEYS:
-            kept = made(1, HEADS // group, keys, SIZE)
-            given = (made(1, HEADS, 1, SIZE), kept, made(1, HEADS, 1, keys), kept.clone())
+            cached = made(1, HEADS // group, keys, SIZE)
+            given = (made(1, HEADS, 1, SIZE), cached, made(1, HEADS, 1, keys), cached.clone())
             cases.append(_both(f"{kind}_token", keys, run, given))
     softmax = Softmax(SIZE**-0.5)
     for tokens in TOKENS:

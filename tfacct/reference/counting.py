@@ -230,13 +230,13 @@ def passes(model: Decoder, given: Inputs) -> Passes:
         if isinstance(module, Block):
             module.rerun = rerun
     # The backward pass goes on to what old keys and values were made of, as it does from new ones.
-    given = replace(given, past=tuple(kept.detach().requires_grad_() for kept in given.past))
+    given = replace(given, past=tuple(tensor.detach().requires_grad_() for tensor in given.past))
     counter = _Products()  # type: ignore[no-untyped-call]
     with counter:
         logits, *caches = model(*given.all)
         forward = counter.flops
         # To what the blocks keep too, as from a next step that reads it.
-        (logits.sum() + sum(kept.sum() for kept in caches)).backward()
+        (logits.sum() + sum(tensor.sum() for tensor in caches)).backward()
     model.zero_grad(set_to_none=True)
     return Passes(forward, counter.flops - forward - redone, redone, caches)
 

@@ -122,8 +122,8 @@ class Inverse(Solved):
 class Correction(Work):
     """New values less what the matrix holds already."""
 
-    def forward(self, new: Tensor, held: Tensor) -> Tensor:
-        return new - held
+    def forward(self, new: Tensor, old_values: Tensor) -> Tensor:
+        return new - old_values
 
 
 class Sum(Work):
@@ -133,7 +133,7 @@ class Sum(Work):
         return before + here
 
 
-class Kept(Work):
+class StateWork(Work):
     """State behind a chunk: the one before it, decayed, and what the chunk writes."""
 
     def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
@@ -145,8 +145,8 @@ class OneToken(Work):
 
     def forward(self, state: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor) -> Tensor:
         state = state * decay.exp().unsqueeze(-1)
-        held = (state * k.unsqueeze(-1)).sum(dim=-2)
-        return state + k.unsqueeze(-1) * ((v - held) * rate).unsqueeze(-2)
+        old_values = (state * k.unsqueeze(-1)).sum(dim=-2)
+        return state + k.unsqueeze(-1) * ((v - old_values) * rate).unsqueeze(-2)
 
 
 class OneRead(Work):
@@ -214,9 +214,9 @@ class DeltaNet(Mixer):
         self.conv, self.conv_act = Convolution(part.channels, part.kernel, False), Activation(part.activation)
         self.q_norm, self.k_norm = Unit(part.key_dim**-0.5), Unit(1.0)
         self.rate, self.pair_decay = Rate(2.0 if part.doubled else 1.0), PairDecay()
-        self.held, self.correction, self.state_read = Product(1), Correction(), Product(1)
+        self.old_values, self.correction, self.state_read = Product(1), Correction(), Product(1)
         self.chunk_values, self.read_add, self.state_write = Product(1), Sum(), Product(1)
-        self.state_decay, self.recurrence, self.step_read = Kept(), OneToken(), OneRead()
+        self.state_decay, self.recurrence, self.step_read = StateWork(), OneToken(), OneRead()
         self.out_norm, self.gate = HeadNorm(part.value_dim, part.eps), OutGate(part.gate)
         self.out_proj = Linear(values, hidden, bias=False)
 
@@ -281,7 +281,7 @@ class DeltaNet(Mixer):
             state.requires_grad_(torch.is_grad_enabled())
         out = []
         for i in range(q.shape[2]):
-            fresh = self.correction(new[:, :, i], self.held(seen[:, :, i], state))
+            fresh = self.correction(new[:, :, i], self.old_values(seen[:, :, i], state))
             out.append(self.read_add(self.state_read(q[:, :, i], state), self.chunk_values(scores[:, :, i], fresh)))
             state = self.state_decay(state, ends[:, :, i], self.state_write(k[:, :, i].transpose(-1, -2), fresh))
         return torch.cat(out, dim=2).narrow(2, 0, tokens), state

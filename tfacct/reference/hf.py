@@ -182,9 +182,9 @@ def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
         for number, layer in enumerate(cache.layers if cache is not None else ()):
-            for which, kept in enumerate(_kept_by(layer, keys_first), start=first):
-                found[f"blocks.{number}.{which}"] = kept.numel()
-    return {**found, **{f"blocks.{number}.0": kept.numel() for number, kept in enumerate(own) if len(kept)}}
+            for which, tensor in enumerate(_cache_tensors(layer, keys_first), start=first):
+                found[f"blocks.{number}.{which}"] = tensor.numel()
+    return {**found, **{f"blocks.{number}.0": tensor.numel() for number, tensor in enumerate(own) if len(tensor)}}
 
 
 def _empty_cache(model: Any) -> Any:
@@ -204,9 +204,9 @@ def _recurrent(model: Any) -> dict[int, Any]:
 def _on_modules(model: Any) -> dict[str, int]:
     """Elements of the states that those modules hold."""
     return {
-        f"blocks.{number}.{which}": kept.numel()
+        f"blocks.{number}.{which}": tensor.numel()
         for number, block in _recurrent(model).items()
-        for which, kept in enumerate((block.conv1d_state, block.rg_lru.recurrent_states))
+        for which, tensor in enumerate((block.conv1d_state, block.rg_lru.recurrent_states))
     }
 
 
@@ -227,11 +227,11 @@ def _compressed_by(layer: Any) -> list[Any]:
         found += [keys, layer.buffer_kv[name], layer.buffer_gate[name]]
         if hasattr(layer, "overlap_kv"):
             shares = (layer.overlap_kv[name], layer.overlap_gate[name])
-            found += [torch.empty(0) if kept is None else kept for kept in shares]
+            found += [torch.empty(0) if tensor is None else tensor for tensor in shares]
     return found
 
 
-def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
+def _cache_tensors(layer: Any, keys_first: bool) -> list[Any]:
     """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys. Where
     attention runs in front of the mixer, its own stand first."""
     if hasattr(layer, "compressed_kv"):
@@ -239,7 +239,9 @@ def _kept_by(layer: Any, keys_first: bool) -> list[Any]:
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
     keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys", "idx_keys")]
     both = (*keys, *states) if keys_first else (*states, *keys)
-    return [kept for kept in both if kept is not None and kept.shape[-1]]  # some keep rotated keys of no numbers
+    return [
+        tensor for tensor in both if tensor is not None and tensor.shape[-1]
+    ]  # some keep rotated keys of no numbers
 
 
 BY_HEAD = re.compile(r"_layernorm\.norms\.\d+\.")

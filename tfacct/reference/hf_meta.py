@@ -164,13 +164,13 @@ def _brief_recurrence(config: Any) -> Iterator[None]:
     whole = getattr(held, name)
 
     def rwkv(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
-        _, kept = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
-        return torch.zeros_like(key), kept
+        _, state = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
+        return torch.zeros_like(key), state
 
     def lru(own: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
         some = (each[:, :LOOPED] for each in (hidden_states, recurrent_gate, reset))
-        _, kept = whole(own, *some, recurrent_states)
-        return torch.zeros_like(hidden_states), kept
+        _, state = whole(own, *some, recurrent_states)
+        return torch.zeros_like(hidden_states), state
 
     setattr(held, name, lru if owner else rwkv)
     try:

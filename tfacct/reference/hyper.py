@@ -100,7 +100,7 @@ class HyperConnection(nn.Module):
         reads, gives, *mixes = torch.split(squashed, self.sizes, dim=-1)
         return self.read(streams, reads), gives, square(mixes[0], self.sizes[0]) if mixes else None
 
-    def behind(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
+    def after(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
         """Streams behind the sublayer."""
         spread = self.result(
             result, gives

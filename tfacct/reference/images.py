@@ -129,7 +129,7 @@ class Averaged(nn.Module):
     def __init__(self, part: parts.Averaged) -> None:
         super().__init__()
         self.average = Shares(part.patches)
-        self.behind: list[nn.Module] = []
+        self.steps: list[nn.Module] = []
         if part.kind in ("normed", "projected"):
             self._put("norm", LayerNorm((part.hidden,), 1e-5))
         if part.kind in ("scaled", "standardized"):
@@ -142,11 +142,11 @@ class Averaged(nn.Module):
 
     def _put(self, name: str, module: nn.Module) -> None:
         self.add_module(name, module)
-        self.behind.append(module)
+        self.steps.append(module)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.average(x).sum(dim=2)
-        for own in self.behind:
+        for own in self.steps:
             x = own(x)
         return x
 

@@ -43,8 +43,8 @@ class Indexer(nn.Module):
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
         own: Any = part.indexer
-        turned: Any = part.rope_dim
-        self.heads, self.size, self.top, self.turned = own.heads, own.head_dim, own.top, turned
+        rotary_dim: Any = part.rope_dim
+        self.heads, self.size, self.top, self.rotary_dim = own.heads, own.head_dim, own.top, rotary_dim
         self.angles, self.last = angles, own.rotated == "last"
         self.q_proj = Linear(part.q_rank or part.hidden, self.heads * self.size, bias=False)
         self.k_proj = Linear(part.hidden, self.size, bias=False)
@@ -52,7 +52,7 @@ class Indexer(nn.Module):
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
             how = part.rotary._replace(pairs=own.pairs)
-            self.q_rotary, self.k_rotary = Rotary(how, turned), Rotary(how, turned)
+            self.q_rotary, self.k_rotary = Rotary(how, rotary_dim), Rotary(how, rotary_dim)
         self.scores, self.act, self.sum = Product(self.heads), Positive(), Product(1)
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
 
@@ -78,12 +78,12 @@ class Indexer(nn.Module):
     def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
         which no config has; no product depends on the turn."""
-        if not isinstance(self.turned, int) or not isinstance(self.size, int) or self.size < self.turned:
+        if not isinstance(self.rotary_dim, int) or not isinstance(self.size, int) or self.size < self.rotary_dim:
             return heads
         if self.last:
-            rest, last = torch.split(heads, [self.size - self.turned, self.turned], dim=-1)
+            rest, last = torch.split(heads, [self.size - self.rotary_dim, self.rotary_dim], dim=-1)
             return torch.cat((rest, rotary(last, *turn)), dim=-1)
-        first, rest = torch.split(heads, [self.turned, self.size - self.turned], dim=-1)
+        first, rest = torch.split(heads, [self.rotary_dim, self.size - self.rotary_dim], dim=-1)
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _mask(self, scores: Tensor) -> Tensor | None:

@@ -61,12 +61,12 @@ class LatentAttention(PartModule):
             "rotary_cache": (1, past.tokens, part.rope_dim),
             "index_cache": (1, past.tokens, part.indexer and part.indexer.cached_dim),
         }
-        return tuple((past.batch, *sizes[name]) for name in _kept(part))
+        return tuple((past.batch, *sizes[name]) for name in _cache_names(part))
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None, *, keep_all: bool = False) -> None:
         super().__init__()
         self.part, self.angles, self.keep_all = part, angles, keep_all
-        self.caches = _kept(part)
+        self.caches = _cache_names(part)
         self.indexer: nn.Module | None = None
         if part.indexer is not None and part.indexes:
             self.indexer = (family_module(part.indexer) or Indexer)(part, angles)
@@ -89,7 +89,7 @@ class LatentAttention(PartModule):
             self.q_stretch = Scale(part.hidden**0.5 / part.q_rank**0.5)
             self.kv_stretch = Scale(part.hidden**0.5 / part.kv_rank**0.5)
         self.rotated = rotated
-        self.turned_norm = RMSNorm(rotated, part.eps) if part.rope_norm else None
+        self.rope_norm = RMSNorm(rotated, part.eps) if part.rope_norm else None
         self.q_rotary = None if part.rotary is None else Rotary(part.rotary, rotated)
         self.k_rotary = None if part.rotary is None or part.borrowed else Rotary(part.rotary, rotated)
         absorbed = part.mla_mode == "absorbed"
@@ -118,7 +118,7 @@ class LatentAttention(PartModule):
         if self.q_scale is not None:
             heads = self.q_scale(heads, step.positions)
         heads = heads if self.q_stretch is None or part.stretch == "latents" else self.q_stretch(heads)
-        plain, turned = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
+        plain, rope = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
         borrows = part.borrowed and part.mla_mode != "unpacked"
         whole = part.mla_mode != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
@@ -127,16 +127,16 @@ class LatentAttention(PartModule):
         if past is not None and not borrows:
             past = (past[0], past[0].narrow(-1, 0, 0)) if whole else (past[0], past[1])
         if self.angles is not None and self.q_rotary is not None:
-            turned = self.q_rotary(turned, *step.turn(self.angles))
+            rope = self.q_rotary(rope, *step.turn(self.angles))
         latent, shared = self._latents(x, step)
         run = {"expanded": self._expanded, "absorbed": self._absorbed, "unpacked": self._unpacked}[part.mla_mode]
-        mixed, kept = run(plain, turned, latent, shared, step, past)
+        mixed, cached = run(plain, rope, latent, shared, step, past)
         mixed = mixed.transpose(1, 2)
         if part.gate is not None and self.gate is not None and self.gate_proj is not None:
             gate = self.gate_proj(read if part.paired else x)
             mixed = self.gate(mixed, gate.unflatten(2, mixed.shape[2:]) if part.gate.of == "elements" else gate)
-        kept = tuple(map(self._seen, kept[:1] if whole else kept))
-        return self.o_proj(mixed.flatten(2)), *(() if borrows else kept), *index
+        cached = tuple(map(self._seen, cached[:1] if whole else cached))
+        return self.o_proj(mixed.flatten(2)), *(() if borrows else cached), *index
 
     def _latents(self, x: Tensor, step: Step) -> Cache:
         """Latents of the new tokens, and what all heads share; of a block that borrows them, the lender's, of all
@@ -147,7 +147,7 @@ class LatentAttention(PartModule):
         latent, shared = torch.split(self.kv_a_proj(x).unsqueeze(1), [part.kv_rank, self.rotated], dim=-1)
         latent = self.kv_a_norm(latent)
         latent = latent if self.kv_stretch is None else self.kv_stretch(latent)
-        shared = shared if self.turned_norm is None else self.turned_norm(shared)
+        shared = shared if self.rope_norm is None else self.rope_norm(shared)
         if self.angles is not None and self.k_rotary is not None:
             shared = self.k_rotary(shared, *step.turn(self.angles))
         else:
@@ -165,25 +165,25 @@ class LatentAttention(PartModule):
         return latent, shared
 
     def _expanded(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+        self, plain: Tensor, rope: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
         latent, shared = self._all(past, latent, shared, step)
         k, v = self._keys_and_values(latent, shared)
-        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (latent, shared)
+        return self._mixed(torch.cat((plain, rope), dim=-1), k, v, step, past), (latent, shared)
 
     def _absorbed(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+        self, plain: Tensor, rope: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
         latent, shared = self._all(past, latent, shared, step)
-        q = torch.cat((self.k_b_proj(plain), turned), dim=-1)
+        q = torch.cat((self.k_b_proj(plain), rope), dim=-1)
         mixed = self._mixed(q, torch.cat((latent, shared), dim=-1), latent, step, past)
         return self.v_b_proj(mixed), (latent, shared)
 
     def _unpacked(
-        self, plain: Tensor, turned: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
+        self, plain: Tensor, rope: Tensor, latent: Tensor, shared: Tensor, step: Step, past: Cache | None
     ) -> tuple[Tensor, Cache]:
         k, v = _appended(past, *self._keys_and_values(latent, shared))
-        return self._mixed(torch.cat((plain, turned), dim=-1), k, v, step, past), (k, v)
+        return self._mixed(torch.cat((plain, rope), dim=-1), k, v, step, past), (k, v)
 
     def _queried(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What queries are made of, and what an indexer's are."""
@@ -208,18 +208,18 @@ class LatentAttention(PartModule):
         mixed: Tensor = self.values(self.softmax(self.scores(q, k.transpose(2, 3)), mask, sinks), v)
         return mixed
 
-    def _seen(self, kept: Tensor) -> Tensor:
+    def _seen(self, cached: Tensor) -> Tensor:
         """What a later token will see, of a shape with tokens in the middle."""
         window = self.part.window
-        if window is None or self.keep_all or kept.shape[2] <= window:
-            return kept
-        return kept[:, :, kept.shape[2] - window :].clone()  # a view would hold all of them
+        if window is None or self.keep_all or cached.shape[2] <= window:
+            return cached
+        return cached[:, :, cached.shape[2] - window :].clone()  # a view would hold all of them
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)
 
 
-def _kept(part: parts.LatentAttention) -> tuple[str, ...]:
+def _cache_names(part: parts.LatentAttention) -> tuple[str, ...]:
     """Names of what is kept."""
     rotated = () if part.rope_dim is None else ("rotary_cache",)
     latents = () if part.borrowed else ("latent_cache", *rotated)

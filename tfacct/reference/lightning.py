@@ -82,12 +82,12 @@ class LightningAttention(Mixer):
         acts = (None if part.activation is None else Activation(part.activation) for _ in "qkv")
         self.q_act, self.k_act, self.v_act = acts
         self.q_norm, self.k_norm = (RMSNorm(part.head_dim, part.eps) if part.qk_norm else None for _ in "qk")
-        self.turned = part.head_dim if part.rope_dim is None else part.rope_dim
+        self.rotary_dim = part.head_dim if part.rope_dim is None else part.rope_dim
         self.q_rotary = self.k_rotary = None
         if part.rotary is not None:
             self.takes = ("past", "step")
-            self.angles = Angles(part.rotary, self.turned)
-            self.q_rotary, self.k_rotary = Rotary(part.rotary, self.turned), Rotary(part.rotary, self.turned)
+            self.angles = Angles(part.rotary, self.rotary_dim)
+            self.q_rotary, self.k_rotary = Rotary(part.rotary, self.rotary_dim), Rotary(part.rotary, self.rotary_dim)
         self.chunk_scores, self.weighting, self.chunk_values = Product(1), Weighting(), Product(1)
         self.q_decay, self.k_decay = Weighting(), Weighting()
         self.state_read, self.read_add, self.state_write = Product(1), Sum(), Product(1)
@@ -116,15 +116,15 @@ class LightningAttention(Mixer):
         if self.q_norm is not None and self.k_norm is not None:
             query, key = self.q_norm(query), self.k_norm(key)
         if self.q_rotary is not None and self.k_rotary is not None and step is not None:
-            query, key = self._turned(self.q_rotary, query, step), self._turned(self.k_rotary, key, step)
+            query, key = self._rotated(self.q_rotary, query, step), self._rotated(self.k_rotary, key, step)
         query = query * part.head_dim**-0.5 if part.simple else query
         run = self._one if past is not None and x.shape[1] == 1 else self._in_chunks
         out, state = run(query, key, value, None if past is None else past[0])
         normed = self.out_norm(out.transpose(1, 2).flatten(2))
         return self.out_proj(self.gate(normed, self.gate_proj(x))), state
 
-    def _turned(self, rotary: nn.Module, heads: Tensor, step: Step) -> Tensor:
-        first, rest = torch.split(heads, [self.turned, self.part.head_dim - self.turned], dim=-1)
+    def _rotated(self, rotary: nn.Module, heads: Tensor, step: Step) -> Tensor:
+        first, rest = torch.split(heads, [self.rotary_dim, self.part.head_dim - self.rotary_dim], dim=-1)
         return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
 
     def _made(self) -> tuple[tuple[nn.Module, nn.Module | None], ...]:

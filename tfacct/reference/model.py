@@ -15,7 +15,7 @@ from tfacct.architecture.blocks import Block, Stack, in_order, numbered
 from tfacct.base.errors import ConfigError
 from tfacct.base.record import record
 from tfacct.reference import blocks
-from tfacct.reference.blocks import Kept, MtpHead, own_norm, run, share, through
+from tfacct.reference.blocks import Cache, MtpHead, own_norm, run, share, through
 from tfacct.reference.classes import Classes, Pooler
 from tfacct.reference.convolutions import Stem
 from tfacct.reference.distances import RelativeBias
@@ -136,7 +136,7 @@ class Decoder(nn.Module):
         table: Any = _front(shape.embed)
         self.embed = table
         self.pos_embed = _positions(shape)
-        self.positions_behind = shape.positions is not None and shape.positions.layout == "after_norm"
+        self.positions_after_norm = shape.positions is not None and shape.positions.layout == "after_norm"
         self.type_embed = None if shape.segments is None else Segments(shape.segments)
         self.rel_bias = (
             None
@@ -173,19 +173,21 @@ class Decoder(nn.Module):
         self.pooler = _pooler(shape.pooler, last)
         self.merger = None if shape.merger is None else merging(shape.merger)
         self.projector = Projector(shape.projector) if isinstance(shape.projector, parts.Projector) else None
-        self.behind = () if shape.deepstack is None else shape.deepstack.behind
-        self.deepstack = nn.ModuleList(Merger(shape.deepstack) for _ in self.behind if shape.deepstack is not None)
+        self.tapped_blocks = () if shape.deepstack is None else shape.deepstack.after_blocks
+        self.deepstack = nn.ModuleList(
+            Merger(shape.deepstack) for _ in self.tapped_blocks if shape.deepstack is not None
+        )
         self.classifier = None if shape.classes is None else Classes(shape.classes, last)
         self.mtp = nn.ModuleList()
         if shape.mtp is not None and shape.head is not None and self.lm_head is not None:
-            turned = _angles(shape.mtp.block.attention)
+            angles = _angles(shape.mtp.block.attention)
             for _ in range(shape.mtp.count):
-                ahead = MtpHead(shape.mtp, shape.head, turned, last=last)
+                ahead = MtpHead(shape.mtp, shape.head, angles, last=last)
                 ahead.lm_head.weight = self.lm_head.weight
                 self.mtp.append(ahead)
 
     def forward(
-        self, tokens: Tensor, past: Kept = (), positions: Tensor | None = None, source: Tensor | None = None
+        self, tokens: Tensor, past: Cache = (), positions: Tensor | None = None, source: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Logits, then the states of every block at the end of the step. Logits of tokens further ahead stand behind
         the others, along the tokens. A body without a head gives its last stream instead, or the pooler's result, or
@@ -205,10 +207,10 @@ class Decoder(nn.Module):
             old = self._old(past)
             positions = torch.arange(old, old + count, device=tokens.device)
         positions = positions if self.longest is None else padded(positions, self.longest)
-        x = self._placed(x, positions, behind=False)
+        x = self._placed(x, positions, after_norm=False)
         for added in (getattr(self, name) for name in self.added):
             x = added(x, positions) if isinstance(added, AddedEmbedding) else x
-        x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, behind=True))
+        x = self.embed.widened(self._placed(through(self.embed_norm, x), positions, after_norm=True))
         read = None if self.encoder is None or source is None else self.encoder(source)
         step = Step(x, positions, self._bias(past, positions))
         step.rows = None if self.rel_embed is None else self.rel_embed.all()
@@ -218,47 +220,47 @@ class Decoder(nn.Module):
         x = through(self.streams, x)
         if self.hc_head is not None:
             x = x.unsqueeze(2).expand(-1, -1, self.each, -1)
-        kept: list[Tensor] = []
+        cache: list[Tensor] = []
 
         rest = iter(past)
 
-        def before(block: nn.Module) -> Kept:
+        def before(block: nn.Module) -> Cache:
             """The tensors a block kept before this step. Where the source is read now, none are of it."""
             assert isinstance(block, blocks.Block)
             own = [name for name in block.states if read is None or not blocks.of_source(name)]
             return tuple(islice(rest, len(own)))
 
-        first, between = x, dict.fromkeys(self.behind, x)  # a model with fewer blocks merges what it has
+        first, between = x, dict.fromkeys(self.tapped_blocks, x)  # a model with fewer blocks merges what it has
         for number, block in enumerate(self.blocks):
             x, *own = run(block, self.recompute, x, step, before(block), read)
-            kept += own
+            cache += own
             if number == 0 and self.first_conv is not None:
                 x = self.first_conv(first, x)
             if number in between:
                 between[number] = x
         x = through(self.hc_head, through(self.merged, x if self.longest is None else x[:, :count]))
         logits = [self._head(through(self.final_norm, x))]
-        if self.behind:
-            more = (merger(between[number]) for number, merger in zip(self.behind, self.deepstack, strict=True))
+        if self.tapped_blocks:
+            more = (merger(between[number]) for number, merger in zip(self.tapped_blocks, self.deepstack, strict=True))
             logits = [torch.cat((*logits, *more), dim=1)]
         for ahead in self.mtp:
             assert isinstance(ahead, MtpHead)
             x, further, *own = ahead.logits(x, self.embed(tokens), step, before(ahead))
             logits.append(further)
-            kept += own
-        return (torch.cat(logits, dim=1) if self.mtp else logits[0], *kept)
+            cache += own
+        return (torch.cat(logits, dim=1) if self.mtp else logits[0], *cache)
 
-    def _placed(self, x: Tensor, positions: Tensor, *, behind: bool) -> Tensor:
+    def _placed(self, x: Tensor, positions: Tensor, *, after_norm: bool) -> Tensor:
         """The stream with its positions, where they are added here: in front of the tables' norm, or behind it."""
-        if self.pos_embed is None or behind != self.positions_behind:
+        if self.pos_embed is None or after_norm != self.positions_after_norm:
             return x
         placed: Tensor = self.pos_embed(x, positions.to(x.device))
         return placed
 
-    def _old(self, past: Kept) -> int:
+    def _old(self, past: Cache) -> int:
         """Number of tokens in the past: those that the first cache holds; a state of fixed size does not tell."""
         names = (name for block in self.blocks for name in block.states)  # type: ignore[union-attr]
-        return next((kept.shape[2] for name, kept in zip(names, past, strict=False) if name.endswith("_cache")), 0)
+        return next((cache.shape[2] for name, cache in zip(names, past, strict=False) if name.endswith("_cache")), 0)
 
     def _head(self, x: Tensor) -> Tensor:
         """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
@@ -272,7 +274,7 @@ class Decoder(nn.Module):
             x = torch.cat((x.flatten(1), self.projector(read).flatten(1)), dim=1)
         return x
 
-    def _bias(self, past: Kept, positions: Tensor) -> Tensor | None:
+    def _bias(self, past: Cache, positions: Tensor) -> Tensor | None:
         """The scores of the distances from the new tokens to all: the old ones stand in front of them."""
         if self.rel_bias is None:
             return None
@@ -316,12 +318,12 @@ class Inputs:
     tokens, and a source if one is read."""
 
     tokens: Tensor
-    past: Kept
+    past: Cache
     positions: Tensor
     source: Tensor | None = None
 
     @property
-    def all(self) -> tuple[Tensor | Kept, ...]:
+    def all(self) -> tuple[Tensor | Cache, ...]:
         """As the model takes them."""
         given = (self.tokens, self.past, self.positions)
         return given if self.source is None else (*given, self.source)

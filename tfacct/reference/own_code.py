@@ -57,7 +57,7 @@ def build(named: str, device: str = "meta") -> Built:
         raise UsageError(
             f"{cut(named)!r} names no factory", "write MODULE:FACTORY, such as model.py:build or package.model:build"
         )
-    with _said_aside():
+    with _quiet():
         return called(_found(where, attribute), named, device)
 
 
@@ -145,7 +145,7 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _said_aside() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """What somebody's code prints, on stderr: stdout is for the report."""
     with redirect_stdout(sys.stderr):
         yield
@@ -168,9 +168,9 @@ def _a(made: object) -> str:
 
 def failure(what: str, error: BaseException, *, building: bool = False) -> UsageError:
     """A user's exception as one message: its type, its words, the line that raised it."""
-    said = next(iter(str(error).strip().splitlines()), "")
+    first_line = next(iter(str(error).strip().splitlines()), "")
     at = next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames(error) if frame.lineno), "")
-    message = f"{what} {type(error).__name__}{f': {cut(said, 200)}' if said else ''}{at}"
+    message = f"{what} {type(error).__name__}{f': {cut(first_line, 200)}' if first_line else ''}{at}"
     return UsageError(message, _hint(f"{type(error).__name__} {error}", building))
 
 
@@ -181,14 +181,14 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
     return [frame for frame in reversed(frames) if not frame.filename.startswith(foreign)]
 
 
-def _hint(said: str, building: bool) -> str | None:
-    if any(word in said for word in ON_CARD):
+def _hint(message: str, building: bool) -> str | None:
+    if any(word in message for word in ON_CARD):
         return (
             "it wants a CUDA device: leave the device to the caller, so that it can be built on meta"
             if building
             else "a part of it runs on CUDA only: let it fall back on plain torch where the device is meta"
         )
-    if any(word in said for word in ON_META):
+    if any(word in message for word in ON_META):
         return "it asks for the numbers in a tensor, and on meta there are none: device cpu builds and runs it for real"
     return None
 

@@ -92,8 +92,8 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
     if part.scaled == "default":
         return plain
     if part.scaled == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
-        turned = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
-        return torch.cat((plain[:turned], torch.zeros_like(plain[turned:]))) / float(scaling.get("factor", 1.0))
+        pairs = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
+        return torch.cat((plain[:pairs], torch.zeros_like(plain[pairs:]))) / float(scaling.get("factor", 1.0))
     if part.scaled == "linear":
         return plain / _number(scaling.get("factor"), "factor")
     if part.scaled == "llama3":
@@ -125,8 +125,8 @@ def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
     """
     names = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
     factor, low, high, original = (_number(scaling.get(name), name) for name in names)
-    kept = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-    return plain * (kept + (1 - kept) / factor)
+    share = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+    return plain * (share + (1 - share) / factor)
 
 
 def _number(value: object, name: str) -> float:

@@ -56,21 +56,21 @@ def latent_plan(model: Any) -> dict[str, Any]:
 
 
 class ToLatent(ParallelStyle):
-    """A product down to a latent, which each rank makes of all tokens. The last `turned` numbers all heads read as they
-    are, so of their gradient each rank has a part of a sum."""
+    """A product down to a latent, that each rank computes for all tokens. All heads read its last `rope_dim`
+    elements as they are, so each rank has a part of the sum that is their gradient."""
 
-    def __init__(self, turned: int) -> None:
-        self.turned = turned
+    def __init__(self, rope_dim: int) -> None:
+        self.rope_dim = rope_dim
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
         forward: Callable[..., Any] = module.forward
 
         def run(hidden: Any) -> Any:
             made = forward(hidden.to_local())
-            if not self.turned:
+            if not self.rope_dim:
                 return made
-            latent, turned = made.split([made.shape[-1] - self.turned, self.turned], dim=-1)
-            whole = DTensor.from_local(turned, device_mesh, [Replicate()], run_check=False)
+            latent, rope = made.split([made.shape[-1] - self.rope_dim, self.rope_dim], dim=-1)
+            whole = DTensor.from_local(rope, device_mesh, [Replicate()], run_check=False)
             return cat((latent, whole.to_local(grad_placements=[Partial()])), dim=-1)
 
         module.forward = run

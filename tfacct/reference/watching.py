@@ -25,7 +25,7 @@ from tfacct.base.errors import UsageError
 from tfacct.meta.kernels import compiled
 from tfacct.reference.own_code import failure
 
-KEPT = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
+CACHE_FIELDS = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
 """Names under which modules return what they keep for a next step."""
 CAUSAL = "_detect_is_causal_mask"
 """A function of torch.nn's encoder that looks at the numbers of a mask, to choose a kernel."""
@@ -46,13 +46,13 @@ PLAIN = ("aten", "prim", "prims", "profiler", "inductor", "debugprims")
 class Watched(NamedTuple):
     """One run: FLOPs that each module computed itself, operators that did, and the bytes of what it returned to keep.
 
-    `kept` and `kept_elements` are None where it returned nothing of the kind.
+    `cache_bytes` and `cache_elements` are None where it returned nothing of the kind.
     """
 
     flops: dict[str, int]
     operators: tuple[str, ...]
-    kept: int | None
-    kept_elements: int | None
+    cache_bytes: int | None
+    cache_elements: int | None
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
@@ -262,8 +262,8 @@ def _run(module: nn.Module, state: Mapping[str, Tensor], inputs: tuple[tuple[Any
         stack.enter_context(watching)
         args, named = inputs
         out = functional_call(module, dict(state), args, named) if state else module(*args, **named)
-        kept = _kept(out)
-    size, elements = (None, None) if kept is None else (_bytes(kept), sum(tensor.numel() for tensor in kept))
+        tensors = _cache_tensors(out)
+    size, elements = (None, None) if tensors is None else (_bytes(tensors), sum(tensor.numel() for tensor in tensors))
     return Watched(dict(watching.flops), tuple(watching.operators), size, elements)
 
 
@@ -294,11 +294,11 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _kept(out: Any) -> list[Tensor] | None:
+def _cache_tensors(out: Any) -> list[Tensor] | None:
     """Tensors of a cache that a module returned; None where it returned none."""
     held = None
     if isinstance(out, Mapping):
-        held = next((out[name] for name in KEPT if out.get(name) is not None), None)
+        held = next((out[name] for name in CACHE_FIELDS if out.get(name) is not None), None)
     elif isinstance(out, (tuple, list)) and len(out) > 1:
         held = out[1]
     layers = [getattr(side, "layers", None) for side in _sides(held)]

@@ -243,7 +243,7 @@ def report(
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
     every = [model for group in settings for model in group] if settings else models
 
-    def said(at: slice, own: Sequence[Subject]) -> list[str]:
+    def notes_of(at: slice, own: Sequence[Subject]) -> list[str]:
         background = [Note("counted", 3, text) for text in details(at)]
         return [*notes(at), *background, *(Note("defaulted", 3, text) for text in defaulted_notes(own))]
 
@@ -251,7 +251,7 @@ def report(
     entries = []
     for number, (model, fact) in enumerate(zip(about, facts, strict=True)):
         at = slice(number, number + 1)
-        own = said(at, named if len(facts) == 1 else [model] if defaults is None else [])
+        own = notes_of(at, named if len(facts) == 1 else [model] if defaults is None else [])
         beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
         beside = [*answering_hints([model]), *beside]
         told = [*own, *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in beside)]
@@ -415,7 +415,7 @@ def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
 
 
 TIED = "tie_word_embeddings"
-UNSAID = (
+NO_FORMAT = (
     "warning: {}: its config does not say whether the head is tied; it is counted as tied, its class's default. "
     "A checkpoint may store a head of its own: --set tie_word_embeddings=false counts it"
 )
@@ -431,11 +431,11 @@ def unknown_hints(models: Sequence[Subject]) -> list[str]:
     return [
         *unknown,
         *dict.fromkeys(_left_out(model, len(models)) for model in models if model.left_out),
-        *dict.fromkeys(UNSAID.format(model.name) for model in models if _unsaid(model)),
+        *dict.fromkeys(NO_FORMAT.format(model.name) for model in models if _has_no_format(model)),
     ]
 
 
-def _unsaid(model: Subject) -> bool:
+def _has_no_format(model: Subject) -> bool:
     """True if a whole's class ties a head by default that its language model's class has not tied: files are published
     of either kind, and nothing in their configs tells which."""
     if not isinstance(model, LoadedModel) or model.defaulted.get(TIED) is not True:

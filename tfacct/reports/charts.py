@@ -195,8 +195,8 @@ def diff_chart(
     sides = ((old, before), (new, after))
     points = [terms.point(model, selection.workload(model, request)) for model, request in sides]
     totals = {line["path"]: line for line in report.models[0]["totals"]}
-    kept = model_notes.cache_name([old, new])
-    held = {"weights_bytes": "weights", **({"kv_cache_bytes": kept} if kept else {})}
+    cache = model_notes.cache_name([old, new])
+    held = {"weights_bytes": "weights", **({"kv_cache_bytes": cache} if cache else {})}
     names, (step, words) = _names(old, new, before, after)
     found = [
         _pair(names, [_by_component(point) for point in points], "flops", _components()),
@@ -209,7 +209,7 @@ def diff_chart(
         ),
     ]
     first, *others = [chart for chart in found if len({tuple(row) for row in chart.series.values()}) > 1] or found[:1]
-    text = {"total_flops": "FLOPs", "total_params": "parameters", **({"kv_cache_bytes": kept} if kept else {})}
+    text = {"total_flops": "FLOPs", "total_params": "parameters", **({"kv_cache_bytes": cache} if cache else {})}
     changes = [
         f"{word} {change(totals[name]['old'], totals[name]['new'])}"
         for name, word in text.items()
@@ -219,7 +219,7 @@ def diff_chart(
         first,
         title=f"{words}: {', '.join(changes)}",
         caption=" ".join([f"{step}.", *report.details]),
-        beside=others,
+        side_charts=others,
     )
 
 
@@ -381,20 +381,20 @@ def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) ->
             lines[name] = [cache_bytes(ledger, replace(work, context=n).axes(), cached) for n in contexts]
             reach[name] = model.context
             hues.append(hue)
-    kept = model_notes.cache_name(models)
+    cache = model_notes.cache_name(models)
     sources = {work.source for work in works if work.source}
     source = f", source {max(sources):,}" if len(sources) == 1 else ""
-    caption = f"{_upper(kept)} in {cached.name}, batch {request.batch:,}{source}."
+    caption = f"{_upper(cache)} in {cached.name}, batch {request.batch:,}{source}."
     if any(model.context < last for model in models):
         caption += f" Dotted: past the longest context of {'the' if len(models) == 1 else 'a'} model."
     return Chart(
         kind="lines",
         title=_kv_title(models[0], report.models[0], works[0])
         if len(models) == 1
-        else f"{kept} of {len(models)} models as the context grows",
+        else f"{cache} of {len(models)} models as the context grows",
         caption=" ".join([caption, *model_notes.state_notes(models, cached.name)]),
         x_label=CONTEXT,
-        y_label=f"{kept} ({Y_LABELS['bytes']})",
+        y_label=f"{cache} ({Y_LABELS['bytes']})",
         x=contexts,
         series=lines,
         unit="bytes",
@@ -640,8 +640,8 @@ def _octaves(first: int, last: int) -> list[int]:
         octave = [round(place * 2 ** (step / STEPS)) for step in range(1, STEPS + 1)]
         places += octave
         place = octave[-1]
-    kept = [n for n in places if n < last] + [last]
-    return [kept[0], *(b for a, b in pairwise(kept) if b > a)]
+    shown = [n for n in places if n < last] + [last]
+    return [shown[0], *(b for a, b in pairwise(shown) if b > a)]
 
 
 def _upper(text: str) -> str:

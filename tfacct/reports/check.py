@@ -104,7 +104,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
     lines = _lines(found)
     facts = _facts(found, named, lines)
     work = found.work
-    notes = [*_differences(found.mismatches), *found.notes, *_unsaid(found)]
+    notes = [*_differences(found.mismatches), *found.notes, *_not_reported(found)]
     tokens = f"{work.tokens:,} {'token' if work.tokens == 1 else 'tokens'}"
     size = tokens if work.batch == 1 else f"{work.batch:,} × {tokens}"
     return Report(
@@ -218,7 +218,7 @@ def _more(differences: Sequence[Any]) -> list[str]:
     return [f"{more:,} more kinds of differences, all of them in the JSON."] if more > 0 else []
 
 
-def _unsaid(found: Compared) -> list[str]:
+def _not_reported(found: Compared) -> list[str]:
     """Says what was paired by shape alone, and what was not compared."""
     by, notes = found.matched.by, []
     if by["shape"]:

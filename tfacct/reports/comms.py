@@ -274,15 +274,17 @@ def _replicas(about: Comms) -> str:
         return f"{each}; they reduce the gradients that fsdp has scattered, as HSDP does."
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
-        said = f"{each} and shard optimizer state{also}, as ZeRO {mesh.zero} does; sums are scattered layer by layer."
+        sentence = (
+            f"{each} and shard optimizer state{also}, as ZeRO {mesh.zero} does; sums are scattered layer by layer."
+        )
     else:
         buckets = "gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
-        said = f"{each}; {buckets}"
+        sentence = f"{each}; {buckets}"
     if mesh.ep == 1:
-        return said
+        return sentence
     if mesh.expert_replicas == 1:
-        return f"{said} Each expert is on one rank, which has all of its gradient."
-    return f"{said} Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
+        return f"{sentence} Each expert is on one rank, which has all of its gradient."
+    return f"{sentence} Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
 
 
 def _routing(about: Comms) -> str:

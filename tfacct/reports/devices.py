@@ -141,11 +141,11 @@ def _torch(totals: Memory) -> str | None:
     """Torch's total, and where it was seen."""
     if totals.torch is None:
         return None
-    said = _bytes(totals.torch)
+    message = _bytes(totals.torch)
     if totals.torch_range is not None:
         low, high = (f"{end / MIB:,.0f}" for end in totals.torch_range)
-        said += f"; {low} to {high} MiB seen, by driver"
-    return f"{said}; {totals.torch_seen}" if totals.torch_seen else said
+        message += f"; {low} to {high} MiB seen, by driver"
+    return f"{message}; {totals.torch_seen}" if totals.torch_seen else message
 
 
 def _board(totals: Memory) -> str | None:

@@ -108,18 +108,18 @@ def explained(
         derivation = _params(model)
     elif report.command == "kv":
         derivation = _kv(model, request, dtypes(None, dtype)[1])
-        kept = f"{model_notes.cache_name(models)} in {dtypes(None, dtype)[1]}"
+        cache = f"{model_notes.cache_name(models)} in {dtypes(None, dtype)[1]}"
         report = replace(
             report,
-            title=f"{build.label(model)}: {kept}, {build.workload_words(models, request)}",
+            title=f"{build.label(model)}: {cache}, {build.workload_words(models, request)}",
             notes=tuple(note for note in report.notes if isinstance(note, Note) and note.key in OF_CACHE),
         )
     else:
         derivation = _memory(model, request, model.storage(dtype), dtypes(dtype, kv_dtype)[1])
     (facts,) = report.models
     described = ({**facts, "derivation": derivation.facts()},)
-    said = derivation.takeaway or report.answer
-    answer = f"{report.answer} {said}" if facts.get("fit") and said != report.answer else said
+    in_words = derivation.takeaway or report.answer
+    answer = f"{report.answer} {in_words}" if facts.get("fit") and in_words != report.answer else in_words
     return replace(report, answer=answer, models=described, derivation=derivation)
 
 
@@ -135,8 +135,8 @@ def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> D
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
-    said = _flops_in_words(model, work, entries, train=train)
-    return _derivation(spelled, entries, "FLOPs", rule, component, said)
+    in_words = _flops_in_words(model, work, entries, train=train)
+    return _derivation(spelled, entries, "FLOPs", rule, component, in_words)
 
 
 def _params(model: LoadedModel) -> Derivation:
@@ -150,8 +150,8 @@ def _kv(model: LoadedModel, request: Request, cached: str) -> Derivation:
     work = selection.workload(model, request)
     spelled = _spelled(model, work)
     entries = list(spelled.states(width(cached)))
-    said = _cache_in_words(work, entries)
-    return _derivation(spelled, entries, "bytes", _BYTES, _part, said)
+    in_words = _cache_in_words(work, entries)
+    return _derivation(spelled, entries, "bytes", _BYTES, _part, in_words)
 
 
 _BYTES = "bytes per element · elements of a block · blocks = bytes"
@@ -165,13 +165,13 @@ def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> 
         raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
     rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
     weights, states = list(spelled.tensors(how)), list(spelled.states(width(cached)))
-    kept = {entry.path for entry in states}
+    cache_paths = {entry.path for entry in states}
 
     def component(entry: Entry) -> str:
-        return model.cache_name if entry.path in kept else f"weights of {_part(entry)}"
+        return model.cache_name if entry.path in cache_paths else f"weights of {_part(entry)}"
 
-    said = _memory_in_words(work, weights, states)
-    return _derivation(spelled, [*weights, *states], "bytes", rule, component, said)
+    in_words = _memory_in_words(work, weights, states)
+    return _derivation(spelled, [*weights, *states], "bytes", rule, component, in_words)
 
 
 def _spelled(model: LoadedModel, work: Workload | None) -> SpelledModel:
@@ -188,7 +188,7 @@ def _derivation(
     unit: str,
     rule: str,
     component: Callable[[Entry], str],
-    said: tuple[str, str],
+    in_words: tuple[str, str],
 ) -> Derivation:
     found: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -200,7 +200,7 @@ def _derivation(
     if any("⌊" in step.symbols for step in steps):
         rule = f"{rule}; ⌊ ⌋ is rounded down"
     used = model.axis_names(steps)
-    return Derivation(unit, rule, used, components, *said)
+    return Derivation(unit, rule, used, components, *in_words)
 
 
 # Derivations in words: coefficients divided out of the counts; nothing where they do not give the total again
@@ -254,8 +254,8 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
     total = sum(entry.value for entry in entries)
     if sum(share.many * share.each for share in shares) != total or not _holds(entries, factor):
         return NOTHING
-    said = (_costs(model, share, found[share.who], train) for share in shares)
-    return " ".join(said), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
+    in_words = (_costs(model, share, found[share.who], train) for share in shares)
+    return " ".join(in_words), f"{' + '.join(share.written for share in shares)} = {total:,} FLOPs"
 
 
 def _payer(entry: Entry, work: Workload) -> str:
@@ -379,14 +379,14 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
             outside += entry.value
         else:
             found[blocks.axis] = blocks.value, found.get(blocks.axis, (0, 0))[1] + entry.value // blocks.value
-    said = [
+    sentences = [
         f"each of the {count:,} {called[name]} has {each:,} parameters"
         if count > 1
         else f"the {called[name].replace('blocks', 'block')} has {each:,} parameters"
         for name, (count, each) in found.items()
     ]
-    said += [f"the blocks share {shared:,} parameters"] if shared else []
-    sentence = f"{', '.join(said)}; everything outside these blocks"
+    sentences += [f"the blocks share {shared:,} parameters"] if shared else []
+    sentence = f"{', '.join(sentences)}; everything outside these blocks"
     terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), *([f"{shared:,}"] if shared else [])]
     terms.append(f"{outside:,}")
     total = sum(entry.value for entry in entries)
@@ -397,22 +397,22 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
 
 def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
     """What a token of context adds to the cache, and what else does: a window, a source, a state of one size."""
-    kept = _by_key(work, entries)
-    if kept is None:
+    by_key = _by_key(work, entries)
+    if by_key is None:
         return NOTHING
-    return _adds(kept), f"{_cache_written(work, kept)} = {sum(entry.value for entry in entries):,} bytes"
+    return _adds(by_key), f"{_cache_written(work, by_key)} = {sum(entry.value for entry in entries):,} bytes"
 
 
 def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
     """What the weights take, and what the cache takes."""
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
-    said = f"The weights take {taken:,} bytes, whatever the workload."
+    sentence = f"The weights take {taken:,} bytes, whatever the workload."
     if not states:
-        return f"{said} Nothing is cached between steps.", ""
-    kept = _by_key(work, states)
-    if kept is None:
-        return said, ""
-    return f"{said} {_adds(kept)}", f"{taken:,} + {_cache_written(work, kept)} = {taken + cached:,} bytes"
+        return f"{sentence} Nothing is cached between steps.", ""
+    by_key = _by_key(work, states)
+    if by_key is None:
+        return sentence, ""
+    return f"{sentence} {_adds(by_key)}", f"{taken:,} + {_cache_written(work, by_key)} = {taken + cached:,} bytes"
 
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
@@ -430,8 +430,8 @@ def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, in
     return found if work.batch * sum(each * many for each, many in found.values()) == total else None
 
 
-def _cache_written(work: Workload, kept: Mapping[str, tuple[int, int]]) -> str:
-    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in kept.items() if each] or ["0"]
+def _cache_written(work: Workload, by_key: Mapping[str, tuple[int, int]]) -> str:
+    terms = [f"{each:,} · {many:,}" if name else f"{each:,}" for name, (each, many) in by_key.items() if each] or ["0"]
     return f"{work.batch:,} · {_bracketed(terms)}"
 
 
@@ -439,30 +439,30 @@ def _bracketed(terms: Sequence[str]) -> str:
     return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
 
-def _adds(kept: Mapping[str, tuple[int, int]]) -> str:
-    said = []
-    windowed = {name: each for name, (each, _) in kept.items() if name.startswith(CACHED_KEYS)}
-    each = kept.get("S", (0, 0))[0]
+def _adds(by_key: Mapping[str, tuple[int, int]]) -> str:
+    sentences = []
+    windowed = {name: each for name, (each, _) in by_key.items() if name.startswith(CACHED_KEYS)}
+    each = by_key.get("S", (0, 0))[0]
     if each:
-        said.append(f"Each token of context adds {each:,} bytes for each sequence")
+        sentences.append(f"Each token of context adds {each:,} bytes for each sequence")
     for name, own in windowed.items():
         mark = name.removeprefix(CACHED_KEYS)
         until = f"until the window{f' W{mark}' if mark else ''} is full"
-        said.append(
+        sentences.append(
             f"and {own:,} more {until}"
-            if said
+            if sentences
             else f"Each token of context adds {own:,} bytes for each sequence {until}"
         )
-    found = [f"{' '.join(said)}."] if said else []
-    for name, (own, _) in kept.items():
+    found = [f"{' '.join(sentences)}."] if sentences else []
+    for name, (own, _) in by_key.items():
         if own and name in MADE:
             found.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
         if own and name in WAITING:
             found.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
-    if own := kept.get(ANY, (0, 0))[0]:
+    if own := by_key.get(ANY, (0, 0))[0]:
         found.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
-    if (source := kept.get("J", (0, 0))[0]) > 0:
+    if (source := by_key.get("J", (0, 0))[0]) > 0:
         found.append(f"Each source token adds {source:,} bytes for each sequence.")
-    if (state := kept.get("", (0, 0))[0]) > 0:
+    if (state := by_key.get("", (0, 0))[0]) > 0:
         found.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
     return " ".join(found)

@@ -69,7 +69,7 @@ class TrafficLine(TypedDict):
     flops_per_byte: float | None
 
 
-class UndividedFlops(TypedDict):
+class WholeFlops(TypedDict):
     """FLOPs of the whole model, beside those of one rank."""
 
     total_flops: int
@@ -77,7 +77,7 @@ class UndividedFlops(TypedDict):
     rule_of_thumb_flops: int
 
 
-class UndividedTraffic(TypedDict):
+class WholeTraffic(TypedDict):
     """What the whole model's products move, beside those of one rank."""
 
     total_flops: int
@@ -108,7 +108,7 @@ class FlopsReport(build.ExplainedReport):
     pp: int | None
     stage: int | None
     mesh: build.MeshFacts | None
-    whole: UndividedFlops | None
+    whole: WholeFlops | None
 
 
 class TrafficReport(build.ModelReport):
@@ -131,7 +131,7 @@ class TrafficReport(build.ModelReport):
     pp: int | None
     stage: int | None
     mesh: build.MeshFacts | None
-    whole: UndividedTraffic | None
+    whole: WholeTraffic | None
 
 
 @answers(FlopsReport)
@@ -204,14 +204,14 @@ def traffic(
     Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `mesh`:
     ranks that divide the products; the bytes are those of the one that moves most.
     """
-    _, kept = dtypes(dtype)
+    _, cached = dtypes(dtype)
     models, left_out = selection.with_known_bytes(models, dtype)
     models, stepless = selection.steppable(models, request)
     stored = selection.stored_name(models, dtype)
 
     def count(model: LoadedModel) -> ModelFlops:
         work = selection.workload(model, request)
-        return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), cached=kept)
+        return ModelFlops(model, work, model.ledger.products(work.axes()), how=model.storage(dtype), cached=cached)
 
     def shard(model: LoadedModel) -> LoadedModel:
         from tfacct.parallel.shard_model import shard_models
@@ -302,7 +302,7 @@ def _of_whole(one: ModelFlops, whole: dict[str, Any] | Literal[False]) -> dict[s
     """The mesh, and facts of the whole model next to those of one of its ranks."""
     if not whole or one.mesh is None:
         return {}
-    return {**ranks.beside({}, whole, one.mesh, tuple(whole)), **ranks.stage_facts(one.mesh, one.stage)}
+    return {**ranks.with_whole_model({}, whole, one.mesh, tuple(whole)), **ranks.stage_facts(one.mesh, one.stage)}
 
 
 def _line_facts(one: ModelFlops, line: Shown) -> dict[str, Any]:
@@ -553,12 +553,14 @@ def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
 
 def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[str]:
     product, left_out = model_notes.details(request, False, models, "biases")
-    said = "The traffic of unfused kernels: every operand is read once and every result written once"
+    sentence = "The traffic of unfused kernels: every operand is read once and every result written once"
     if model_notes.attends(models):
-        said += "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
-        said += " scores"
+        sentence += (
+            "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
+        )
+        sentence += " scores"
     unfused = dict.fromkeys(mixer.unfused for mixer in model_notes.mixers(models) if mixer.unfused)
-    return [product, f"{said}.", *unfused, "FLOP/B: FLOPs per byte, read and written.", left_out]
+    return [product, f"{sentence}.", *unfused, "FLOP/B: FLOPs per byte, read and written.", left_out]
 
 
 class About(NamedTuple):
@@ -582,9 +584,9 @@ class About(NamedTuple):
         return [one.model for one in self.counted]
 
     @property
-    def undivided(self) -> list[LoadedModel]:
+    def whole_models(self) -> list[LoadedModel]:
         """The whole models."""
-        return [one.undivided for one in self.counted]
+        return [one.whole_model for one in self.counted]
 
     @property
     def points(self) -> list[tuple[LoadedModel, Point]]:
@@ -642,7 +644,7 @@ def _projectors(about: About) -> Iterator[dict[str, str]]:
 
 def _of_ranks(about: About) -> list[str]:
     mesh = about.first.mesh
-    return [] if mesh is None else ranks.of_work(about.undivided, about.first.stage, mesh)
+    return [] if mesh is None else ranks.of_work(about.whole_models, about.first.stage, mesh)
 
 
 def _touched(about: About) -> dict[str, str] | None:
@@ -659,8 +661,8 @@ def _touched(about: About) -> dict[str, str] | None:
 
 def _in_formats(about: About) -> dict[str, str] | None:
     what = "activations, keys and values" if model_notes.attends(about.models) else "activations and states"
-    kept = about.first.cached
-    return None if about.stored == kept else {"stored": about.stored, "what": what, "kept": kept}
+    cached = about.first.cached
+    return None if about.stored == cached else {"stored": about.stored, "what": what, "cached": cached}
 
 
 NOTES = (
@@ -685,8 +687,8 @@ NOTES = (
 )
 
 TRAFFIC_NOTES = (
-    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.dtype)),
-    NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {kept}."),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.dtype)),
+    NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {cached}."),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
     NoteRow("experts_read", 2, _touched, "Expert weights: those of min({experts}) experts, as many as {who}"),
     *model_notes.BLOCKS,
@@ -903,7 +905,7 @@ class RequestAbout(NamedTuple):
     masked: bool
 
     @property
-    def undivided(self) -> list[LoadedModel]:
+    def whole_models(self) -> list[LoadedModel]:
         """The models."""
         return [one.model for one in self.counted]
 
@@ -912,7 +914,7 @@ def _steps(about: RequestAbout) -> str:
     prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
     if steps == 0:
         return ": there is no decode step."
-    if not model_notes.attends(about.undivided):
+    if not model_notes.attends(about.whole_models):
         return f"; the others take {steps:,} decode steps of one token, which all cost the same."
     if steps == 1:
         return f"; the other takes a decode step of one token with {prompt + 1:,} keys."
@@ -924,7 +926,7 @@ def _steps(about: RequestAbout) -> str:
 REQUEST_NOTES = (
     NoteRow("steps", 1, _steps, "The prefill's logits give the first new token{}"),
     *model_notes.BLOCKS,
-    NoteRow("source", 2, lambda about: model_notes.source_notes(about.undivided)),
+    NoteRow("source", 2, lambda about: model_notes.source_notes(about.whole_models)),
     NoteRow(
         "latent",
         2,

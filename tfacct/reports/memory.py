@@ -100,7 +100,7 @@ class MemoryLine(TypedDict):
     bytes: int
 
 
-class Undivided(TypedDict):
+class WholeMemory(TypedDict):
     """The whole model, beside what one rank holds."""
 
     total_params: int
@@ -141,7 +141,7 @@ class MemoryReport(build.ExplainedReport):
     pp: int | None
     stage: int | None
     mesh: build.MeshFacts | None
-    whole: Undivided | None
+    whole: WholeMemory | None
 
 
 class Asked(NamedTuple):
@@ -174,16 +174,16 @@ def memory(
     models, left_out = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
     _check_mesh(models, asked, kv_block)
-    undivided, models, unfit = sharded(models, mesh, dtype)
-    found = [_fullest(whole, one, asked) for whole, one in zip(undivided, models, strict=True)]
+    whole_models, models, unfit = sharded(models, mesh, dtype)
+    found = [_fullest(whole, one, asked) for whole, one in zip(whole_models, models, strict=True)]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = [_facts(one, one, Asked(request, dtype, asked.cached)) for one in undivided]
+        every = [_facts(one, one, Asked(request, dtype, asked.cached)) for one in whole_models]
         both = zip(facts, every, strict=True)
-        facts = tuple({**ranks.beside(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
+        facts = tuple({**ranks.with_whole_model(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
     alone, instead, cached = len(models) == 1, "", asked.cached.name
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
-        instead = _instead(undivided[0], asked)
+        instead = _instead(whole_models[0], asked)
     who = f"Memory to serve{ranks.of_one(mesh, 'on')}"
     who = f"{build.label(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
@@ -197,7 +197,7 @@ def memory(
         title=f"{who} in {stored}{kv}, {build.workload_words(models, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(models, facts, asked), instead))),
-        notes=lambda at: notes(NOTES, About(models[at], undivided[at], facts[at], asked)),
+        notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         left_out=[*left_out, *unpaged, *unfit],
@@ -273,9 +273,9 @@ def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | Non
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
     if fit is not None and mesh is not None and mesh.fsdp > 1:
-        said = "weights are gathered as they run, and take room that is not counted"
+        problem = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(
-            f"{option('on')} does not go with {option('fsdp')}: {said}", f"{option('tp')} gathers no weights"
+            f"{option('on')} does not go with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
         )
     if len(models) == 1 and fit is not None and fit.count > 1:
         from tfacct.parallel.mesh import mesh_on
@@ -499,8 +499,8 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
         return f"{units.binary(least['total_bytes'])} at every batch."
-    said = (f"{units.binary(row['total_bytes'])} at batch {row['batch']:,}" for row in (least, most))
-    return f"From {' to '.join(said)}."
+    sentences = (f"{units.binary(row['total_bytes'])} at batch {row['batch']:,}" for row in (least, most))
+    return f"From {' to '.join(sentences)}."
 
 
 def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
@@ -586,7 +586,7 @@ class About(NamedTuple):
     """What notes are about: models, or stages of them, their whole models, and their facts."""
 
     models: Sequence[LoadedModel]
-    undivided: Sequence[LoadedModel]
+    whole_models: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
     asked: Asked
 
@@ -610,7 +610,7 @@ class About(NamedTuple):
 
 def _per_request(about: About) -> dict[str, str] | None:
     """What one request takes of the whole model's cache, and how many fit with a cache in 8 bits."""
-    whole, asked = about.undivided[0], about.asked
+    whole, asked = about.whole_models[0], about.asked
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
     cache, work = width(about.cached), selection.workload(whole, asked.request)
@@ -623,7 +623,7 @@ def _per_request(about: About) -> dict[str, str] | None:
         most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
     return {
         "size": units.binary(size),
-        "kept": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
+        "state": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
         "each": f", {units.binary(each)} per token" if each * work.context == size else "",
         "most": most,
     }
@@ -673,7 +673,7 @@ def _vllm(about: About) -> str:
 def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
-    both = zip(about.undivided, about.models, strict=True)
+    both = zip(about.whole_models, about.models, strict=True)
     found = (note for whole, one in both for note in ranks.padded_blocks(whole, one, about.asked.dtype))
     return list(dict.fromkeys(found))
 
@@ -704,7 +704,7 @@ SHRINKING = NoteRow(
 LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
-    NoteRow("request", 1, _per_request, "One request takes {size} of {kept}{each}.{most}"),
+    NoteRow("request", 1, _per_request, "One request takes {size} of {state}{each}.{most}"),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(
         "batch_stage",
@@ -712,7 +712,7 @@ NOTES = (
         lambda about: about.alone.get("fit", {}).get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("files", 1, lambda about: model_notes.files_notes(about.undivided, about.asked.dtype)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.asked.dtype)),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow(
@@ -740,7 +740,7 @@ NOTES = (
         "The cache is in pages of {:,} tokens: the last page of a sequence takes its whole space.",
     ),
     NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
-    NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.undivided, about.facts, about.mesh)),
+    NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.whole_models, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),
 )
 BATCHES_NOTES = (
@@ -768,7 +768,7 @@ class KvLine(TypedDict):
     whole_bytes: NotRequired[int]
 
 
-class UndividedCache(TypedDict):
+class WholeCache(TypedDict):
     """The cache of the whole model, beside what one rank keeps of it."""
 
     kv_bytes_per_token: int
@@ -796,7 +796,7 @@ class KvReport(build.ExplainedReport):
     pp: int | None
     stage: int | None
     mesh: build.MeshFacts | None
-    whole: UndividedCache | None
+    whole: WholeCache | None
 
 
 @answers(KvReport)
@@ -818,11 +818,11 @@ def kv(
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
     asked = Asked(request, None, width(dtypes(None, dtype)[1]), None, mesh)
-    undivided, models, unfit = sharded(models, mesh, weights=False)
+    whole_models, models, unfit = sharded(models, mesh, weights=False)
     found = [_fullest_cache(model, asked, contexts) for model in models]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = (_cache_facts(model, asked._replace(mesh=None), contexts) for model in undivided)
+        every = (_cache_facts(model, asked._replace(mesh=None), contexts) for model in whole_models)
         facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
     alone, by_context = len(models) == 1, contexts is not None
     who = f"{build.label(models[0])}: " if alone else ""
@@ -835,7 +835,7 @@ def kv(
         title=f"{who}{model_notes.cache_words(models, asked.cached.name)}{ranks.of_one(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
         answer=_cache_answer(models, facts, asked.cached),
-        notes=lambda at: notes(CACHE_NOTES, About(models[at], undivided[at], facts[at], asked)),
+        notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
         left_out=[*left_out, *unfit],
@@ -914,7 +914,7 @@ def _with_whole(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict
     """Facts of one rank, with the bytes of the whole model at each context."""
     both = zip(fact["lines"], whole["lines"], strict=True)
     lines = [{**line, "whole_bytes": of["as_built"]} for line, of in both]
-    return {**ranks.beside(fact, whole, mesh, tuple(UndividedCache.__annotations__)), "lines": lines}
+    return {**ranks.with_whole_model(fact, whole, mesh, tuple(WholeCache.__annotations__)), "lines": lines}
 
 
 def _contexts(longest: int) -> list[int]:
@@ -1013,24 +1013,24 @@ def _of_ranks(about: About) -> list[str]:
     """Which heads, layers and tokens a rank has."""
     if (mesh := about.mesh) is None:
         return []
-    heads = _of_heads(about.undivided, mesh.tp) if mesh.tp > 1 else []
+    heads = _of_heads(about.whole_models, mesh.tp) if mesh.tp > 1 else []
     idle = ranks.idle(mesh, "sp", "fsdp", "ep")
-    return [*heads, *ranks.of_stage(about.undivided, about.facts, mesh), *ranks.of_tokens(mesh), *idle]
+    return [*heads, *ranks.of_stage(about.whole_models, about.facts, mesh), *ranks.of_tokens(mesh), *idle]
 
 
-def _of_heads(undivided: Sequence[LoadedModel], tp: int) -> list[str]:
+def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.support import gathers_heads
 
-    said = ranks.uneven(undivided, Mesh(tp))
-    gathered = [one.name for one in undivided if gathers_heads(one)]
-    if gathered and len(undivided) > 1:
-        said.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
-    latents = [one.name for one in undivided if is_latent(one)]
+    sentences = ranks.uneven(whole_models, Mesh(tp))
+    gathered = [one.name for one in whole_models if gathers_heads(one)]
+    if gathered and len(whole_models) > 1:
+        sentences.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
+    latents = [one.name for one in whole_models if is_latent(one)]
     if latents:
-        said.append("A latent is whole on every rank: the heads that read it are divided.")
-    all_whole = len({*latents, *gathered}) == len(undivided)
-    return said if all_whole else ["A rank keeps keys and values of its heads.", *said]
+        sentences.append("A latent is whole on every rank: the heads that read it are divided.")
+    all_whole = len({*latents, *gathered}) == len(whole_models)
+    return sentences if all_whole else ["A rank keeps keys and values of its heads.", *sentences]
 
 
 CACHE_NOTES = (
@@ -1055,7 +1055,7 @@ CACHE_NOTES = (
         "At every context, {cross:,} bytes ({size}) of it are the cross keys and values of a source of {source:,}"
         " tokens. The rest belongs to the tokens themselves.",
     ),
-    NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.undivided, kept=True)),
+    NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
     SHRINKING,
     NoteRow("latent", 2, lambda about: model_notes.latent_cache_notes(about.models)),
@@ -1253,5 +1253,5 @@ FIT_NOTES = (
         lambda about: ranks.gathered(about.model, max(one.share.devices if one.share else 1 for one in about.devices)),
     ),
     NoteRow("range", 2, lambda about: model_notes.range_notes([about.model], about.placed.asked)),
-    NoteRow("memory", 3, lambda about: devices.memory_said([one.device for one in about.devices])),
+    NoteRow("memory", 3, lambda about: devices.memory_words([one.device for one in about.devices])),
 )

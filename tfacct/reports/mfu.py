@@ -104,7 +104,7 @@ def mfu(
     lines = list(_lines(point, speed / count, peak, missing))
     full = lines[0]
     each = " on each device" if count > 1 else ""
-    said = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
+    sentence = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
     about = {
         "memory": train and _short(model, work, of_device(count, device, training=True)),
         "source": work.source,
@@ -130,7 +130,7 @@ def mfu(
         ],
         title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
         convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
-        answer=" ".join(filter(None, (said, above_peak(full["mfu"])))),
+        answer=" ".join(filter(None, (sentence, above_peak(full["mfu"])))),
         notes=lambda _: notes(NOTES, about),
         requests=[request],
     )

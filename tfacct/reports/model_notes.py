@@ -58,7 +58,7 @@ def has_logits(models: Sequence[LoadedModel]) -> bool:
 class Blocks(NamedTuple):
     """Models whose layers notes are about."""
 
-    undivided: Sequence[LoadedModel]
+    whole_models: Sequence[LoadedModel]
     masked: bool = False
 
 
@@ -71,15 +71,15 @@ def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
-    said = [f"All {count:,} layers share the weights of one, which are stored once." for count in whole]
+    sentences = [f"All {count:,} layers share the weights of one, which are stored once." for count in whole]
     parts = [stack.count for stack in stacks if stack.shared]
     if max(parts, default=0) < 2:
-        return said
+        return sentences
     first, *others = (f"{count:,}" for count in parts)
     more = "".join(f", and of {count} others," for count in others)
     each = " each" if others else ""
     sets = f"share one set of weights{each}; each layer has its own adapters"
-    return [*said, f"Attention and MLP of {first} layers{more} {sets}."]
+    return [*sentences, f"Attention and MLP of {first} layers{more} {sets}."]
 
 
 READ = {
@@ -144,27 +144,27 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
     for stack, part in routed:
         kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
-    said = [
+    sentences = [
         f"In {count:,} of {blocks:,} layers a token uses {active:,} of {experts:,} experts"
         f"{' and a shared expert' if shared else ''}."
         for (active, experts, shared), count in found.items()
     ]
-    said[-1] += " Active parameters: all stored parameters less the unused experts."
+    sentences[-1] += " Active parameters: all stored parameters less the unused experts."
     if any(part.idle is not None for _, part in routed):
-        said.append(IDLE)
-    return said
+        sentences.append(IDLE)
+    return sentences
 
 
 BLOCKS = (
     NoteRow(
         "windows",
         2,
-        lambda about: len(about.undivided) == 1 and window_notes(about.undivided, masked=about.masked),
+        lambda about: len(about.whole_models) == 1 and window_notes(about.whole_models, masked=about.masked),
     ),
-    NoteRow("experts", 2, lambda about: expert_notes(about.undivided)),
-    NoteRow("shared_weights", 2, lambda about: shared_notes(about.undivided)),
-    NoteRow("distances", 3, lambda about: _distance_notes(about.undivided)),
-    NoteRow("head", 2, lambda about: head_notes(about.undivided)),
+    NoteRow("experts", 2, lambda about: expert_notes(about.whole_models)),
+    NoteRow("shared_weights", 2, lambda about: shared_notes(about.whole_models)),
+    NoteRow("distances", 3, lambda about: _distance_notes(about.whole_models)),
+    NoteRow("head", 2, lambda about: head_notes(about.whole_models)),
 )
 """Windows, experts, shared weights and heads of one model; nothing of several."""
 
@@ -241,9 +241,9 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     encoder = models[0].architecture.encoder
     if encoder is not None and encoder.given:
         what = "The source is an image's features from another model, which is not counted."
-        kept = "Its cross keys and values are cached."
+        cached = "Its cross keys and values are cached."
         return [
-            f"{what} {kept}"
+            f"{what} {cached}"
             if read
             else f"{what} Its cross keys and values are cached: they cost nothing in this step."
         ]
@@ -345,8 +345,10 @@ def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]
     for model, how in selection.storages(models, dtype)[0]:
         if how.narrow:
             found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((model, how))
-    said = [_stored_so(alike, named=dtype is not None, alone=len(models) == len(alike)) for alike in found.values()]
-    return [*said, *range_notes(models, dtype)]
+    sentences = [
+        _stored_so(alike, named=dtype is not None, alone=len(models) == len(alike)) for alike in found.values()
+    ]
+    return [*sentences, *range_notes(models, dtype)]
 
 
 def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
@@ -370,10 +372,10 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     models, how = [model for model, _ in alike], alike[0][1]
     who = "" if alone else f" ({', '.join(model.name for model in models)})"
     scales = ", all counted" if how.scaled else ""
-    others = "All other tensors" if "table" in how.takes else "All other tensors, embeddings included,"
+    others = "All other tensors" if "embedding" in how.takes else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
-    said = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
-    return f"{said} {others} stay in {how.wide.name}, {why}.{_left(how)}"
+    sentence = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
+    return f"{sentence} {others} stay in {how.wide.name}, {why}.{_left(how)}"
 
 
 ROUNDING = 0.005
@@ -410,13 +412,13 @@ def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype"
     for model in models if cached == "bf16" else ():
         if (stored := cache_format(model)) is not None:
             found.setdefault(stored, []).append(model.name)
-    said = []
+    sentences = []
     for stored, names in found.items():
         whose = models[0].format_file or "The config" if len(models) == 1 else f"The config of {', '.join(names)}"
         known = f"8 bits; {option(by, stored)} counts it so."
         bits = known if stored in ("fp8", "int8") else f"{stored}, whose bytes are not counted."
-        said.append(f"{whose} stores the cache in {bits}")
-    return said
+        sentences.append(f"{whose} stores the cache in {bits}")
+    return sentences
 
 
 HEAD = "lm_head.weight"
@@ -435,10 +437,10 @@ def _left(how: Storage) -> str:
 
 
 def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
-    ends = [name for role, name in (("head", "the head"), ("table", "the table of tokens")) if role in how.takes]
+    ends = [name for role, name in (("head", "the head"), ("embedding", "the table of tokens")) if role in how.takes]
     tied = all(model.architecture.head is None or model.architecture.head.tied for model in models)
     ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
-    experts = {model.ledger.experts and "beside" not in how.takes for model in models}
+    experts = {model.ledger.experts and "dense" not in how.takes for model in models}
     matrices = "the matrices of the layers"
     if experts == {True, False}:
         matrices = f"{matrices}, or, in models with experts, only those of the experts"
@@ -450,46 +452,46 @@ def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
 # Which keys a token sees: windows, chunks, choices of an indexer, keys made of several tokens
 
 
-def window_notes(settings: Sequence[LoadedModel], *, kept: bool = False, masked: bool = False) -> list[str]:
-    """How many blocks of one model have a window, and what that changes: of products, or of what is `kept`. Where the
+def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, masked: bool = False) -> list[str]:
+    """How many blocks of one model have a window, and what that changes: of products, or of what is `cached`. Where the
     model stands in several settings that differ in it, of all of them."""
     windows = list(dict.fromkeys(_windows(model) for model in settings))
     if len(settings) == 1 and (tiled := _tiled(settings[0])):
         return tiled
-    if settings and (compressed := _compressed(settings, kept=kept, masked=masked)):
+    if settings and (compressed := _compressed(settings, cached=cached, masked=masked)):
         return compressed
     if not any(windows):
-        return _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
+        return _chosen(settings[0], cached=cached, masked=masked) if len(settings) == 1 else []
     chunked = any(_chunked(part) for model in settings for part in model.architecture.attentions)
     span = "chunk" if chunked else "window"
     follows = (
         f", and only those are cached: once the {span} is full, further tokens add nothing there."
-        if kept
+        if cached
         else f"; pairs outside the {span} are left out."
         if masked
         else "; every pair of new tokens is counted, as an unfused kernel runs it"
         f" (--masked: only pairs in the {span})."
     )
     if len(windows) == 1:
-        said = [
+        sentences = [
             (units.between([count]), units.between([of]), units.between([window])) for count, of, window in windows[0]
         ]
     else:
         counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
-        said = [(units.between(counts), units.between(blocks), units.between(sizes))]
+        sentences = [(units.between(counts), units.between(blocks), units.between(sizes))]
     chunk = ", those of its own chunk" if chunked else ""
     where = "" if all(windows) else "With a window, in"
-    chosen = _chosen(settings[0], kept=kept, masked=masked) if len(settings) == 1 else []
+    chosen = _chosen(settings[0], cached=cached, masked=masked) if len(settings) == 1 else []
     return [
         *(
             f"{where or 'In'} {count} of {of} layers a token sees at most {window} keys{chunk}{follows}"
-            for count, of, window in said
+            for count, of, window in sentences
         ),
         *chosen,
     ]
 
 
-def _chosen(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+def _chosen(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
     """How many keys an indexer chooses for a token, and what that changes."""
     stacks = model.architecture.having(LatentAttention)
     found = {part.indexer.top for _, part in stacks if part.indexer is not None}
@@ -497,10 +499,10 @@ def _chosen(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     all_ = sum(stack.count for stack in model.architecture.stacks)
     where = "every layer" if count == all_ else f"{count:,} of {all_:,} layers"
     if not found:
-        return _chosen_blocks(model, kept=kept, masked=masked)
+        return _chosen_blocks(model, cached=cached, masked=masked)
     follows = (
         "; the cache keeps all keys, and the indexer's own."
-        if kept
+        if cached
         else "; the other pairs are left out."
         if masked
         else "; all are counted, as transformers runs it (--masked: only those chosen)."
@@ -508,7 +510,7 @@ def _chosen(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
     return [f"In {where} an indexer chooses at most {units.between([*found])} keys for a token{follows}"]
 
 
-def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) -> list[str]:
+def _compressed(settings: Sequence[LoadedModel], *, cached: bool, masked: bool) -> list[str]:
     """Keys that are made of several tokens: in how many blocks of one model, of how many tokens, and what that
     changes. Of several settings, that of the first where all have the same."""
     each = list(dict.fromkeys(_of_keys(model) for model in settings))
@@ -520,7 +522,7 @@ def _compressed(settings: Sequence[LoadedModel], *, kept: bool, masked: bool) ->
     light = any(keys is not None and keys.chosen is not None for keys in parts)
     follows = (
         " The cache also holds the tokens of keys that are not full yet."
-        if kept
+        if cached
         else f" Pairs with keys that are not full yet{', or not chosen,' if light else ''} are left out."
         if masked
         else " All of these keys are counted, as transformers runs them (--masked: only those that a token sees)."
@@ -550,7 +552,7 @@ def _tiled(model: LoadedModel) -> list[str]:
     return [f"In {count} of {every} layers, a {what} sees only the {size} of its own window." for count, size in tiled]
 
 
-def _chosen_blocks(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]:
+def _chosen_blocks(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
     """How many blocks of keys an indexer chooses for a token, and what that changes."""
     found = [(stack, part.indexer) for stack, part in model.architecture.having(Attention) if part.indexer]
     if not found:
@@ -559,7 +561,7 @@ def _chosen_blocks(model: LoadedModel, *, kept: bool, masked: bool) -> list[str]
     tops, sizes = (units.between([*{getattr(own, name) for _, own in found}]) for name in ("top", "size"))
     follows = (
         "the cache keeps all keys, and the indexer's own."
-        if kept
+        if cached
         else "those left out are counted under --masked too."
         if masked
         else "all are counted, as transformers runs it."
@@ -597,7 +599,7 @@ def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
     """How each model runs a step, and what its FLOPs would be in the other mode."""
-    said = []
+    sentences = []
     for model, point in points:
         runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
         if runs is None:
@@ -605,7 +607,7 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
         does = _mode_words(model, runs)
         if len(points) > 1:
             does = "as set" if other is None else f"({other[0]}, it would take {units.si(other[1])}FLOPs)"
-            said.append(f"{model.name} {runs} {does}")
+            sentences.append(f"{model.name} {runs} {does}")
         elif other is None:
             return [f"Latent attention runs {runs}, as set: {does}."]
         else:
@@ -614,7 +616,7 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
                 f" {other[0].capitalize()}, it would take {units.si(other[1])}FLOPs"
                 f" (--set {model.config.mla_mode_field}={other[0]})."
             ]
-    return [f"Latent attention: {'; '.join(said)}."] if said else []
+    return [f"Latent attention: {'; '.join(sentences)}."] if sentences else []
 
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
@@ -642,11 +644,11 @@ def latent_notes(
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
     steps = list(steps)
-    said = dict.fromkeys(one for model, work in steps if (one := model.settled(work, masked=masked).mla_mode))
+    modes = dict.fromkeys(one for model, work in steps if (one := model.settled(work, masked=masked).mla_mode))
     free = any(model.mla_mode == "auto" for model, _ in steps)
-    fewer = ", which" if len(said) == 1 else ", whichever"
+    fewer = ", which" if len(modes) == 1 else ", whichever"
     why = f"{fewer} takes fewer FLOPs" if free else " as set"
-    return [Note("latent", 2, f"Latent attention runs {' or '.join(said)}{why}.")] if said else []
+    return [Note("latent", 2, f"Latent attention runs {' or '.join(modes)}{why}.")] if modes else []
 
 
 def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
@@ -660,15 +662,15 @@ def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, mask
 
 def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
     """How each model runs the prefill and the decode steps of a request."""
-    said = []
+    sentences = []
     for model, work, steps in requests:
         prefill, decode = latent_request_facts(model, work, steps, masked=masked).values()
         if prefill is not None:
             one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
-            said.append(one if len(requests) == 1 else f"{model.name} {one}")
+            sentences.append(one if len(requests) == 1 else f"{model.name} {one}")
     free = any(model.mla_mode == "auto" for model, _, _ in requests)
     why = " Each step runs the form that takes fewer FLOPs." if free else ""
-    return [f"Latent attention: {'; '.join(said)}.{why}"] if said else []
+    return [f"Latent attention: {'; '.join(sentences)}.{why}"] if sentences else []
 
 
 def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
@@ -698,8 +700,8 @@ TRAINING = "every tensor that autograd saves or makes; no allocator rounding, ke
 def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, for the JSON, in ASCII: of these models, or of any."""
     pairs = attention_words(models, masked).replace("×", "x").replace("−", "-") if attends(models) else ""
-    said = f"2 FLOPs per multiply-add; products only;{pairs}"
-    return f"{said} {_which_logits(request)}" if has_logits(models) else said.removesuffix(";")
+    sentence = f"2 FLOPs per multiply-add; products only;{pairs}"
+    return f"{sentence} {_which_logits(request)}" if has_logits(models) else sentence.removesuffix(";")
 
 
 def products_counted(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
@@ -718,9 +720,9 @@ def products_note(
 ) -> str:
     """What was counted as FLOPs, for a reader: of these models, or of any."""
     logits = f" logits for {'every position' if request.logits == 'all' else 'the last position'};"
-    said = f"{start} products only, 2·m·k·n each;{step}{attention_words(models, masked)}"
-    said += logits if has_logits(models) else ""
-    return f"{said.removesuffix(';')}."
+    sentence = f"{start} products only, 2·m·k·n each;{step}{attention_words(models, masked)}"
+    sentence += logits if has_logits(models) else ""
+    return f"{sentence.removesuffix(';')}."
 
 
 def details(
@@ -772,7 +774,7 @@ def _counted(
         formats = f"weights in {stored}, activations in {cached}"
         reads = "each operand read once, each result written once"
         yield f"bytes moved by unfused kernels, {formats}", f"Bytes moved by unfused kernels: {reads}; {formats}."
-    if _kept(metrics):
+    if _read_cache(metrics):
         cache = f"{cache_name(models)} in {cached}"
         both = f"weights and {cache}" if stored == cached else f"weights in {stored} and {cache}"
         sentence = f"Bytes: weights in {stored}, {cache}, nothing else."
@@ -835,7 +837,7 @@ def metric_notes(
     found: dict[str, Iterable[str]] = {}
     if any(metric.name in ratios for metric in metrics):
         found["active"] = active_notes(models)
-    if _kept(metrics):
+    if _read_cache(metrics):
         found["state"] = state_notes(models, dtypes(terms.dtype, terms.kv_dtype)[1])
     if _weighed(metrics) or _moved(metrics):
         each = (note for own, dtype in sides for note in storage_notes(own, dtype))
@@ -849,7 +851,7 @@ def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metri
     """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
     products = _of_products(metrics) or _moved(metrics)
     cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
-    found = window_notes(settings, masked=masked, kept=not products) if products or cache else []
+    found = window_notes(settings, masked=masked, cached=not products) if products or cache else []
     return [Note("windows", 2, text) for text in found]
 
 
@@ -871,7 +873,7 @@ def _moved(metrics: Sequence[Metric]) -> bool:
     return any(metric.name in MEMORY_TRAFFIC for metric in metrics)
 
 
-def _kept(metrics: Sequence[Metric]) -> bool:
+def _read_cache(metrics: Sequence[Metric]) -> bool:
     others = (metric for metric in metrics if metric.unit == "bytes" and not metric.of_step)
     return any(metric.name not in MEMORY_TRAFFIC for metric in others)
 
@@ -901,8 +903,10 @@ def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
         named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer's choice"}
-        kept = [words for pair, words in named.items() if pair in pairs]
-        mask = f"the causal mask{''.join(f' and {words}' for words in kept)} {'keep' if kept else 'keeps'}"
+        named_pairs = [words for pair, words in named.items() if pair in pairs]
+        mask = (
+            f"the causal mask{''.join(f' and {words}' for words in named_pairs)} {'keep' if named_pairs else 'keeps'}"
+        )
         rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
         rest += ["those in the window where it sees both ways"] if "near" in pairs else []
         return f" of attention only the pairs that {mask}{''.join(f', {words}' for words in rest)};"

@@ -46,8 +46,8 @@ def listed(model: LoadedModel | Listed) -> Listed:
     """A preset as the list shows it."""
     if isinstance(model, Listed):
         return model
-    said = model.name, model.family, model.defaulted, model.unknown, model.left_out
-    return Listed(*said, _facts(model), model.answers)
+    fields = model.name, model.family, model.defaulted, model.unknown, model.left_out
+    return Listed(*fields, _facts(model), model.answers)
 
 
 class WrittenLine(TypedDict):
@@ -267,8 +267,8 @@ def _ledger_rows(way: dict[str, Any], group: dict[str, Any]) -> tuple[Row, ...]:
 
 
 def _with(line: dict[str, Any]) -> str:
-    said = (name if line[name] is True else f"{name} {line[name]}" for name in _SAYS if name in line)
-    return ", ".join(said)
+    fields = (name if line[name] is True else f"{name} {line[name]}" for name in _SAYS if name in line)
+    return ", ".join(fields)
 
 
 def _ledger_notes(sizes: dict[str, int], ways: list[dict[str, Any]]) -> list[str]:
@@ -278,5 +278,5 @@ def _ledger_notes(sizes: dict[str, int], ways: list[dict[str, Any]]) -> list[str
             name = group["names"].get(axis, axis)
             if str(size) != name:
                 derived[name] = str(size).replace("*", " · ").replace("+", " + ")
-    said = [", ".join(f"{axis} = {size:,}" for axis, size in sizes.items())]
-    return [*said, *([", ".join(f"{axis} = {made}" for axis, made in derived.items())] if derived else [])]
+    sentences = [", ".join(f"{axis} = {size:,}" for axis, size in sizes.items())]
+    return [*sentences, *([", ".join(f"{axis} = {made}" for axis, made in derived.items())] if derived else [])]

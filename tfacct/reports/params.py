@@ -263,10 +263,10 @@ def _stages(about: About) -> str:
 def _one_rank(about: About) -> str:
     if about.mesh is None:
         return ""
-    said = "One rank: what the fullest stores. All other columns are of the whole model."
+    sentence = "One rank: what the fullest stores. All other columns are of the whole model."
     if not about.alone:
-        said = "Counted is what the fullest rank stores, part by part, next to the total of the whole model."
-    return f"{said} A tensor whose rows fsdp does not divide is padded." if about.mesh.fsdp > 1 else said
+        sentence = "Counted is what the fullest rank stores, part by part, next to the total of the whole model."
+    return f"{sentence} A tensor whose rows fsdp does not divide is padded." if about.mesh.fsdp > 1 else sentence
 
 
 def _idle(about: About) -> list[str]:

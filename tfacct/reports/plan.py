@@ -311,14 +311,14 @@ def _answer(one: Plan) -> str:
         each = [f"under {name}: {_named(first)}, {_takes(one, first)}" for name, first in laws.items()]
         return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
     value = {"memory": f"{units.binary(best.bytes)} per device", "sent": f"{units.binary(best.sent)} sent {one.unit}"}
-    said = f"{_named(best)}, {value.get(one.by) or _takes(one, best)}"
+    sentence = f"{_named(best)}, {value.get(one.by) or _takes(one, best)}"
     if many == 1:
-        return f"One layout of {_devices(one.gpus)} fits: {said}."
+        return f"One layout of {_devices(one.gpus)} fits: {sentence}."
     among = f"{many:,} layouts that fit"
     if one.by == "time" and len(one.timed) < many:
         among = f"{len(one.timed):,} layouts with an estimate ({many:,} fit)"
     first = {"time": "Fastest", "memory": "Least memory", "sent": "Least sent"}[one.by]
-    return f"{first} of {among}: {said}."
+    return f"{first} of {among}: {sentence}."
 
 
 def _explained(one: Plan) -> str:

@@ -59,13 +59,13 @@ def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
     return f"{budget.where} ({', '.join(f'{axis}={size}' for axis in axes if (size := getattr(mesh, axis)) > 1)})"
 
 
-def shared(undivided: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
+def shared(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
     """Notes on the shards of these models on one rank."""
-    if not undivided or mesh is None or mesh.tp == 1:
+    if not whole_models or mesh is None or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import Mesh
 
-    return [SHARES, *uneven(undivided, Mesh(mesh.tp))]
+    return [SHARES, *uneven(whole_models, Mesh(mesh.tp))]
 
 
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
@@ -93,7 +93,7 @@ OF_WHOLE_MODEL = ("total_params", "weights_bytes", "kv_cache_bytes", "total_byte
 """Facts of the whole model next to those of one rank."""
 
 
-def beside(
+def with_whole_model(
     fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = OF_WHOLE_MODEL
 ) -> dict[str, Any]:
     """Facts of one rank, with those of the whole model."""
@@ -108,12 +108,12 @@ def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
-    said = f"A rank has 1 of {ep:,} of the experts, each of them whole"
+    sentence = f"A rank has 1 of {ep:,} of the experts, each of them whole"
     if len(models) == 1:
         axes = next(group.axes for group in models[0].ledger.groups if "E" in group.axes)
-        said = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of them whole"
+        sentence = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of them whole"
     rest = "" if tp > 1 else "; everything else is whole on each"
-    return [f"{said}{rest}. {_batches(tp, ep)}".strip()]
+    return [f"{sentence}{rest}. {_batches(tp, ep)}".strip()]
 
 
 def _batches(tp: int, ep: int) -> str:
@@ -124,12 +124,12 @@ def _batches(tp: int, ep: int) -> str:
 
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
     """Notes on what one rank stores, and on the whole model if there is one."""
-    said = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
-    said += [*of_tokens(mesh), *idle(mesh, "sp")]
+    sentences = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
+    sentences += [*of_tokens(mesh), *idle(mesh, "sp")]
     if mesh.fsdp > 1:
-        said.append("Ranks of fsdp shard weights, and have a batch each. Gathered weights are not included.")
+        sentences.append("Ranks of fsdp shard weights, and have a batch each. Gathered weights are not included.")
     if len(facts) > 1:
-        return said
+        return sentences
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
     total, weights, cache = (units.binary(whole[f"{what}_bytes"]) for what in ("total", "weights", "kv_cache"))
     one = models[0]
@@ -138,7 +138,7 @@ def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: 
         if one.has_cache
         else f"{weights} of weights"
     )
-    return [f"The whole model at batch {batch:,}: {sizes}.", *said]
+    return [f"The whole model at batch {batch:,}: {sizes}.", *sentences]
 
 
 def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
@@ -148,13 +148,15 @@ def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
 
 def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
     """Notes on what one rank computes; `stage`: the one that is shown, of one model."""
-    said = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
-    said += of_experts(models, mesh)
+    sentences = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
+    sentences += of_experts(models, mesh)
     if mesh.ep > 1:
-        said.append("Tokens are spread evenly over the experts.")
+        sentences.append("Tokens are spread evenly over the experts.")
     if mesh.cp > 1:
-        said.append(f"A rank has the queries of 1 of {mesh.cp:,} shards of each sequence, and sees the keys of all.")
-    return [*said, *idle(mesh, "sp", "fsdp")]
+        sentences.append(
+            f"A rank has the queries of 1 of {mesh.cp:,} shards of each sequence, and sees the keys of all."
+        )
+    return [*sentences, *idle(mesh, "sp", "fsdp")]
 
 
 def of_tokens(mesh: Mesh) -> list[str]:
@@ -194,14 +196,14 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
     """Notes on peaks on ranks of these axes."""
     if "peak" not in metrics:
         return []
-    said = []
+    sentences = []
     if "tp" in axes:
-        said.append(
+        sentences.append(
             "A peak includes buffers of collectives of tp as far as they were measured: `tfacct train` says so."
         )
     if "cp" in axes:
-        said.append("Buffers for keys and values of other ranks of cp are in no peak.")
-    return said
+        sentences.append("Buffers for keys and values of other ranks of cp are in no peak.")
+    return sentences
 
 
 def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
@@ -212,16 +214,18 @@ def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     from tfacct.parallel.support import gathers_heads
 
     ledger = models[0].ledger
-    said = [
+    sentences = [
         f"{f'Of {heads:,} key/value heads each' if heads > 1 else 'The one key/value head'} is on"
         f" {mesh.tp // heads:,} ranks: its weights and its cache."
         for heads in replicated_heads(ledger, mesh)
     ]
-    said += [HEADS_GATHERED] if gathers_heads(models[0]) else []
+    sentences += [HEADS_GATHERED] if gathers_heads(models[0]) else []
     for axis, whole in padded_axes(ledger, mesh):
         share = mesh.shard_size(axis, whole)
-        said.append(f"{axis} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer.")
-    return said
+        sentences.append(
+            f"{axis} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer."
+        )
+    return sentences
 
 
 def gathered(model: LoadedModel, count: int) -> list[str]:
@@ -260,7 +264,7 @@ def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str
     ones."""
     from tfacct.parallel.mesh import CP_CHUNKS
 
-    said = []
+    sentences = []
     if mesh.cp > 1:
         pieces = mesh.sequence_shards * CP_CHUNKS
         how = "go around from rank to rank" if mesh.cp_method == "ring" else "are gathered"
@@ -268,16 +272,16 @@ def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str
             f"A sequence is cut into {pieces:,} chunks. Each rank has one from the front and one from the back, so all"
             " see as many keys under the causal mask."
         )
-        said.append(
+        sentences.append(
             f"{cut if masked else 'Each rank has consecutive tokens, which see all others.'} Keys and values {how}."
         )
     if mesh.ulysses > 1:
-        said.append("Ranks of ulysses shard tokens, and heads inside attention.")
+        sentences.append("Ranks of ulysses shard tokens, and heads inside attention.")
     if mesh.sequence_shards > 1:
         sums = " and sum gradients" if train else ""
         weights = "shard weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
-        said.append(f"The ranks of a sequence {weights}.")
-    return said
+        sentences.append(f"The ranks of a sequence {weights}.")
+    return sentences
 
 
 def division(ledger: Ledger, mesh: Mesh) -> str:
@@ -301,5 +305,9 @@ def waits(mesh: Mesh, times: int) -> str:
     ratio = bubble(mesh, times)
     value = f" = {ratio}" if ratio is not None else ""
     many = f"{times:,} micro-batch{'' if times == 1 else 'es'}"
-    said = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
-    return said if ratio is not None else f"{said} F, B, W: a forward pass, gradients of inputs, gradients of weights."
+    sentence = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
+    return (
+        sentence
+        if ratio is not None
+        else f"{sentence} F, B, W: a forward pass, gradients of inputs, gradients of weights."
+    )

@@ -160,7 +160,7 @@ def _by_algebra(asked: _Question) -> _Solved:
     bends |= unknown == "ctx" and model.ledger.leaps
     together = model.ledger.together if unknown == "ctx" else 1
     if together > 1:
-        if model.ledger.beside:
+        if model.ledger.learned_tokens:
             raise UsageError(f"{model.name}: ctx is not solved for for patches with a class token")
         note = f"ctx must be a multiple of {together:,}: so many positions become one row."
         return _Solved(whole(unknown, equation, at, together), at, [note])

@@ -101,7 +101,7 @@ class TrainFit(build.Budgeted):
     changes: list[dict[str, Any]]
 
 
-class UndividedStep(TypedDict):
+class WholeStep(TypedDict):
     """The training step of the whole model, next to that of one rank."""
 
     weights_bytes: int
@@ -150,7 +150,7 @@ class TrainReport(build.ModelReport):
     microbatches: int | None
     bubble: str | None
     bubble_ratio: float | None
-    whole: UndividedStep | None
+    whole: WholeStep | None
     phases: list[TrainPhase]
     saved: list[TrainLine]
     fit: TrainFit | None

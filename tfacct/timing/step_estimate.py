@@ -268,9 +268,9 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
     if name not in DTYPES:
         raise UsageError(f"a training step is estimated in {' or '.join(DTYPES)}, not in {name}")
     if name not in device.peak:
-        said = f"{device.id} has no {name} units"
+        problem = f"{device.id} has no {name} units"
         raise UsageError(
-            said, f"ask in {option('dtype', 'bf16')}" if "bf16" in device.peak else "ask for another device"
+            problem, f"ask in {option('dtype', 'bf16')}" if "bf16" in device.peak else "ask for another device"
         )
     if "bf16" not in device.peak:
         raise UsageError(f"{device.id} has no bf16 units", "ask for another device")
@@ -311,8 +311,8 @@ def _check_how(how: StepOptions) -> None:
     for option_name, size in (("tp", mesh.tp), ("pp", mesh.pp), ("pp_chunks", mesh.chunks)):
         check_size(option(option_name), size)
     if mesh.sp and mesh.tp == 1:
-        said = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
-        raise UsageError(said, f"give their number: {option('tp', 8)}")
+        problem = f"{option('sp', True)} divides tokens among the devices of {option('tp')}"
+        raise UsageError(problem, f"give their number: {option('tp', 8)}")
     if mesh.chunks > 1 and mesh.pp == 1:
         raise UsageError(
             f"{option('pp_chunks', mesh.chunks)} divides a stage of {option('pp')}",

@@ -30,8 +30,8 @@ published MFU; the rule of thumb. In each of the last two a forward pass is a th
 def flops_per_token(point: Point, convention: Convention = "full") -> Fraction:
     """FLOPs per new token of a forward pass or, for a Point that trains, of a training step. Raises UsageError."""
     if convention not in CONVENTIONS:
-        said = f"{option('convention')} is {', '.join(CONVENTIONS)}, not {convention!r}"
-        raise UsageError(said, nearest(str(convention), list(CONVENTIONS)))
+        problem = f"{option('convention')} is {', '.join(CONVENTIONS)}, not {convention!r}"
+        raise UsageError(problem, nearest(str(convention), list(CONVENTIONS)))
     if convention == "palm":
         whole = _palm(point)
     elif convention == "6nd":

@@ -187,7 +187,7 @@ class Recipe:
             "full recomputation": self.recompute == "full",
             f"{', '.join(self.recomputed_modules)} recomputed": bool(self.recomputed_modules),
             f"{self.gradient_accumulation:,} micro-batches": self.gradient_accumulation > 1,
-            "logits kept": self.keep_logits,
+            "logits saved": self.keep_logits,
             "loss in chunks": self.loss == "chunked",
             "packed": self.packing,
             f"{(self.offload or '').replace(',', ' and ')} offloaded": self.offload is not None,

@@ -85,7 +85,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
     flops, masked = (sum(_flops(model, w, plan.train, m) for w in works) for m in (False, True))
     total = sum(timed.seconds)
     last = works[-1]
-    held = footprint(model.ledger, last.axes(), weights, results)
+    memory = footprint(model.ledger, last.axes(), weights, results)
     return {
         "workload": selection.workload_facts(last, dtype=units.dtype_name(plan.dtype)),
         **running.describe(on),
@@ -105,9 +105,9 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
         "peak_flops_per_second": peak,
         "mfu": flops / total / peak,
         "masked_mfu": masked / total / peak,
-        "weights_bytes": held.weights,
+        "weights_bytes": memory.weights,
         "measured_weights_bytes": timed.parameter_bytes,
-        "kv_cache_bytes": held.cache,
+        "kv_cache_bytes": memory.cache,
         "measured_kv_cache_bytes": timed.cache_bytes,
         "peak_bytes": timed.peak_bytes,
         "forward_flops": forward_flops(model.ledger, first.axes()),
@@ -149,10 +149,12 @@ def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> int
 def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
     """About the bytes a run holds at the most."""
     at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
-    held = footprint(model.ledger, at, weights, results)
+    memory = footprint(model.ledger, at, weights, results)
     # A decode step has the cache it was given, the one before it and the one it makes, all at once.
     caches = 3 if work.tokens == 1 else 1
-    return int(held.weights + caches * held.cache + working_bytes(model.ledger, at, weights, results, train=plan.train))
+    return int(
+        memory.weights + caches * memory.cache + working_bytes(model.ledger, at, weights, results, train=plan.train)
+    )
 
 
 def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:

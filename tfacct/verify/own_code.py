@@ -105,7 +105,7 @@ def compare(
         if flops[0] != flops[1]:
             found = _further(_folded(_flops(model, matched, weights, watched.flops, ours)), mismatches)
             mismatches += found or ([] if mismatches else [_differ(WHOLE, flops, "FLOPs")])
-        if watched.kept is not None and watched.kept_elements:
+        if watched.cache_bytes is not None and watched.cache_elements:
             cache, note = _cache(model, work, watched)
             notes += note
             if cache[0] != cache[1]:
@@ -307,14 +307,16 @@ def _as_run(
 
 def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
     """Bytes of the cache that the code returned, and of the config's, in the same dtype."""
-    assert watched.kept is not None and watched.kept_elements
-    each = watched.kept // watched.kept_elements
+    assert watched.cache_bytes is not None and watched.cache_elements
+    each = watched.cache_bytes // watched.cache_elements
     ours = sum(int(count) for count in model.ledger.states(work.axes()).values())
-    if ours != watched.kept_elements and model.config.hf_module_paths():
+    if ours != watched.cache_elements and model.config.hf_module_paths():
         as_class = sum(cache_by_block(model.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
-        if as_class == watched.kept_elements:
-            return (watched.kept, as_class * each), ["The cache is compared as the transformers class stores it."]
-    return (watched.kept, ours * each), []
+        if as_class == watched.cache_elements:
+            return (watched.cache_bytes, as_class * each), [
+                "The cache is compared as the transformers class stores it."
+            ]
+    return (watched.cache_bytes, ours * each), []
 
 
 def _flops(

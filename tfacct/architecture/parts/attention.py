@@ -303,8 +303,11 @@ class Attention(Grouped, SelfAttention):
         mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
-        kept: tuple[State, ...] = (State(f"{at}.k_cache", "B S K H"), State(f"{at}.v_cache", f"B S K {self.of_values}"))
-        kept = kept if self.indexer is None else (*kept, State(f"{at}.index_cache", "B S Hx"))
+        caches: tuple[State, ...] = (
+            State(f"{at}.k_cache", "B S K H"),
+            State(f"{at}.v_cache", f"B S K {self.of_values}"),
+        )
+        caches = caches if self.indexer is None else (*caches, State(f"{at}.index_cache", "B S Hx"))
         return (
             *self._projected(at, "q", "N", bias=self.qkv_bias),
             *(() if self.borrowed else self._keys_and_values(at)),
@@ -319,7 +322,7 @@ class Attention(Grouped, SelfAttention):
             *self._of_what_heads_read(at, own),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
-            *(kept if self.has_cache else ()),
+            *(caches if self.has_cache else ()),
         )
 
     def _of_what_heads_read(self, at: str, own: str) -> Iterator[Line]:
@@ -378,10 +381,10 @@ class Attention(Grouped, SelfAttention):
             for name, heads in (("q_clip", "N"), ("k_clip", "K"), ("v_clip", "K")):
                 yield Pointwise(f"{at}.{name}", f"B T {heads} H")
         if self.rotary is not None:
-            turned = "H" if self.rope_dim is None else "Hr"
-            yield Pointwise(f"{at}.q_rotary", f"B T N {turned}", kind="rotary")
+            rope_axis = "H" if self.rope_dim is None else "Hr"
+            yield Pointwise(f"{at}.q_rotary", f"B T N {rope_axis}", kind="rotary")
             if not self.borrowed:
-                yield Pointwise(f"{at}.k_rotary", f"B T K {turned}", kind="rotary")
+                yield Pointwise(f"{at}.k_rotary", f"B T K {rope_axis}", kind="rotary")
         if late:
             yield from self._qk_norms(at)
         if self.scales.queries is not None:

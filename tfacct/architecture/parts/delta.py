@@ -153,7 +153,7 @@ class DeltaNet(Mixer):
             yield Pointwise(f"{at}.inverse", pairs)
             yield Matmul(f"{at}.new_values", f"{pairs}, {ahead}")
             yield Matmul(f"{at}.new_keys", f"{pairs}, B Nc Qc Nd Hk -> B Nc Pc Nd Hk")
-        yield Matmul(f"{at}.held", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
+        yield Matmul(f"{at}.old_values", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
         yield Pointwise(f"{at}.correction", "B Nc Pc Nd Hv", kind="sum")
         yield Matmul(f"{at}.state_read", "B Nc Pc Nd Hk, B Nc Nd Hk Hv -> B Nc Pc Nd Hv")
         yield Matmul(f"{at}.chunk_values", f"{pairs}, {ahead}")

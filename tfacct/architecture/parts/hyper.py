@@ -72,7 +72,7 @@ class HyperConnection(Part):
             Pointwise(f"{at}.read", "B T D"),
         )
 
-    def behind(self) -> HyperResult:
+    def after(self) -> HyperResult:
         """What stands behind the sublayer."""
         return HyperResult(hidden=self.hidden, streams=self.streams, mixes=self.mixes)
 

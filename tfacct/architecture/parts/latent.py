@@ -87,7 +87,7 @@ class LatentAttention(SelfAttention):
         "R": "size of the latent of keys and values",
         "Rq": "size of the latent of queries",
         "Rj": "latent of queries and its norm side by side, 2 · Rq",
-        "Rs": "elements kept per token, R + Hr",
+        "Rs": "elements cached per token, R + Hr",
         "Hq": "size of a query or key head, Hp + Hr",
         "Hp": "elements of a key head made from the latent",
         "Hr": "rotated elements of a head",
@@ -155,7 +155,7 @@ class LatentAttention(SelfAttention):
             *(self._in_latent_space(at) if self.mla_mode == "absorbed" else self._by_head(at)),
             *self._gate(at),
             Matmul(f"{at}.o_proj", "B T N Hv, N Hv D -> B T D", bias=self.bias),
-            *self._kept(at),
+            *self._caches(at),
         )
 
     def _scaled_queries(self, at: str) -> Iterator[Line]:
@@ -186,7 +186,7 @@ class LatentAttention(SelfAttention):
 
     def _rotary(self, at: str) -> Iterator[Line]:
         if self.rope_norm:
-            yield Pointwise(f"{at}.turned_norm", "B T Hr", weight="Hr", kind="norm_rms")
+            yield Pointwise(f"{at}.rope_norm", "B T Hr", weight="Hr", kind="norm_rms")
         if self.rotary is not None:
             yield Pointwise(f"{at}.q_rotary", "B T N Hr", kind="rotary")
             if not self.borrowed:
@@ -222,7 +222,7 @@ class LatentAttention(SelfAttention):
         yield Matmul(f"{at}.values", "B N T S, B S R -> B T N R", mask=self.mask)
         yield Matmul(f"{at}.v_b_proj", "B T N R, R N Hv -> B T N Hv")
 
-    def _kept(self, at: str) -> Iterator[Line]:
+    def _caches(self, at: str) -> Iterator[Line]:
         if self.mla_mode == "unpacked":
             yield State(f"{at}.k_cache", "B S N Hq")
             yield State(f"{at}.v_cache", "B S N Hv")

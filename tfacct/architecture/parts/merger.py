@@ -87,7 +87,7 @@ class Averaged(Part):
         row = f"B {MERGED} D"
         scale = Pointwise(f"{at}.scale", row, kind="scale")
         norm = Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer")
-        behind: dict[str, tuple[Line, ...]] = {
+        after: dict[str, tuple[Line, ...]] = {
             "normed": (norm,),
             "scaled": (scale,),
             "standardized": (scale, Pointwise(f"{at}.standardize", row)),
@@ -97,17 +97,17 @@ class Averaged(Part):
                 Table(f"{at}.ends", "Xe Dq", embedding=False),
             ),
         }
-        return (Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"), *behind[self.kind])
+        return (Pointwise(f"{at}.average", f"B {MERGED} {MERGE} D", kind="sum"), *after[self.kind])
 
 
 @record(kw_only=True)
 class Deepstack(Merger):
     """One merger for each of some blocks, by number, of what those blocks give."""
 
-    behind: tuple[int, ...] = ()
+    after_blocks: tuple[int, ...] = ()
 
     name: ClassVar[str] = "deepstack"
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """The lines of each merger."""
-        return tuple(line for number in range(len(self.behind)) for line in self._of(f"{at}.{number}"))
+        return tuple(line for number in range(len(self.after_blocks)) for line in self._of(f"{at}.{number}"))

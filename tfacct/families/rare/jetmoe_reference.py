@@ -46,7 +46,7 @@ class MixtureOfAttention(Attention):
         q = torch.unflatten(queries, 3, (self.kv_heads, self.head_dim)).permute(0, 3, 2, 1, 4).flatten(1, 2)
         k, v = (self._split(made(x), self.kv_heads) for made in (self.k_proj, self.v_proj))
         if self.angles is not None:
-            q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+            q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
         old = 0
         if past is not None:
             old = past[0].shape[2]
@@ -54,4 +54,4 @@ class MixtureOfAttention(Attention):
         mixed = torch.unflatten(self._mixed(q, k, v, step, old), 1, (self.kv_heads, self.active))
         made = self.experts["o_proj"](mixed.permute(0, 3, 2, 1, 4).flatten(3))
         result: Tensor = self.sum(self.weighting(made, weights).sum(dim=2))
-        return result, self._kept(k), self._kept(v)
+        return result, self._cached_heads(k), self._cached_heads(v)

@@ -140,12 +140,12 @@ class CCA(Attention):
         q, k = self.q_norm(q).transpose(1, 2), self.k_factor(self.k_norm(k)).transpose(1, 2)
         v, late = self._values(x, past)
         if self.angles is not None:
-            q, k = self._turned(self.q_rotary, q, step), self._turned(self.k_rotary, k, step)
+            q, k = self._rotated(self.q_rotary, q, step), self._rotated(self.k_rotary, k, step)
         old = 0
         if past is not None:
             old = past[2].shape[2]
             k, v = torch.cat((past[2], k), dim=2), torch.cat((past[3], v), dim=2)
-        return self._result(x, q, k, v, step, old), last, late, self._kept(k), self._kept(v)
+        return self._result(x, q, k, v, step, old), last, late, self._cached_heads(k), self._cached_heads(v)
 
     def _rows(self, x: Tensor) -> Tensor:
         return torch.unflatten(x, 2, (-1, self.head_dim))

@@ -19,11 +19,11 @@ def as_published(model: DescribedModel) -> Storage:
     from tfacct.loading.quantized import methods
 
     encoder = model.whole is not None and model.architecture.head is None  # a part that is no language model
-    field, said = next((field, value) for field in FORMAT_FIELDS if (value := model.raw.get(field)))
+    field, listed_format = next((field, value) for field in FORMAT_FIELDS if (value := model.raw.get(field)))
     try:
-        if not isinstance(said, Mapping):
+        if not isinstance(listed_format, Mapping):
             raise ConfigError(f"{field} must be an object of fields")
-        found = methods.storage_of(model, said, "" if model.format_file else field)
+        found = methods.storage_of(model, listed_format, "" if model.format_file else field)
         return _unconverted(model, found) if encoder else found
     except ConfigError as error:
         if encoder:

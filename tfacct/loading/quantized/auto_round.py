@@ -52,7 +52,7 @@ def _rules(own: Read | None, packing: str, given: tuple[int, int | None]) -> dic
     found: dict[str, Format | None] = {}
     if own is None:
         return found
-    for name in own.said:
+    for name in own.fields:
         rule = own.inner(name)
         if rule is None:
             raise ConfigError(f"{own.path(name)} is no object of fields")

@@ -50,7 +50,7 @@ def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
     whole = read.one("format", FORMATS, "")
     groups = read.inner("config_groups")
-    if groups is None or not groups.said:
+    if groups is None or not groups.fields:
         raise ConfigError(f"{read.path('config_groups')} is missing")
     wide = rest(model)
     schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
@@ -80,7 +80,7 @@ def _check_transforms(read: Read) -> None:
 
 
 def _groups(groups: Read) -> Iterator[Read]:
-    for name in groups.said:
+    for name in groups.fields:
         group = groups.inner(name)
         if group is None:
             raise groups.refuse(name, "an object of fields is")
@@ -101,7 +101,9 @@ def _scheme(group: Read, whole: str, wide: str) -> Scheme:
 def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
     """The format of a group's weights, with the scale of its activations where that is stored."""
     bits, kind = weights.number("num_bits", (1, 2, 3, 4, 5, 6, 7, 8), 8), weights.one("type", ("int", "float"), "int")
-    strategy = weights.one("strategy", ("tensor", "channel", "group", "block", "tensor_group"), _unsaid(weights))
+    strategy = weights.one(
+        "strategy", ("tensor", "channel", "group", "block", "tensor_group"), _default_strategy(weights)
+    )
     group, block = weights.whole("group_size", 0, least=-1), weights.pair("block_structure", None)
     symmetric = weights.switch("symmetric", default=True)
     indexed = weights.get("actorder") == "group"
@@ -130,9 +132,9 @@ def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
     )
 
 
-def _unsaid(weights: Read) -> str:
+def _default_strategy(weights: Read) -> str:
     """The strategy where none is said: groups where their size is, else one scale for the tensor."""
-    size = weights.said.get("group_size")
+    size = weights.fields.get("group_size")
     return "tensor" if size is None else "channel" if size == -1 else "group"
 
 
@@ -140,7 +142,7 @@ def _in_small_blocks(weights: Read, kind: tuple[int, str, int], inputs: Read | N
     """NVFP4, or one of OCP's MX formats. Their scales have eight bits, which a config may say."""
     if kind == (4, "tensor_group", 16):
         weights.one("scale_dtype", ("torch.float8_e4m3fn",), "")
-        return nvfp4(extra=1 + (inputs is not None and inputs.said.get("dynamic") is not True))
+        return nvfp4(extra=1 + (inputs is not None and inputs.fields.get("dynamic") is not True))
     bits, *of_groups = kind
     if of_groups == ["group", 32]:
         weights.one("scale_dtype", ("torch.uint8",), "")

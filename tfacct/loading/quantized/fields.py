@@ -17,8 +17,8 @@ FEW = 3
 class Read:
     """Fields that are read one by one. `where` is what a message calls their object; empty where that is a file."""
 
-    def __init__(self, said: Mapping[str, Any], where: str = "quantization_config") -> None:
-        self.said, self.where, self.asked = said, where, {"quant_method"}
+    def __init__(self, fields: Mapping[str, Any], where: str = "quantization_config") -> None:
+        self.fields, self.where, self.asked = fields, where, {"quant_method"}
 
     def path(self, field: str) -> str:
         """What a message calls a field."""
@@ -26,22 +26,22 @@ class Read:
 
     def has(self, field: str) -> bool:
         """True if the config has the field, null or not."""
-        return field in self.said
+        return field in self.fields
 
     def get(self, field: str) -> Any:
         """A field as it stands; None where it is missing."""
         self.asked.add(field)
-        return self.said.get(field)
+        return self.fields.get(field)
 
     def needed(self, field: str) -> Read:
         """Itself, where the config has the field. Raises ConfigError where it does not."""
-        if self.said.get(field) is None:
+        if self.fields.get(field) is None:
             raise ConfigError(f"{self.path(field)} is missing: bytes are not guessed")
         return self
 
     def refuse(self, field: str, wanted: str, hint: str | None = None) -> ConfigError:
         """A field whose value is not known."""
-        return ConfigError(f"{self.path(field)} = {format_value(self.said.get(field))} is not known: {wanted}", hint)
+        return ConfigError(f"{self.path(field)} = {format_value(self.fields.get(field))} is not known: {wanted}", hint)
 
     def one(self, field: str, known: tuple[str, ...], default: str) -> str:
         """A word, one of those known."""
@@ -107,6 +107,6 @@ class Read:
 
     def done(self, harmless: str = "") -> None:
         """Refuse every field that was neither asked for nor is `harmless`: known to change no byte."""
-        for field in self.said:
+        for field in self.fields:
             if field not in self.asked and field not in harmless.split():
                 raise self.refuse(field, "bytes are not guessed")

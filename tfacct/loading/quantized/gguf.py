@@ -282,8 +282,8 @@ def mix(name: str) -> Callable[[DescribedModel], Storage]:
         fused = any(tensors.category(tensor.path).startswith("qkv") for tensor in tensors.every)
         named = DIFFERENCES if fused else {**DIFFERENCES, "as_values": DIFFERENCES["splits_kv_b"]}
         why = dict.fromkeys(named[field] for field in _differing(sizes))
-        said = f"versions of llama.cpp differ in {' and '.join(why)}"
-        return replace(stored[most], least=stored[least], differs=said)
+        sentence = f"versions of llama.cpp differ in {' and '.join(why)}"
+        return replace(stored[most], least=stored[least], differs=sentence)
 
     return found
 
@@ -317,17 +317,17 @@ def _storage(model: DescribedModel, name: str, tensors: _Tensors, version: Versi
         module = paths.module_of(tensor.path)
         if any(f".{part}" in f".{module}." for part in NOT_QUANTIZED) and tensor.inputs != 1:
             return _type("F16", tensor.inputs)
-        if tensor.role == "other" or (tensor.role == "table" and module not in TOKENS):
+        if tensor.role == "other" or (tensor.role == "embedding" and module not in TOKENS):
             return None
-        if tensor.role == "head" or (tensor.role == "table" and mixed.tied):
+        if tensor.role == "head" or (tensor.role == "embedding" and mixed.tied):
             fits = _type(usual, tensor.inputs).name == usual and not mixed.falcon
             head = _type("Q8_0" if not fits or usual == "Q8_0" else "Q6_K", tensor.inputs)
             return formats.both(_type(usual, tensor.inputs), head) if version.copies_head else head
-        turned = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
-        return _type(type_of(tensor.path) or usual, tensors.nope_dim if turned else tensor.inputs)
+        transposed = version.splits_kv_b and tensors.category(tensor.path) == "k_b_proj"
+        return _type(type_of(tensor.path) or usual, tensors.nope_dim if transposed else tensor.inputs)
 
     about = "llama.cpp's mixture of types, without an importance matrix" if "_k" in name else UNIFORM
-    everything: frozenset[Role] = MATRICES | {"head", "table"}
+    everything: frozenset[Role] = MATRICES | {"head", "embedding"}
     return Storage(
         name,
         choose,

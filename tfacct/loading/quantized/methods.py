@@ -26,30 +26,30 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 
 
-def storage_of(model: DescribedModel, said: Mapping[str, Any], where: str) -> Storage:
+def storage_of(model: DescribedModel, fields: Mapping[str, Any], where: str) -> Storage:
     """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
     what is not known."""
-    method = _method(said)
-    if said.get("quant_method") is None and method not in METHODS:
+    method = _method(fields)
+    if fields.get("quant_method") is None and method not in METHODS:
         raise ConfigError(f"{where or 'it'} names no quant_method: its bytes are not guessed")
     if method not in METHODS:
         raise ConfigError(
             f"quant_method = {format_value(method)} is not known: its bytes are not guessed",
             nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
         )
-    return METHODS[method](model, Read(said, where))
+    return METHODS[method](model, Read(fields, where))
 
 
-def _method(said: Mapping[str, Any]) -> str:
+def _method(fields: Mapping[str, Any]) -> str:
     """The method, which bitsandbytes, MLX and Model Optimizer once left out."""
-    method = said.get("quant_method")
-    if method is None and any(said.get(f"load_in_{bits}bit") for bits in (4, 8)):
+    method = fields.get("quant_method")
+    if method is None and any(fields.get(f"load_in_{bits}bit") for bits in (4, 8)):
         return "bitsandbytes"
-    if method is None and mlx.is_mlx(said):
+    if method is None and mlx.is_mlx(fields):
         return "mlx"
     if method == "intel/auto-round":
         return "auto-round"  # as it was first called
-    producer = said.get("producer")
+    producer = fields.get("producer")
     if method is None and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
         return "modelopt"
     return str(method)
@@ -85,15 +85,15 @@ def _listed(
 ) -> tuple[Skips | None, frozenset[Role]]:
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
-    said = read.get(field)
-    names = [*patterns(read.path(field), said), *model.config.keep_in_fp32_modules]
-    head = frozenset[Role]() if said is None or adds else HEAD
+    listed = read.get(field)
+    names = [*patterns(read.path(field), listed), *model.config.keep_in_fp32_modules]
+    head = frozenset[Role]() if listed is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
 
 def _fp8(model: DescribedModel, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
-    read = Read({"expert_dtype": model.raw.get("expert_dtype"), **read.said}, read.where)
+    read = Read({"expert_dtype": model.raw.get("expert_dtype"), **read.fields}, read.where)
     # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
     whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
     block = read.pair("weight_block_size", None if whole else (128, 128))
@@ -185,11 +185,11 @@ def _gptq(model: DescribedModel, read: Read) -> Storage:
 def _in_block(read: Read) -> Skips | None:
     """Optimum's list of the modules of a block that are taken, in lists of those that are taken together; None where
     all are."""
-    said = read.get(IN_BLOCK)
-    if not said:
+    listed = read.get(IN_BLOCK)
+    if not listed:
         return None
-    nested = isinstance(said, list) and all(isinstance(names, list) for names in said)
-    flat = [name for names in said for name in names] if nested else said
+    nested = isinstance(listed, list) and all(isinstance(names, list) for names in listed)
+    flat = [name for names in listed for name in names] if nested else listed
     ends = tuple(f".{name}" for name in patterns(read.path(IN_BLOCK), flat))
     return lambda path: path.endswith(ends)
 
@@ -199,7 +199,7 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
     found: list[compressed.Scheme] = []
     if rules is None:
         return found
-    for rule in rules.said:
+    for rule in rules.fields:
         pattern = rule.removeprefix("-:").removeprefix("+:")
         (matched,) = patterns(rules.where, [f"re:{pattern}"])
         if rule.startswith("-:"):
@@ -266,9 +266,9 @@ def _hqq(model: DescribedModel, read: Read) -> Storage:
 
 def _torchao(model: DescribedModel, read: Read) -> Storage:
     read.none("include_input_output_embeddings", "untie_embedding_weights")
-    said = read.get("quant_type")
-    if isinstance(said, str):  # as older files name it
-        taken = _torchao_format(said, 1, read.inner("quant_type_kwargs") or Read({}, "quant_type_kwargs"))
+    quant_type = read.get("quant_type")
+    if isinstance(quant_type, str):  # as older files name it
+        taken = _torchao_format(quant_type, 1, read.inner("quant_type_kwargs") or Read({}, "quant_type_kwargs"))
     else:
         spelled = read.inner("quant_type")
         made_of = spelled.inner("default") if spelled is not None else None
@@ -293,9 +293,9 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
         " int4_tile_packed_ntile"
     )
     if name in ("int4_weight_only", "Int4WeightOnlyConfig"):
-        said = data.get("int4_packing_format") or "plain"
-        name_of = said.get("_data") if isinstance(said, Mapping) else said
-        packing = str(name_of).rpartition(".")[2].lower()
+        given = data.get("int4_packing_format") or "plain"
+        packing_name = given.get("_data") if isinstance(given, Mapping) else given
+        packing = str(packing_name).rpartition(".")[2].lower()
         if packing not in ("plain", "tile_packed_to_4d"):
             raise data.refuse("int4_packing_format", "plain or tile_packed_to_4d is")
         tiles = version == 1 or packing != "plain"

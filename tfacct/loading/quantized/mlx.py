@@ -17,7 +17,7 @@ from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.modelopt import OTHER_PARTS
 from tfacct.loading.quantized.names import Modules, among, rest
 
-TAKES: frozenset[Role] = MATRICES | {"head", "table"}
+TAKES: frozenset[Role] = MATRICES | {"head", "embedding"}
 OWN = ("bits", "group_size", "mode")
 """Fields; all others are names of modules."""
 BITS = (2, 3, 4, 5, 6, 8)
@@ -29,21 +29,21 @@ FLOATS: Mapping[str, tuple[int, int, Format]] = {
 """Modes of floats: the bits of a number, the inputs of a block, and the format. None has a scale for the tensor."""
 
 
-def is_mlx(said: Mapping[str, object]) -> bool:
+def is_mlx(fields: Mapping[str, object]) -> bool:
     """True if a config that names no method is one of MLX: bits, groups, and what single modules have instead."""
-    others = (value for name, value in said.items() if name not in (*OWN, "quant_method"))
-    return {"bits", "group_size"} <= said.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
+    others = (value for name, value in fields.items() if name not in (*OWN, "quant_method"))
+    return {"bits", "group_size"} <= fields.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
 def storage_of(model: DescribedModel, read: Read) -> Storage:
     """Storage of a checkpoint of MLX. Raises ConfigError."""
     every = _format(read, {})
     named: dict[str, Format | None] = {}
-    for name, value in read.said.items():
+    for name, value in read.fields.items():
         if name in (*OWN, "quant_method"):
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
-        named[name] = None if value is False else every if rule is None else _format(rule, read.said)
+        named[name] = None if value is False else every if rule is None else _format(rule, read.fields)
     found = _found(model, named)  # every other name must be a module's
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
@@ -73,7 +73,7 @@ def storage_of(model: DescribedModel, read: Read) -> Storage:
 
 def _format(read: Read, whole: Mapping[str, object]) -> Format:
     """The format that some fields say, with the whole's where one has none of its own. Raises ConfigError."""
-    read = Read({**{name: whole[name] for name in OWN if name in whole}, **read.said}, read.where)
+    read = Read({**{name: whole[name] for name in OWN if name in whole}, **read.fields}, read.where)
     mode = read.one("mode", ("affine", *FLOATS), "affine")
     if mode in FLOATS:
         bits, group, taken = FLOATS[mode]

@@ -57,11 +57,11 @@ def _listed(model: DescribedModel, inner: Read) -> list[Scheme]:
     """A scheme for each format that modules are listed with. Raises ConfigError where one is no module here: it would
     be counted as it is."""
     listed = inner.inner(LISTED)
-    if listed is None or not listed.said:
+    if listed is None or not listed.fields:
         raise ConfigError(f"quant_algo = {MIXED} without {LISTED} does not say which modules are stored how")
-    if len(listed.said) > MOST or any(len(name) > LONGEST for name in listed.said):
+    if len(listed.fields) > MOST or any(len(name) > LONGEST for name in listed.fields):
         raise ConfigError(f"{listed.where} is too long to be a list of modules")
-    named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.said})
+    named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.fields})
     modules, found = Modules(model), set[str]()
     for tensor in model.ledger.tensors(unfolded=True):
         if tensor.stored.role in TAKES:
@@ -87,13 +87,13 @@ def _algorithm(listed: Read, name: str) -> str:
 
 def _named(read: Read, *more: str) -> str:
     """The algorithm that an object of fields names."""
-    said = read.get("quant_algo")
-    return SPELLED[said] if said in tuple(SPELLED) else read.one("quant_algo", (*FORMATS, *more), "")
+    algorithm = read.get("quant_algo")
+    return SPELLED[algorithm] if algorithm in tuple(SPELLED) else read.one("quant_algo", (*FORMATS, *more), "")
 
 
 def _check_group(read: Read, algorithm: str) -> None:
     """Refuse blocks of another size than the algorithm's. Raises ConfigError."""
-    if read.said.get("group_size") is None:
+    if read.fields.get("group_size") is None:
         read.get("group_size")
     elif algorithm in GROUPS:
         read.number("group_size", GROUPS[algorithm], GROUPS[algorithm][0])
@@ -107,7 +107,7 @@ def of_experts(model: DescribedModel, read: Read) -> Format:
     _check_group(read, algorithm)
     listed = read.inner(LISTED) or Read({}, read.path(LISTED))
     numbers = set[int]()
-    for name in listed.said:
+    for name in listed.fields:
         found = EXPERTS.fullmatch(name)
         if found is None or _algorithm(listed, name) != algorithm:
             raise ConfigError(f"{listed.where} names {format_value(name)}, which is not all experts of a layer")

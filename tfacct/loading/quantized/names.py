@@ -136,7 +136,7 @@ class Modules:
         before: dict[tuple[str, int], int] = {}
         for tensor in self.model.ledger.tensors():
             stored, module = tensor.stored, paths.module_of(tensor.path)
-            if stored.role not in ("matrix", "beside") or paths.name_of(tensor.path) != "weight":
+            if stored.role not in ("matrix", "dense") or paths.name_of(tensor.path) != "weight":
                 continue
             held = named.get(tensor.path) or self.table.get(module)
             if held is None:
@@ -163,24 +163,24 @@ def among(path: str, named: frozenset[str]) -> bool:
     return path in named or paths.starred(path) in named
 
 
-def patterns(where: str, said: object) -> list[str]:
+def patterns(where: str, names: object) -> list[str]:
     """A list of module names or patterns, which a message calls `where`. Raises ConfigError."""
-    if said is None:
+    if names is None:
         return []
-    if not isinstance(said, Sequence) or isinstance(said, str) or not all(isinstance(each, str) for each in said):
+    if not isinstance(names, Sequence) or isinstance(names, str) or not all(isinstance(each, str) for each in names):
         raise ConfigError(f"{where} must be a list of names")
-    if len(said) > MOST or any(len(each) > LONGEST for each in said):
+    if len(names) > MOST or any(len(each) > LONGEST for each in names):
         raise ConfigError(f"{where} is too long to be a list of modules")
-    single = next((each for each in said if re.search(r"experts\.\d", each)), None)
-    if single is not None and not _every_expert(said):
+    single = next((each for each in names if re.search(r"experts\.\d", each)), None)
+    if single is not None and not _every_expert(names):
         raise ConfigError(f"{where} names single experts: {single}")
-    return list(said)
+    return list(names)
 
 
-def _every_expert(said: Sequence[str]) -> bool:
+def _every_expert(names: Sequence[str]) -> bool:
     """True if a list that names single experts names the first one wherever it names any."""
     numbers: dict[str, set[str]] = {}
-    for each in said:
+    for each in names:
         if found := re.fullmatch(r"(.*experts\.)(\d+)(.*)", each):
             numbers.setdefault(found[1] + found[3], set()).add(found[2])
     sets = list(numbers.values())

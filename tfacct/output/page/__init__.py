@@ -158,7 +158,7 @@ def _still(report: Report) -> str:
     columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
     head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
     rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.totals))
-    notes = "".join(f"<p>{escape(note)}</p>" for note in report.said)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in report.shown_notes)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table>"
     head_line = f'<p class="about">{escape(report.title)}</p>\n<p>{escape(report.answer)}</p>'
     return f'{head_line}\n<div class="wide">{table}</div>\n{notes}'
