@@ -35,8 +35,8 @@ from training_error import divided, training
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.storage import BF16_EACH, Storage, storage, width
 from tfacct.loading.find import find
+from tfacct.loading.memory_limit import device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import of_device
 from tfacct.timing.kernels import Split
 from tfacct.timing.serving import Host, Loop
 from tfacct.timing.timing import CONSTANTS, Constants
@@ -185,7 +185,7 @@ def throughput(path: Path) -> list[str]:
         host = Host(loaded.ledger, chip, split, stored(one["model"], one["weights"]), BF16_EACH, kept)
         prompt, new = int(one["isl"]), int(one["osl"])
         limit = min(MOST, int(float(one["requests"] or MOST)))
-        users = host.capacity(prompt + new, of_device(1, chip).usable, limit)
+        users = host.capacity(prompt + new, device_limit(1, chip).usable, limit)
         if not users or (split.devices > 1 and not chip.links.any):
             left_out.append(one["cell"])
             continue

@@ -98,7 +98,7 @@ def training(path: Path) -> list[str]:
     return broken
 
 
-class Divided(NamedTuple):
+class RankFormula(NamedTuple):
     """A published step that was divided by tensor and pipeline parallelism."""
 
     cell: str
@@ -106,7 +106,7 @@ class Divided(NamedTuple):
     work: MegatronWork
 
 
-def divided_logs(rows: Sequence[Divided], constants: MegatronConstants) -> Array:
+def divided_logs(rows: Sequence[RankFormula], constants: MegatronConstants) -> Array:
     """Logarithm of predicted over measured."""
     chip = devices.load("a100-sxm-80gb")
     each = [(megatron_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
@@ -119,7 +119,7 @@ def divided() -> list[str]:
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
         model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        rows.append(Divided(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
+        rows.append(RankFormula(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
     held, constants = held_out(rows, divided_logs, MEGATRON, LOOSE)
     cells = np.array([row.cell for row in rows])

@@ -32,7 +32,7 @@ from own_keys import own_keys
 
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base.combinations import Unsupported, matrix
-from tfacct.base.spelling import as_in_a_shell
+from tfacct.base.spelling import on_command_line
 from tfacct.commands import NAMES
 from tfacct.loading import index, presets
 from tfacct.parallel import support
@@ -192,7 +192,7 @@ is supported, or `train --exact`. A part without a rule is a part, such as Mamba
 def support_page() -> str:
     """docs/support.md: every unsupported combination, as the command line spells it."""
     parts = [SUPPORT_INTRO]
-    with as_in_a_shell():
+    with on_command_line():
         for title, (rows, features) in SUPPORT.items():
             table = (f"| {' | '.join(_support_row(row))} |" for row in matrix(rows, features))
             parts.append(

@@ -14,7 +14,7 @@ from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.workload import Logits, Request
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.parallel.mesh import Mesh
     from tfacct.reports.build import Counting
     from tfacct.training.recipe import Recipe
@@ -469,7 +469,7 @@ def budget(given: Mapping[str, Any], *, training: bool = False) -> "MemoryLimit 
             if value is not None:
                 raise UsageError(f"{option(name)} needs {option('on')}")
         return None
-    from tfacct.loading.where import memory_limit
+    from tfacct.loading.memory_limit import memory_limit
 
     return memory_limit(on, use, reserve, training=training)
 

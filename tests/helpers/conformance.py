@@ -1,6 +1,6 @@
 """Points that a program in another language is held against: ledgers as data, and what they come to.
 
-`python -m tests.helpers.conformance` writes docs/conformance.json; test_written.py says when it is stale.
+`python -m tests.helpers.conformance` writes docs/conformance.json; test_export.py says when it is stale.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from math import lcm
 from pathlib import Path
 from typing import Any
 
+from tfacct.algebra.export import ExportedLedger, export_ledger
 from tfacct.algebra.symbols import layer_axes, with_sizes
-from tfacct.algebra.written import WrittenModel, written
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
@@ -57,7 +57,7 @@ def step(rng: random.Random, ours: LoadedModel, sizes: Mapping[str, int]) -> dic
     return {"B": rng.choice((1, 1, 3, 64)), "T": tokens, "S": context, "O": outputs, "I": new, "J": source}
 
 
-def changed(rng: random.Random, model: WrittenModel) -> dict[str, int]:
+def changed(rng: random.Random, model: ExportedLedger) -> dict[str, int]:
     """Some sizes drawn anew, within what any model has: E ≥ A, and a window around a query is odd."""
     found = {axis: rng.randint(1, 3 * size + 1) for axis, size in model.sizes.items() if rng.random() < 0.3}
     every = {**model.sizes, **found}
@@ -106,7 +106,7 @@ def document() -> str:
     ledgers, points, of = [], [], [""]
     for name in NAMES:
         ours = presets.load(name)
-        model = written(ours.architecture)
+        model = export_ledger(ours.architecture)
         facts = {"sizes": model.sizes, "ways": model.ways}
         ledgers.append(f"{_compact(name)}: {_compact(facts)}")
         for _ in range(EACH):
@@ -118,7 +118,7 @@ def document() -> str:
     return f'{{{head}"ledgers": {{\n{both[0]}}},\n"points": [\n{both[1]}]}}\n'
 
 
-def _point(rng: random.Random, ours: LoadedModel, model: WrittenModel) -> dict[str, Any]:
+def _point(rng: random.Random, ours: LoadedModel, model: ExportedLedger) -> dict[str, Any]:
     sizes = changed(rng, model)
     every = {**model.sizes, **sizes}
     at, cache = step(rng, ours, every), rng.choice(("fp32", "bf16", "fp8", "int4"))

@@ -9,7 +9,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
-from tfacct.loading.where import MemoryLimit, memory_limit
+from tfacct.loading.memory_limit import MemoryLimit, memory_limit
 
 H100 = 81_090 * 2**20
 """Bytes that torch reports."""

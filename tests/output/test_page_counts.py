@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.helpers.conformance import FILE, at_sizes, changed, step
 from tfacct import load
 from tfacct.accounts.memory import cache_bytes, largest_that_fits, next_token_bytes
-from tfacct.algebra.written import written
+from tfacct.algebra.export import export_ledger
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.lines import NO_MATRIX, State
@@ -95,7 +95,7 @@ def summed(rows: list[list[str]]) -> dict[str, Any]:
 
 def same(engine: Engine, ours: LoadedModel, rng: random.Random) -> None:
     """Every number of a model at one random point is what Python says."""
-    model = written(ours.architecture)
+    model = export_ledger(ours.architecture)
     every = {**model.sizes, **changed(rng, model)}
     at = step(rng, ours, every)
     asked = {"masked": rng.random() < 0.3, "dtype": rng.choice(DTYPES), "cache": rng.choice(caches(ours, every))}
@@ -139,7 +139,7 @@ KERNELS = ("llama-3.1-8b", "gpt2", "gemma-3-27b-text", "deepseek-v3", "mistral-7
 def test_fused_attention_moves_what_its_kernel_does(engine: Engine, name: str, cache: str) -> None:
     """Against the kernels that time is estimated from: prefill, a decode step, and new tokens after old ones."""
     ours = presets.load(name)
-    model = written(ours.architecture)
+    model = export_ledger(ours.architecture)
     for work in (Workload(700, 700), Workload(1, 5000, 3), Workload(64, 3000)):
         at = work.axes()
         way = way_of(ours.ledger, at)
@@ -159,7 +159,7 @@ def test_fused_attention_by_hand(engine: Engine) -> None:
     Its T × S scores, 12 · 1,024² in each layer, are written and read by unfused kernels alone.
     """
     ours = presets.load("gpt2")
-    model, at = written(ours.architecture), Workload(1024, 1024).axes()
+    model, at = export_ledger(ours.architecture), Workload(1024, 1024).axes()
     facts = {"sizes": model.sizes, "ways": model.ways}
     one = 12 * 1024 * 768 * 2
     found = engine("attention", {"facts": facts, "at": at, "form": 0, "cache": "bf16"})
@@ -171,7 +171,7 @@ def test_fused_attention_by_hand(engine: Engine) -> None:
 @example(name="deepseek-v4-flash", seed=1)  # whose cache shrinks whenever a compressed key is full
 def test_the_longest_context_is_found_to_the_token(engine: Engine, name: str, seed: int) -> None:
     ours, rng = presets.load(name), random.Random(seed)
-    model = written(ours.architecture)
+    model = export_ledger(ours.architecture)
     cache = rng.choice(caches(ours, model.sizes))
     at = step(rng, ours, model.sizes)
 
@@ -195,7 +195,7 @@ def test_the_longest_context_on_a_card_is_that_of_memory(engine: Engine, name: s
     assert data["usable"]["serving"] == "0.9 of the memory, less 2.00 GB for the runtime"
     limit = data["models"][0].get("positions")
     assert limit == found.fit["context_limit"]
-    model, at = written(ours.architecture), Workload(256, 256).axes()
+    model, at = export_ledger(ours.architecture), Workload(256, 256).axes()
     asked = {"at": at, "cache": "bf16", "budget": card[3] - found.weights_bytes, **({"limit": limit} if limit else {})}
     _, longest = engine("fitting", {"facts": {"sizes": model.sizes, "ways": model.ways}, **asked})
     assert int(longest) == found.fit["largest_context"]

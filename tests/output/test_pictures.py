@@ -12,7 +12,7 @@ from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
-from tfacct.loading.where import memory_limit
+from tfacct.loading.memory_limit import memory_limit
 from tfacct.output.chart import Chart
 from tfacct.reports.build import Counting
 from tfacct.reports.charts import change, diff_chart, kv_chart, memory_chart, params_chart, train_chart

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tfacct import load
+from tfacct.base.atomic_files import atomic_write
 from tfacct.base.errors import TfacctError
 from tfacct.base.ranges import read_values
-from tfacct.base.replacing import replacing
 from tfacct.ledger.workload import Request
 from tfacct.loading import find as sources
 from tfacct.output.chart import Chart
@@ -232,14 +232,14 @@ def test_nothing_is_printed_where_the_picture_fails(
 def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path, run) -> None:
     """The child dies as by `kill -9`, in the middle of a file; this process writes another one meanwhile."""
     script = (
-        "import os, pathlib; from tfacct.base.replacing import replacing\n"
+        "import os, pathlib; from tfacct.base.atomic_files import replacing\n"
         f"with replacing(pathlib.Path({str(tmp_path / 'y.html')!r})) as half:\n"
         "    half.write_text('half'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 9
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".writing-")
-    with replacing(tmp_path / "z.html") as written:
+    with atomic_write(tmp_path / "z.html") as written:
         assert not left.exists()
         written.write_text("whole")
         assert run("params", "gpt2", "--output", str(tmp_path / "x.html")).code == 0

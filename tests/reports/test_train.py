@@ -10,7 +10,7 @@ from tests.conftest import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
-from tfacct.loading.where import memory_limit
+from tfacct.loading.memory_limit import memory_limit
 from tfacct.output.report import Note
 from tfacct.parallel.mesh import Mesh
 from tfacct.reports.train import NOTES, train

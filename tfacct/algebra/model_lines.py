@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from tfacct.algebra.divided import SymbolicLine
 from tfacct.algebra.factored import Factored
+from tfacct.algebra.rank_formulas import SymbolicLine
 from tfacct.algebra.symbols import Formula, SymbolicModel, layer_axes
 from tfacct.architecture.transformer import Transformer
 from tfacct.ledger import paths

@@ -40,7 +40,7 @@ FORMER_NAMES = {
 
 
 @contextmanager
-def as_in_a_shell() -> Iterator[None]:
+def on_command_line() -> Iterator[None]:
     """Spell options as a shell has them, until the end of the block."""
     before = _TO_SHELL.set(True)
     try:
@@ -68,7 +68,7 @@ def option(name: str, value: int | str | None = None) -> str:
 
     >>> option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
     ('kv_dtype', 'ctx=16384', "by='part'", 'decode=True')
-    >>> with as_in_a_shell():
+    >>> with on_command_line():
     ...     option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
     ('--kv-dtype', '--ctx 16,384', '--by part', '--decode')
     """
@@ -83,7 +83,7 @@ def setting(field: str, value: int | str | None = None) -> str:
 
     >>> setting("architectures"), setting("model_type", "bart")
     ('architectures=None', "model_type='bart'")
-    >>> with as_in_a_shell():
+    >>> with on_command_line():
     ...     setting("architectures"), setting("model_type", "bart")
     ('--set architectures=null', '--set model_type=bart')
     """

@@ -25,7 +25,7 @@ def main() -> None:
     width.raise_to_narrowest()
     atexit.register(gc.freeze)  # or the end of the process searches all of torch for cycles
     from tfacct.base.errors import TfacctError
-    from tfacct.base.spelling import as_in_a_shell
+    from tfacct.base.spelling import on_command_line
     from tfacct.cli import errors
     from tfacct.cli.app import app
 
@@ -33,7 +33,7 @@ def main() -> None:
         errors.complain(TfacctError("the output cannot be written: stdout is closed"))
         sys.exit(1)
     try:
-        with as_in_a_shell():
+        with on_command_line():
             code = app(prog_name="tfacct", standalone_mode=False)
     except TfacctError as error:
         errors.complain(error)

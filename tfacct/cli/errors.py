@@ -11,8 +11,8 @@ from typing import Any
 
 import typer
 
-from tfacct.base.complaints import must
 from tfacct.base.errors import TfacctError, UsageError, nearest
+from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.spelling import shell_option
 from tfacct.cli import spellings
 from tfacct.commands import FORMER, NAMES
@@ -107,7 +107,7 @@ def _invalid_value(error: Any) -> str | None:
     option = error.param.opts[0]
     if complaint["type"] == "value_error":
         return f"{option}: {str(complaint['ctx']['error']).rstrip('.')}"
-    return f"{option} {must(complaint)}"
+    return f"{option} {describe_error(complaint)}"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tfacct.base.errors import TfacctError, UsageError, printable
 from tfacct.base.spelling import shell_option
 from tfacct.commands import command as commands
 from tfacct.commands.command import Command, Found
-from tfacct.loading.sets import read_sets
+from tfacct.loading.overrides import read_overrides
 from tfacct.options import Shown, Which
 from tfacct.output import signs
 
@@ -236,7 +236,7 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
     if takes == "models":
         few = command.variants[variant].few if variant else ()
         if few and not (which.models or which.family or which.max_params or which.part):
-            return ([find(name, read_sets(which.sets or ())) for name in few],)
+            return ([find(name, read_overrides(which.sets or ())) for name in few],)
         counted = command.variants[variant].counts_projector if variant else ""
         if not (command.every_preset or which.models):
             raise UsageError(f"{command.name} needs a MODEL", f"such as {command.examples[0]}")
@@ -246,7 +246,7 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
 
 def _one(command: Command, name: str, which: Which) -> "LoadedModel":
     """The one model of a name; of a family, where a command takes one, its largest preset."""
-    changed = read_sets(which.sets or ())
+    changed = read_overrides(which.sets or ())
     if not command.of_family:
         return find(name, changed)
     from tfacct import families
@@ -264,7 +264,7 @@ def _is_family(name: str) -> bool:
 
 def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]":
     """The models that were named; none named: every preset that the filters leave."""
-    changed = read_sets(which.sets or ())
+    changed = read_overrides(which.sets or ())
     if which.models:
         if which.family is not None or which.max_params is not None:
             raise UsageError("--family and --max-params filter the presets: leave the MODEL out")

@@ -35,7 +35,7 @@ def budget(
 ) -> "Found[BudgetReport]":
     """Model size, tokens and days for a compute budget."""
     from tfacct.loading import find
-    from tfacct.loading.sets import read_sets
+    from tfacct.loading.overrides import read_overrides
 
     flops = units.read_number(what)
     if flops is None and model is not None:
@@ -43,7 +43,7 @@ def budget(
     name = what if flops is None else model
     if fields and name is None:
         raise UsageError(f"{option('fields')} needs {option('model')}")
-    found = None if name is None else find.find(name, read_sets(fields or ()))
+    found = None if name is None else find.find(name, read_overrides(fields or ()))
     return _budget(found, flops, training)
 
 

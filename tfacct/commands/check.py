@@ -39,11 +39,11 @@ def check(
 ) -> Found:
     """Check your own module, or a checkpoint, against a config."""
     from tfacct.loading import checkpoint_config, find
-    from tfacct.loading.sets import read_sets
+    from tfacct.loading.overrides import read_overrides
 
     if fields and config is None:
         raise UsageError(f"{option('fields')} needs {option('config')}")
-    model = None if config is None else find.find(config, read_sets(fields or ()))
+    model = None if config is None else find.find(config, read_overrides(fields or ()))
     if not _is_module(target):
         from tfacct.output.progress import spinner
         from tfacct.reports.check import checkpoint

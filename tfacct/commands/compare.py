@@ -79,11 +79,11 @@ def compare(
     plain = max(map(len, lists.values()), default=1) == 1 and not (metric or options.get("on"))
     every, line = list(models), by == "line" or (by is None and bool(fields) and plain)
     if fields:
-        from tfacct.loading.sets import read_sets
+        from tfacct.loading.overrides import read_overrides
 
         if len(every) > 1 and not line:
             raise UsageError(f"{option('fields')} changes one MODEL, which is compared before and after")
-        every[1:] = [every[-1].with_fields({**every[-1].changed, **read_sets(fields)})]
+        every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
     sides = [
         _side(one, {**options, **values})
         for one, values in (_pairs(every, lists) if line else product(every, _combinations(lists)))

@@ -39,9 +39,9 @@ def models(
     limit = None if max_params is None else units.read_count(option("max_params"), max_params)
     chosen: dict[str, Any] = {"family": family, "max_params": limit, "words": words or ()}
     if fields:
-        from tfacct.loading.sets import read_sets
+        from tfacct.loading.overrides import read_overrides
 
-        return Found(models(presets.load_all(read_sets(fields), **chosen)))
+        return Found(models(presets.load_all(read_overrides(fields), **chosen)))
     return Found(models(presets.list_all(**chosen)))
 
 
@@ -65,9 +65,9 @@ def _is_one(word: str) -> bool:
 
 def _one(word: str, fields: list[str] | None) -> "LoadedModel":
     from tfacct.loading import find
-    from tfacct.loading.sets import read_sets
+    from tfacct.loading.overrides import read_overrides
 
-    return find.find(word, read_sets(fields or ()))
+    return find.find(word, read_overrides(fields or ()))
 
 
 COMMAND = Command(

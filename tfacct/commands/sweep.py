@@ -57,12 +57,12 @@ def sweep(
     **options: Unpack[SweepOptions],
 ) -> "Found[SweepReport]":
     """Any metric against context, batch or a config field."""
-    from tfacct.loading.sets import read_lists
+    from tfacct.loading.overrides import read_override_lists
     from tfacct.reports.sweep import DEFAULT, Grid, sweep
 
     read = {each.name: each for each in models}
     sets, zipped = (
-        _fields(given) if isinstance(given, Mapping) else read_lists(given or (), name)
+        _fields(given) if isinstance(given, Mapping) else read_override_lists(given or (), name)
         for name, given in {"fields": fields, "zip": zip}.items()
     )
     given: Any = options.get

@@ -10,8 +10,8 @@ from tfacct.options import Option
 
 if TYPE_CHECKING:
     from tfacct.ledger.workload import Request
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.loading.model import LoadedModel
-    from tfacct.loading.where import MemoryLimit
     from tfacct.output.chart import Chart
     from tfacct.reports.train import ExactTrainReport, TrainReport
     from tfacct.training.recipe import Recipe

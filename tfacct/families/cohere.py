@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.parts import Experts, FeedForward, Norm, QKNorm, Rotary
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import QK_NORMS, AnyAttention, Decoder, Layer, Window, expert_modules, expert_tensors
 from tfacct.families.family import ABSENT, SAME_AS_QUERY_HEADS, mlp_modules
 from tfacct.families.fields import JsonDict, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool, StrictStr

@@ -7,8 +7,8 @@ A later table replaces keys of an earlier one; a later attention, mixer or MLP r
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, cut
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families import custom_tables as tables
 from tfacct.families.custom_tables import ModelTable, NormTable, SideTable
 from tfacct.families.fields import MOST_LAYERS

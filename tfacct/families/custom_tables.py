@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import PydanticUndefined
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, cut, nearest
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.fields import LayerCount, NonNegativeInt, PositiveFloat, PositiveInt, StrictBool
 
 Activation: TypeAlias = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"]

@@ -19,8 +19,8 @@ from tfacct.architecture.parts import (
     Rotary,
 )
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import (
     EXPERT_MODULES,

@@ -6,8 +6,8 @@ from typing import Any, ClassVar, Literal
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Patches, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.family import Family
 from tfacct.families.fields import LayerCount, PositiveFloat, PositiveInt, StrictStr, divide_exactly, is_positive
 

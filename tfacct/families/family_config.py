@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
 from tfacct.architecture.parts import Attention, LatentAttention, Part, Pooler
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value as format_value
-from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, nearest
+from tfacct.base.pydantic_messages import describe_error
+from tfacct.base.pydantic_messages import format_value as format_value
 from tfacct.base.spelling import setting
 from tfacct.families.fields import divide_exactly
 from tfacct.families.known_fields import (
@@ -335,4 +335,4 @@ def config_error(
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         return cause if isinstance(cause, ConfigError) else ConfigError(str(cause))
-    return ConfigError(f"{name} {must(first)}")
+    return ConfigError(f"{name} {describe_error(first)}")

@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeGuard
 from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Rotary
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger.einsum import divisors
 from tfacct.ledger.workload import LARGEST
 

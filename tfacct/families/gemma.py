@@ -23,8 +23,8 @@ from tfacct.architecture.parts import (
     TokenPooler,
 )
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_TENSORS, NORMS_AROUND, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules

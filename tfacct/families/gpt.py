@@ -9,8 +9,8 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.parts import Attention, FeedForward, Norm, Positions, Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import DIVIDED_HEAD_DIM, AnyAttention, DecoderBase, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (

@@ -6,8 +6,8 @@ from typing import Any
 
 from tfacct.architecture.parts import Rotary
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import AnyAttention, Layer
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (

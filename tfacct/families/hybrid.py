@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import DeltaNet
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import Decoder, Layer
 from tfacct.families.family import Family
 from tfacct.families.fields import divide_exactly, is_size

@@ -24,8 +24,8 @@ from tfacct.architecture.parts import (
 from tfacct.architecture.parts import Mamba as MambaMixer
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.decoder import Decoder, Layer, expert_modules, expert_tensors
 from tfacct.families.family import SAME_AS_QUERY_HEADS, attention_modules, mlp_modules

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from tfacct.architecture.blocks import Block, Sublayer
 from tfacct.architecture.parts import Indexer, LightningAttention, QKNorm, Residual
 from tfacct.architecture.parts.indexer import LEGEND as INDEXER_LEGEND
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, QK_NORMS, AnyAttention, Decoder, Layer, Window
 from tfacct.families.family import mlp_modules, submodules

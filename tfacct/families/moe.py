@@ -8,8 +8,8 @@ from pydantic_core import core_schema
 
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts, Gate, Norm, QKNorm, Rotary
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import (
     DIVIDED_HEAD_DIM,
     EXPERT_MODULES,

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig, value_of_null
 from tfacct.families.fields import MOST_LAYERS, divide_exactly

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from tfacct.architecture.blocks import Block
 from tfacct.architecture.parts import Attention, Experts
 from tfacct.architecture.parts import Mamba2 as Mamba2Mixer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import Decoder, Layer, PartialRotaryDecoder, expert_modules
 from tfacct.families.family import ABSENT, attention_modules, mlp_modules
 from tfacct.families.family_config import FamilyConfig, validate

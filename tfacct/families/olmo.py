@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from tfacct.architecture.parts import DeltaNet, QKNorm, Rotary
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.decoder import EXPERT_MODULES, EXPERT_TENSORS, NORMS_AFTER, QK_NORMS, Decoder, Layer, Window
 from tfacct.families.family import SAME_AS_QUERY_HEADS
 from tfacct.families.fields import PositiveFloat, PositiveInt, StrictBool

@@ -19,8 +19,8 @@ from tfacct.architecture.parts.projector import (
     Step,
 )
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families import multimodal
 from tfacct.families.fields import MOST_LAYERS, divide_exactly
 from tfacct.ledger.workload import LARGEST

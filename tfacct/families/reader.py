@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, NotFoundError, beginning_alike, cut, nearest
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig
 from tfacct.families.fields import MOST_LAYERS

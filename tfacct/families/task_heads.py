@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from tfacct.architecture.parts import Classes, Part
 from tfacct.architecture.transformer import Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
 

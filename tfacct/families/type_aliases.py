@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.family_config import FamilyConfig, by_field_names, value_of_null
 from tfacct.families.known_fields import DRAFT, is_draft

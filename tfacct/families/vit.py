@@ -20,8 +20,8 @@ from tfacct.architecture.parts import (
     Rotary,
     TokenPooler,
 )
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.families.encoders import Encoder, ImageEncoder
 from tfacct.families.family import attention_modules, mlp_modules
 from tfacct.families.fields import (

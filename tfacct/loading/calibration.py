@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tfacct.base.complaints import must
 from tfacct.base.errors import ConfigError, cut
+from tfacct.base.pydantic_messages import describe_error
 from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 
@@ -248,7 +248,7 @@ def _complaint_words(complaint: Mapping[str, Any]) -> str:
         return " is missing"
     if complaint["type"] == "extra_forbidden":
         return " is not a field of it"
-    return f" {must(complaint)}"
+    return f" {describe_error(complaint)}"
 
 
 def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool = True) -> str:

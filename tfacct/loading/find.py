@@ -14,8 +14,8 @@ from tfacct.base import units
 from tfacct.base.errors import ConfigError, NotFoundError, TfacctError, nearest
 from tfacct.base.spelling import option
 from tfacct.loading import files, presets, published
-from tfacct.loading.described import Provenance
 from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.model_description import Provenance
 
 if TYPE_CHECKING:
     from tfacct.loading.hub import Waiting

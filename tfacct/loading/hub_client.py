@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
+from tfacct.base.atomic_files import atomic_write
 from tfacct.base.errors import HubError, cut
-from tfacct.base.replacing import replacing
 from tfacct.base.version import __version__
 
 if TYPE_CHECKING:
@@ -215,6 +215,6 @@ def save(hub_id: str, *place: str, data: bytes) -> Path:
     """Write a file into the hub's cache as huggingface_hub lays it out where there are no links. Raises OSError."""
     file = _folder(hub_id).joinpath(*place)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(file) as temporary:  # nobody ever reads half of it
+    with atomic_write(file) as temporary:  # nobody ever reads half of it
         temporary.write_bytes(data)
     return file

@@ -17,14 +17,14 @@ from tfacct.base.spelling import option
 from tfacct.ledger.storage import BF16, Storage, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading import published
-from tfacct.loading.described import DescribedModel, Provenance
+from tfacct.loading.model_description import ModelDescription, Provenance
 
 Counts: TypeAlias = Literal["nothing", "parameters", "work"]
 """What is counted of a projector."""
 
 
 @record
-class LoadedModel(DescribedModel):
+class LoadedModel(ModelDescription):
     """A model by name, with everything a report may ask of it."""
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:

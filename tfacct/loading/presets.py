@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError, cut, listed, nearest
 from tfacct.loading import files
-from tfacct.loading.described import WITNESSES, Provenance
 from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.model_description import EXPECTED_FROM, Provenance
 
 if TYPE_CHECKING:
     from tfacct.loading.index import Listed
@@ -92,7 +92,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     source, expect = file["source"], file["expect"]
     if source["kind"] not in KINDS or (source["kind"] == "copied" and "via" not in source):
         raise ConfigError(f"{path}: kind must be transcribed, or copied with a via, not {cut(repr(source['kind']))}")
-    if expect["from"] not in WITNESSES or (expect["from"] == "arithmetic" and "working" not in expect):
+    if expect["from"] not in EXPECTED_FROM or (expect["from"] == "arithmetic" and "working" not in expect):
         raise ConfigError(f"{path}: from must be published, transformers, or arithmetic with a working")
     nulls = file.get("nulls", [])
     if not isinstance(nulls, list) or not all(isinstance(name, str) for name in nulls):

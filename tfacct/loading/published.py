@@ -19,7 +19,7 @@ from tfacct.base.errors import CheckpointError, ConfigError, NotFoundError, Tfac
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import Storage
 from tfacct.loading import files
-from tfacct.loading.described import FORMAT_FIELDS, DescribedModel
+from tfacct.loading.model_description import FORMAT_FIELDS, ModelDescription
 
 HF_QUANT = "hf_quant_config.json"
 """NVIDIA's Model Optimizer: the words of a `quantization_config`."""
@@ -59,7 +59,7 @@ def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
     return {**fields, "quantization_config": {**quantization, "quant_method": "modelopt"}}
 
 
-def cache_format(model: DescribedModel) -> str | None:
+def cache_format(model: ModelDescription) -> str | None:
     """The format that a checkpoint's config stores its KV cache in, as `fp8` or `nvfp4`; None where it names none."""
     for field in FORMAT_FIELDS:
         value = model.raw.get(field)
@@ -77,18 +77,18 @@ def cache_format(model: DescribedModel) -> str | None:
     return None
 
 
-def published(model: DescribedModel) -> Published | None:
+def published(model: ModelDescription) -> Published | None:
     """The plain dtype of a model that is not quantized; None where nothing says it. Raises UsageError where a file next
     to its config says a format whose bytes are not counted."""
     return model.once(_published)
 
 
-def weights(model: DescribedModel) -> Weights | None:
+def weights(model: ModelDescription) -> Weights | None:
     """What is in the folder of its config; None where no weights are."""
     return model.once(_weights)
 
 
-def _published(model: DescribedModel) -> Published | None:
+def _published(model: ModelDescription) -> Published | None:
     if model.folder is not None:
         for file in sorted(model.folder.glob(ASCEND)):
             _check_ascend(model, file)
@@ -127,7 +127,7 @@ def is_float8(dtype: object) -> bool:
     return isinstance(dtype, str) and dtype.removeprefix("torch.").startswith("float8_")
 
 
-def difference(model: DescribedModel, found: Weights, how: Storage) -> int:
+def difference(model: ModelDescription, found: Weights, how: Storage) -> int:
     """Bytes of tensors that the files hold more than the model takes in this storage, below 0 where they hold less. The
     files may hold a tied head twice."""
     ledger, head = model.ledger, model.architecture.head
@@ -136,7 +136,7 @@ def difference(model: DescribedModel, found: Weights, how: Storage) -> int:
     return more - table if head is not None and head.tied and abs(more - table) < abs(more) else more
 
 
-def _check_ascend(model: DescribedModel, file: Path) -> None:
+def _check_ascend(model: ModelDescription, file: Path) -> None:
     """Raises UsageError where Ascend's file says that some weights are quantized."""
     try:
         description = files.parse_json(str(file), files.read(file))
@@ -151,7 +151,7 @@ def _check_ascend(model: DescribedModel, file: Path) -> None:
     raise UsageError(f"{model.name}: {file.name}{what}, whose bytes are not counted", _advice(file.parent))
 
 
-def _plain(model: DescribedModel, found: Weights) -> str | None:
+def _plain(model: ModelDescription, found: Weights) -> str | None:
     """The plain dtype that most of the weights are in; None of an index alone. Raises UsageError where others are more
     than masks."""
     others = {name: taken for name, taken in found.dtypes.items() if name not in PLAIN.values() and name != "bool"}
@@ -172,7 +172,7 @@ def _advice(folder: Path | None) -> str:
     return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
 
-def _weights(model: DescribedModel) -> Weights | None:
+def _weights(model: ModelDescription) -> Weights | None:
     if model.folder is None:
         return None
     try:

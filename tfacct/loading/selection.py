@@ -12,9 +12,9 @@ from tfacct.base.spelling import option, setting
 from tfacct.ledger.einsum import shared
 from tfacct.ledger.storage import DEFAULT_DTYPE, Storage
 from tfacct.ledger.workload import Request, Workload
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel, assumed
 from tfacct.loading.published import published
+from tfacct.loading.skipped import Skipped
 
 IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
 """Fields of an image encoder's config that its context follows from, and values of them."""
@@ -89,7 +89,7 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
     }
 
 
-def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
     """Those that can be asked for these of their tokens, and the others; one alone is asked, and says that it
     cannot."""
     if len(models) == 1:
@@ -99,8 +99,8 @@ def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[Loa
 
 
 def in_groups(
-    models: Sequence[LoadedModel], left_out: Sequence[LeftOut], request: Request
-) -> tuple[list[LoadedModel], list[LeftOut]]:
+    models: Sequence[LoadedModel], left_out: Sequence[Skipped], request: Request
+) -> tuple[list[LoadedModel], list[Skipped]]:
     """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
     out already. Where all are others, all are asked, and the first says that it cannot."""
     grouped = [model for model in models if model.ledger.together != 1 and not _whole(model, request)]
@@ -108,8 +108,8 @@ def in_groups(
     others = [*grouped, *images]
     if len(others) == len(models):
         return list(models), [*left_out]
-    apart = LeftOut.of(grouped, "positions come in groups that this context does not fill; ask for one to read which")
-    apart += LeftOut.of(images, "the context is that of its images; ask for one to read how it changes")
+    apart = Skipped.of(grouped, "positions come in groups that this context does not fill; ask for one to read which")
+    apart += Skipped.of(images, "the context is that of its images; ask for one to read how it changes")
     return [model for model in models if model not in others], [*left_out, *apart]
 
 
@@ -123,7 +123,7 @@ def _whole(model: LoadedModel, request: Request) -> bool:
     return True
 
 
-def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Skipped]]:
     """Those that keep anything between steps, and the others. Raises UsageError where none does."""
     cached = [model for model in models if model.has_cache]
     others = [model for model in models if not model.has_cache]
@@ -133,10 +133,10 @@ def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Left
             f"{names}: an encoder alone caches nothing between steps, so there is no KV cache",
             "`tfacct memory` counts its weights",
         )
-    return cached, LeftOut.of(others, "nothing is cached between steps")
+    return cached, Skipped.of(others, "nothing is cached between steps")
 
 
-def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[LeftOut]]:
+def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Skipped]]:
     """Models that have a language model's head, and the others. Raises UsageError where none has."""
     others = [model for model in models if model.architecture.head is None]
     if len(others) == len(models):
@@ -144,7 +144,7 @@ def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[L
             f"{', '.join(model.name for model in others)}: no tokens are generated without a language model's head"
         )
     heads = [model for model in models if model.architecture.head is not None]
-    return heads, LeftOut.of(others, "no language model's head")
+    return heads, Skipped.of(others, "no language model's head")
 
 
 def storages(
@@ -189,7 +189,7 @@ def unweighed(models: Sequence[LoadedModel], dtype: str | None) -> dict[str, str
     return storages(models, dtype)[1]
 
 
-def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[LeftOut]]:
+def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[Skipped]]:
     """Those whose weights' bytes are known, and the others. Raises TfacctError where none is left."""
     known, why = storages(models, dtype)
     if not known:
@@ -198,7 +198,7 @@ def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[
     for name, reason in why.items():
         alike.setdefault(reason, []).append(name)
     advice = f"give another {option('dtype')}"
-    return [model for model, _ in known], [LeftOut(tuple(names), reason, advice) for reason, names in alike.items()]
+    return [model for model, _ in known], [Skipped(tuple(names), reason, advice) for reason, names in alike.items()]
 
 
 OR_AS_GIVEN = ", or as their configs say"

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tfacct.base.atomic_files import atomic_write
 from tfacct.base.errors import UsageError
-from tfacct.base.replacing import replacing
 from tfacct.base.spelling import option
 
 
@@ -39,7 +39,7 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
 def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
     """Write a file that was checked: `into` fills another one beside it, which then takes its place."""
     try:
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             into(temporary)
     except OSError as error:
         raise UsageError(f"{option(name, str(path))}: {error.strerror or error}") from None

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.base import units
-from tfacct.base.later import Later
+from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
 from tfacct.output.escaping import csv_cell, markdown
 
@@ -399,14 +399,14 @@ def plain(value: Any) -> Any:
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
-    if isinstance(value, Later):
-        return Later(len(value), lambda: plain(list(value)))
+    if isinstance(value, LazySequence):
+        return LazySequence(len(value), lambda: plain(list(value)))
     return value
 
 
 def read(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts with what is worked out when it is read, read."""
-    return {key: list(value) if isinstance(value, Later) else value for key, value in facts.items()}
+    return {key: list(value) if isinstance(value, LazySequence) else value for key, value in facts.items()}
 
 
 def _raw(cell: Cell, column: Column) -> list[Any]:

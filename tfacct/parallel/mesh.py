@@ -19,7 +19,7 @@ from tfacct.ledger.lines import EXPERTS, Matmul, Parameter, Pointwise
 from tfacct.ledger.workload import check_size
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
 
 TP_AXES = ("K", "N", "F", "Fe", "Fs", "V")
 """Axes that `tp` shards: heads, MLP widths, the vocabulary."""

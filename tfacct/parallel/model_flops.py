@@ -18,8 +18,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -162,7 +162,7 @@ def flops_of_each(
     mesh: Mesh | None,
     count: Callable[[LoadedModel], ModelFlops],
     shard: Callable[[LoadedModel], LoadedModel],
-) -> tuple[list[ModelFlops], list[LeftOut]]:
+) -> tuple[list[ModelFlops], list[Skipped]]:
     """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
     that the mesh does not fit."""
     if mesh is None:

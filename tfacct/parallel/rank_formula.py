@@ -12,8 +12,8 @@ from itertools import groupby
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from tfacct.algebra.divided import Divided, Ranks, SymbolicLine
 from tfacct.algebra.factored import Factored
+from tfacct.algebra.rank_formulas import RankFormula, Ranks, SymbolicLine
 from tfacct.algebra.symbols import SymbolicModel
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
@@ -39,7 +39,7 @@ EXAMPLE = 2
 class RankTotal(NamedTuple):
     """The total of one rank, the letters of the lines that ranks can divide, and which pipeline stage has the most."""
 
-    total: Divided
+    total: RankFormula
     axis_names: set[str]
     stage: Literal["first", "last", "each"]
 
@@ -59,7 +59,7 @@ def lines_of_rank(
             return replace(line, values=values)
         assert isinstance(line.count, Factored)
         own = None if line.weights is None else weights[line.path]
-        return replace(line, count=Divided(((line.count, by),)) if by else line.count, weights=own, values=values)
+        return replace(line, count=RankFormula(((line.count, by),)) if by else line.count, weights=own, values=values)
 
     return [divided(line) for line in lines]
 
@@ -107,7 +107,7 @@ def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expe
     return tuple(text for axis, text in layout.items() if divided[axis])
 
 
-def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, Divided]:
+def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, RankFormula]:
     """The parameters of each module. The bias of a product that sums over a divided axis is whole."""
     known = {path: one for _, weights in symbolic.ledger.weights for path, one in weights.items()}
     modules = groupby(symbolic.ledger.parameters().items(), key=lambda one: paths.module_of(one[0]))
@@ -123,12 +123,12 @@ def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, Divided]:
     }
 
 
-def _sum(symbolic: SymbolicModel, counts: Iterable[tuple[Ranks, Size]]) -> Divided:
+def _sum(symbolic: SymbolicModel, counts: Iterable[tuple[Ranks, Size]]) -> RankFormula:
     """The sum of counts, each with the numbers that divide it."""
     parts: dict[Ranks, list[Any]] = {}
     for by, count in counts:
         parts.setdefault(by, []).append(count)
-    return Divided(tuple((symbolic.formula(some).written, by) for by, some in parts.items()))
+    return RankFormula(tuple((symbolic.formula(some).written, by) for by, some in parts.items()))
 
 
 def _axis_names(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:

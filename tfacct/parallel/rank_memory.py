@@ -19,9 +19,9 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.lines import RATES, WINDOW, State
 from tfacct.ledger.storage import Storage, Width, width
 from tfacct.ledger.workload import COMPRESSED, LARGEST, Request, Workload
-from tfacct.loading.left_out import LeftOut
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
+from tfacct.loading.skipped import Skipped
 
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def sharded(
     models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None = None, *, weights: bool = True
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
     """The models that a mesh fits, the same as one rank of all stages together has them, and the others; with
     `weights`, stored in `dtype`. Raises TfacctError where there is none."""
     if mesh is None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from tfacct.accounts.products import stored
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import stage_ledgers
 from tfacct.parallel.shard_shapes import shard, stored_elements
@@ -18,7 +18,7 @@ from tfacct.parallel.support import check_mesh, check_rows, check_sizes, support
 from tfacct.parallel.verified import verified
 
 
-def weight_shards(models: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
+def weight_shards(models: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[Skipped]]:
     """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
     alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
 

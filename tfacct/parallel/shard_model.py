@@ -12,8 +12,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import check_size
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.parallel.mesh import TP_AXES, Mesh, checked_axes
 from tfacct.parallel.pipeline import blocks_in, distinct_stages, part, stages
 from tfacct.parallel.shard_shapes import with_rank_experts, with_rank_heads
@@ -89,7 +89,7 @@ def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep:
 
 def shard_models(
     models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
     """The models that a mesh fits, as they are and as one rank of all stages together stores them, and the others.
     Raises TfacctError where there is none."""
     if mesh is None:
@@ -108,7 +108,7 @@ def shard_models(
 
 def shard_for_flops(
     models: Sequence[LoadedModel], mesh: Mesh | None
-) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[LeftOut]]:
+) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
     """The same for what does not depend on how weights are stored."""
     if mesh is None:
         return models, models, []

@@ -34,8 +34,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, divisors
 from tfacct.ledger.formats import MX
 from tfacct.ledger.storage import Storage, Stored
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.parallel.mesh import Mesh, check
 from tfacct.parallel.pipeline import blocks_in, stages
 from tfacct.parallel.shard_shapes import fsdp_units
@@ -518,7 +518,7 @@ def rows_divisors(model: LoadedModel, mesh: Mesh) -> list[int]:
 
 def supported_on(
     models: Sequence[LoadedModel], count: Callable[[LoadedModel], Found]
-) -> tuple[list[LoadedModel], list[Found], list[LeftOut]]:
+) -> tuple[list[LoadedModel], list[Found], list[Skipped]]:
     """The models that a mesh fits, what is counted of each, and the other models. Raises TfacctError where none is
     left."""
     found: list[tuple[LoadedModel, Found]] = []
@@ -530,5 +530,5 @@ def supported_on(
             refused.append((model, error))
     if not found:
         raise refused[0][1]
-    left_out = LeftOut.of([model for model, _ in refused], "the mesh does not fit; ask for one to read why")
+    left_out = Skipped.of([model for model, _ in refused], "the mesh does not fit; ask for one to read why")
     return [model for model, _ in found], [each for _, each in found], left_out

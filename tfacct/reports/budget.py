@@ -11,8 +11,8 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size
 from tfacct.loading import devices
+from tfacct.loading.memory_limit import device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
@@ -214,7 +214,7 @@ def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float 
     check_positive("mfu", share, most=1)
     if price is not None:
         check_positive("price", price)
-    limit = of_device(count, device, training=True)
+    limit = device_limit(count, device, training=True)
     return Trainer(limit, device.several(count), count * peak_of(device, dtype)[1] * share, share, price)
 
 

@@ -21,8 +21,8 @@ from tfacct.ledger import paths
 from tfacct.ledger.storage import BF16, DEFAULT_DTYPE, Storage, dtypes, width
 from tfacct.ledger.workload import Request, Workload, new_tokens, whole_sequences
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import Answer
 from tfacct.output.report import Cell, Column, Note, Report, Row, Table
 
@@ -222,7 +222,7 @@ def report(
     settings: Sequence[Sequence[LoadedModel]] | None = None,
     defaults: Sequence[Subject] | None = None,
     hints: Iterable[str] = (),
-    left_out: Sequence[LeftOut] = (),
+    left_out: Sequence[Skipped] = (),
     headline: str = "",
     agrees: bool = True,
     interrupted: bool = False,

@@ -21,8 +21,8 @@ from tfacct.ledger.paths import ENCODER, PROJECTIONS, SCORES
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import usable_words
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import usable_words
 from tfacct.output import look
 from tfacct.output.chart import Chart
 from tfacct.output.report import Kind, Report

@@ -20,9 +20,9 @@ from tfacct.ledger import paths
 from tfacct.ledger.storage import dtypes
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.loading.selection import ASSUMED
-from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import Amount, Cell, Column, Kind, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.mesh import Mesh

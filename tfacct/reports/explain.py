@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, TypeVar, get_args
 
-from tfacct.algebra.spelled_model import Entry, SpelledModel, spelled_model
+from tfacct.algebra.derivation_model import DerivationModel, Entry, derivation_model
 from tfacct.algebra.symbols import block_meanings
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.record import record
@@ -174,8 +174,8 @@ def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> 
     return _derivation(spelled, [*weights, *states], "bytes", rule, component, in_words)
 
 
-def _spelled(model: LoadedModel, work: Workload | None) -> SpelledModel:
-    return spelled_model(model.ledger, model.architecture, work)
+def _spelled(model: LoadedModel, work: Workload | None) -> DerivationModel:
+    return derivation_model(model.ledger, model.architecture, work)
 
 
 def _part(entry: Entry) -> str:
@@ -183,7 +183,7 @@ def _part(entry: Entry) -> str:
 
 
 def _derivation(
-    model: SpelledModel,
+    model: DerivationModel,
     entries: Iterable[Entry],
     unit: str,
     rule: str,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tfacct.accounts.products import never_called
+from tfacct.algebra.export import ExportedLedger, export_ledger, value
 from tfacct.algebra.trees import formula_trees
-from tfacct.algebra.written import WrittenModel, value, written
 from tfacct.architecture import axis_names
 from tfacct.architecture.parts import MlaMode
 from tfacct.base import units
@@ -24,9 +24,9 @@ from tfacct.ledger.einsum import AXIS
 from tfacct.ledger.storage import dtypes, width
 from tfacct.ledger.workload import Request
 from tfacct.loading import devices, selection
-from tfacct.loading.described import WITNESSES
+from tfacct.loading.memory_limit import RESERVE, USE, MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import RESERVE, USE, MemoryLimit, of_device
+from tfacct.loading.model_description import EXPECTED_FROM
 from tfacct.output import files
 from tfacct.output import page as html
 from tfacct.output.answer import nullable
@@ -156,7 +156,7 @@ class _Pools:
 
 
 def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
-    written_model = written(model.architecture)
+    written_model = export_ledger(model.architecture)
     form = model.mla_mode
     shape = {
         "axes": list(written_model.sizes),
@@ -210,7 +210,7 @@ def _model(model: LoadedModel, pools: _Pools, laws: bool) -> dict[str, Any]:
     return {name: plain(fact) for name, fact in facts.items() if not _usual(fact)}
 
 
-def _rules(model: LoadedModel, written_model: WrittenModel) -> list[list[Any]]:
+def _rules(model: LoadedModel, written_model: ExportedLedger) -> list[list[Any]]:
     """Axes that are even (2), and axes with the axis that they do not exceed, as `evaluate` asks."""
     found = ((name, one.multiple, one.at_most) for name, one in axis_names.explained(model.architecture).items())
     rules = ([name, rule] for name, *both in found if name in written_model.sizes for rule in both)
@@ -222,7 +222,7 @@ def _usual(fact: Any) -> bool:
     return fact is None or fact is False or fact in ([], {}, "")
 
 
-def _blocks(model: WrittenModel) -> list[str]:
+def _blocks(model: ExportedLedger) -> list[str]:
     """Layer numbers of the stacks as spans; none for one stack of all layers."""
     groups = [group for group in model.ways[0]["groups"] if group["blocks"]]
     usual = all(group["blocks"] == _from_zero(value(group["count"], model.sizes)) for group in groups)
@@ -234,7 +234,7 @@ def _from_zero(count: int) -> str:
 
 
 def _check_source(kind: str, pools: _Pools) -> int | None:
-    return None if kind == "published" else pools.texts(WITNESSES[kind])
+    return None if kind == "published" else pools.texts(EXPECTED_FROM[kind])
 
 
 def _compact(value: Any) -> str:
@@ -261,7 +261,7 @@ def _unpacked(model: LoadedModel) -> list[dict[str, Any]]:
     """The third form of latent attention, which no step chooses by default."""
     if model.mla_mode != "auto":
         return []
-    (way,) = written(model.architecture.running(UNPACKED)).ways
+    (way,) = export_ledger(model.architecture.running(UNPACKED)).ways
     return [{**way, "form": UNPACKED}]
 
 
@@ -309,7 +309,7 @@ def _conventions(model: LoadedModel) -> list[str]:
     return [text.removesuffix(" all logits") for text in texts]
 
 
-def _shared_field(model: LoadedModel, written_model: WrittenModel) -> str | None:
+def _shared_field(model: LoadedModel, written_model: ExportedLedger) -> str | None:
     """Field of the config that sets K and leaves K · G as it is; None where there is none."""
     if not {"K", "G"} <= set(written_model.sizes):
         return None
@@ -322,10 +322,10 @@ def _shared_field(model: LoadedModel, written_model: WrittenModel) -> str | None
     return None
 
 
-def _shares(model: LoadedModel, written_model: WrittenModel, field: str, number: int, each: int) -> bool:
+def _shares(model: LoadedModel, written_model: ExportedLedger, field: str, number: int, each: int) -> bool:
     """True if the model with this number in the field has so many key/value heads, and nothing else has changed."""
     try:
-        other = written(model.with_fields({field: number}).architecture).sizes
+        other = export_ledger(model.with_fields({field: number}).architecture).sizes
     except (TfacctError, ValueError):
         return False
     return (other.get("K"), other.get("G", each)) == (number, each) and len(other) == len(written_model.sizes)
@@ -356,7 +356,7 @@ def _device(device: devices.Device) -> list[Any]:
     others = [] if device.memory_from == "torch" else [1]
     name = device.name.partition(", one of")[0]
     ridge = round(device.peak.get("bf16", 0) / device.bandwidth, 2)
-    usable = [of_device(1, device, training=training).usable for training in (False, True)]
+    usable = [device_limit(1, device, training=training).usable for training in (False, True)]
     return [device.id, name, device.memory, *usable, ridge, *others]
 
 

@@ -7,9 +7,9 @@ from dataclasses import field, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, get_args
 
-from tfacct.algebra.divided import Divided, SymbolicLine
 from tfacct.algebra.factored import BLOCKS, Factored
 from tfacct.algebra.model_lines import CACHE_DTYPE, counts_in, sizes_by_axis, symbolic_lines, total_in
+from tfacct.algebra.rank_formulas import RankFormula, SymbolicLine
 from tfacct.algebra.symbols import SymbolicModel, in_symbols
 from tfacct.architecture.parts import MlaMode
 from tfacct.base.errors import UsageError, nearest
@@ -181,7 +181,7 @@ class _Counted:
     words: _Words
     symbolic: SymbolicModel
     sections: Sequence[Sequence[SymbolicLine]]
-    total: Factored | Divided
+    total: Factored | RankFormula
     sizes: Mapping[str, int]
     facts: Mapping[str, Any]
     before: Sequence[str] = ()
@@ -296,7 +296,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
     words, symbolic = _words(model, of), in_symbols(model.architecture, fixed=model.config.constant_axes)
     at = {} if work is None else work.axes()
     lines = symbolic_lines(model.ledger, symbolic, of, words.unit, None if family else at)
-    total: Factored | Divided = total_in(symbolic, of).written
+    total: Factored | RankFormula = total_in(symbolic, of).written
     how: list[str] = []
     if layout:
         check_layout(model, layout, of, work)
@@ -424,7 +424,7 @@ def _saved_tensors(found: SavedFormula, step: TrainingStep | None) -> Iterator[l
 
 
 def _legend(
-    symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | Divided, values: Mapping[str, int]
+    symbolic: SymbolicModel, lines: list[SymbolicLine], total: Factored | RankFormula, values: Mapping[str, int]
 ) -> dict[str, dict[str, Any]]:
     """Every axis that is shown, once, with its meaning and, of a model, its value."""
     shown = " ".join(f"{line.spec} {line.count.code} {line.weights.code if line.weights else ''}" for line in lines)

@@ -23,8 +23,8 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Width, dtypes, storage, width
 from tfacct.ledger.workload import LARGEST, Request, Workload
 from tfacct.loading import devices, selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Column, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.rank_memory import (
@@ -44,7 +44,7 @@ from tfacct.parallel.rank_memory import (
 from tfacct.reports import build, model_notes, ranks
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.parallel.mesh import Mesh
     from tfacct.timing.placement import Needed, Placement
 
@@ -296,7 +296,7 @@ def _page_size(kv_block: int | None) -> int:
 
 def _paged(
     models: Sequence[LoadedModel], asked: Asked, kv_block: int | None
-) -> tuple[Sequence[LoadedModel], list[LeftOut]]:
+) -> tuple[Sequence[LoadedModel], list[Skipped]]:
     """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
     if kv_block is None:
         return models, []
@@ -315,7 +315,7 @@ def _paged(
     if not able:
         why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
         raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
-    return able, [each for why, some in reasons.items() for each in LeftOut.of(some, why)]
+    return able, [each for why, some in reasons.items() for each in Skipped.of(some, why)]
 
 
 # Facts

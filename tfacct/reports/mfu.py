@@ -14,8 +14,8 @@ from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, whole_sequences
 from tfacct.loading import devices, selection
+from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, Tick, notes, unwatched
 from tfacct.reports import build, model_notes
@@ -106,7 +106,7 @@ def mfu(
     each = " on each device" if count > 1 else ""
     sentence = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
     about = {
-        "memory": train and _short(model, work, of_device(count, device, training=True)),
+        "memory": train and _short(model, work, device_limit(count, device, training=True)),
         "source": work.source,
         "missing": missing,
     }

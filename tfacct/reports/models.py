@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NotRequired, TypedDict
 
 from tfacct.architecture.parts import MlaMode
-from tfacct.loading.described import WITNESSES, Provenance
 from tfacct.loading.index import Listed
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.model_description import EXPECTED_FROM, Provenance
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Report, Row
 from tfacct.reports import build
@@ -220,7 +220,7 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
     where = provenance.url or provenance.about or "the preset's file"
     notes = [f"source: {where}, {provenance.kind}{at}{via}"]
     if provenance.expected is not None:
-        notes.append(f"expected parameters: {provenance.expected:,} ({WITNESSES[provenance.expected_from]})")
+        notes.append(f"expected parameters: {provenance.expected:,} ({EXPECTED_FROM[provenance.expected_from]})")
     return notes
 
 
@@ -231,9 +231,9 @@ _SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
 @answers(LedgerReport)
 def ledger(model: LoadedModel) -> Report:
     """Every line of one model, group by group: where it stands, its axes, and what is stored."""
-    from tfacct.algebra.written import written
+    from tfacct.algebra.export import export_ledger
 
-    symbols = written(model.architecture)
+    symbols = export_ledger(model.architecture)
     meanings = {axis: {"meaning": meaning} for axis, meaning in symbols.legend.items()}
     columns = (
         Column("blocks", "blocks"),

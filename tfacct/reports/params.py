@@ -12,9 +12,9 @@ from tfacct.architecture.parts import headings
 from tfacct.base import units
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
-from tfacct.loading.described import WITNESSES
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.model_description import EXPECTED_FROM
+from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes, ranks
@@ -62,7 +62,7 @@ class ParamsReport(build.ExplainedReport):
 def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
     """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that shard it, for what the
     fullest stores next to the whole. Raises TfacctError."""
-    left_out: list[LeftOut] = []
+    left_out: list[Skipped] = []
     if mesh is not None:
         from tfacct.parallel.rank_params import weight_shards
 
@@ -233,7 +233,7 @@ def _expected(about: About) -> str:
     expected, more = facts["expected_params"], facts["total_params"] - (facts["expected_params"] or 0)
     if not about.alone or expected is None:
         return ""
-    return f"{WITNESSES[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
+    return f"{EXPECTED_FROM[facts['expected_from']]}: {expected:,} ({f'differs by {more:+,}' if more else 'equal'})"
 
 
 def _untrained(about: About) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
-from tfacct.base.later import Later
+from tfacct.base.lazy import LazySequence
 from tfacct.base.record import record
 from tfacct.base.spelling import option, shell_option
 from tfacct.ledger.storage import dtypes, width
@@ -39,7 +39,7 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
 
 AT_MOST = 10
 """Rows of the table, unless another number is asked for."""
@@ -507,7 +507,7 @@ def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, 
         "tried": one.found.counted,
         "not_counted": dict(Counter(one.found.skipped)),
         "layouts": [_layout(one, of) for of in one.ranked],
-        "larger": Later(len(larger), lambda: (_layout(one, of) for of in larger)),
+        "larger": LazySequence(len(larger), lambda: (_layout(one, of) for of in larger)),
         "collectives": None if lines is None else comms.rows(lines),
     }
 

@@ -14,7 +14,7 @@ from tfacct.ledger.groups import Ledger
 from tfacct.loading.model import LoadedModel
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.output.chart import Chart
     from tfacct.parallel.mesh import Mesh
 

@@ -22,8 +22,8 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, check_size, new_tokens, whole_sequences
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.output.answer import answers
 from tfacct.output.report import Cell, Column, Report, Row, Table, Tick, unwatched
 from tfacct.parallel.mesh import mesh_of
@@ -243,7 +243,7 @@ def sweep(
     if not answered:
         raise next(error for swept in found for error in swept.errors)
     others = zip(models, found, strict=True)
-    left_out = [LeftOut((name,), swept.skipped[0]["why"]) for name, swept in others if not swept.rows]
+    left_out = [Skipped((name,), swept.skipped[0]["why"]) for name, swept in others if not swept.rows]
     return _report(answered, grid, asked, request, terms, left_out)
 
 
@@ -338,7 +338,7 @@ def _report(
     asked: Sequence[Metric],
     request: Request,
     terms: Counting,
-    left_out: Sequence[LeftOut],
+    left_out: Sequence[Skipped],
 ) -> Report:
     models, knobs = _settings(every), _knobs(every, grid)
 

@@ -19,8 +19,8 @@ from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.devices import Device
 from tfacct.loading.links import Link
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
 from tfacct.output.answer import answers
 from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes

@@ -43,7 +43,7 @@ from tfacct.training.step import SavedTensor
 from tfacct.training.unsupported import alone, reads_images
 
 if TYPE_CHECKING:
-    from tfacct.loading.where import MemoryLimit
+    from tfacct.loading.memory_limit import MemoryLimit
 
 By = Literal["phase", "tensor", "part"]
 

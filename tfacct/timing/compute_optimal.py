@@ -17,8 +17,8 @@ from tfacct.base import units
 from tfacct.base.record import record
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets, selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
 from tfacct.timing.utilization import flops_per_token
 
 FLOPS_PER_PARAMETER = 6

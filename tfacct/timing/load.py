@@ -10,8 +10,8 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_within
 from tfacct.timing.timing import CONSTANTS

@@ -14,8 +14,8 @@ from tfacct.ledger.storage import BF16, BF16_EACH, dtypes, width
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import Link, Links
+from tfacct.loading.memory_limit import MemoryLimit, device_limit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit, of_device
 from tfacct.parallel.support import CutError, check_shares
 from tfacct.timing.kernels import NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
@@ -108,7 +108,7 @@ class Deployment:
     def memory(self, *, training: bool = False) -> MemoryLimit:
         """The devices and their memory. Raises TfacctError."""
         count, device = devices.several(option("on"), self.on)
-        return of_device(count, device, self.use, self.reserve, training=training)
+        return device_limit(count, device, self.use, self.reserve, training=training)
 
     def place(self, model: LoadedModel, memory: MemoryLimit) -> Placement:
         """The model on these devices. Raises TfacctError."""
@@ -292,7 +292,7 @@ def device_counts(
     whole, most = shares[0], shares[-1].devices
     needed = []
     for device in {device.id: device for device in found}.values():
-        memory = of_device(1, device, use, reserve)
+        memory = device_limit(1, device, use, reserve)
         fewest = next((one for one in shares if one.total <= memory.usable and one.devices % ep == 0), None)
         unlinked = None if fewest is None or device.links.known(fewest.devices) else fewest.devices
         cut = any(count > most and whole.total <= count * memory.usable for count in counts)

@@ -15,8 +15,8 @@ from tfacct.base.spelling import option
 from tfacct.ledger.workload import Workload, check_size
 from tfacct.loading import devices
 from tfacct.loading.links import NODE, Link
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
 from tfacct.parallel.mesh import Mesh, Schedule
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import Parts, Trained

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tfacct.accounts.memory import cache_bytes
 from tfacct.base import units
 from tfacct.base.errors import TfacctError
-from tfacct.base.later import Later
+from tfacct.base.lazy import LazySequence
 from tfacct.base.spelling import option
 from tfacct.ledger.einsum import divisors, rounded_up
 from tfacct.ledger.storage import Width
@@ -164,7 +164,7 @@ class TrainingSearch:
                 fitting.append(ways)
             else:
                 larger.append(mesh)
-        return SearchResult(fitting, Later(len(larger), lambda: self._larger(larger)), skipped)
+        return SearchResult(fitting, LazySequence(len(larger), lambda: self._larger(larger)), skipped)
 
     def _larger(self, found: list[Mesh]) -> Iterator[Candidate]:
         for size, batch, how, mesh in sorted(map(self._smallest, found), key=itemgetter(0)):

@@ -15,8 +15,8 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Workload
+from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
-from tfacct.loading.where import MemoryLimit
 from tfacct.training.bounds import Bound, bound
 from tfacct.training.model_step import stored, training_step
 from tfacct.training.phases import Phase, peak, phases

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
-from tfacct.loading.left_out import LeftOut
 from tfacct.loading.model import LoadedModel
+from tfacct.loading.skipped import Skipped
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import of_another_size, refusal
 
 
-def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[LeftOut]]:
+def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[Skipped]]:
     """Models whose step is answered, and the others. One model alone is refused with its reason later."""
     if len(models) == 1:
         return list(models), []
@@ -24,10 +24,10 @@ def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loade
     if not answered:
         raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
     others = [model for group in reasons.values() for model in group]
-    return answered, LeftOut.of(others, "training step not measured; ask for one to read why")
+    return answered, Skipped.of(others, "training step not measured; ask for one to read why")
 
 
-def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[LeftOut]]:
+def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
     """Models whose class takes a step of this size, and the others; all, if there is none."""
 
     def takes(model: LoadedModel) -> bool:
@@ -40,4 +40,4 @@ def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[Loade
     if not fitting:
         return models, []
     others = [model for model in models if model not in fitting]
-    return fitting, LeftOut.of(others, "trains on images of its own size only")
+    return fitting, Skipped.of(others, "trains on images of its own size only")

@@ -139,7 +139,7 @@ GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemm
 """Architectures, as GGUF files name them, whose modules are all in that list."""
 
 
-class Spelled(NamedTuple):
+class TracedInt(NamedTuple):
     """A name as a class would have it. `expert`: which of its stars counts experts, and is not in the class's name."""
 
     name: str
@@ -149,14 +149,14 @@ class Spelled(NamedTuple):
 @cache
 def spellings(
     starred: str, body: str, checkpoint_conversion_mapping: tuple[tuple[str, str], ...] = ()
-) -> tuple[Spelled, ...]:
+) -> tuple[TracedInt, ...]:
     """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin;
     `checkpoint_conversion_mapping`: what its family's files spell otherwise.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
     >>> spellings("model.layers.*.block_sparse_moe.experts.*.w1.weight", "model.")[-1]
-    Spelled(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
+    TracedInt(name='layers.*.mlp.experts.gate_proj.weight', expert=1)
     """
     names = [starred]
     for beginning, instead in WRAPPERS:
@@ -168,13 +168,13 @@ def spellings(
         names += [re.sub(pattern, instead, name) for name in names if re.search(pattern, name)]
     if body:
         names += [body + name for name in names] + [name.removeprefix(body) for name in names if name.startswith(body)]
-    found: dict[Spelled, None] = {}
+    found: dict[TracedInt, None] = {}
     for name in dict.fromkeys(names):
-        found[Spelled(name)] = None
+        found[TracedInt(name)] = None
         for each in EACH:
             before, expert, _ = name.partition(each)
             if expert:
-                found[Spelled(name.replace(each, each.removesuffix("*."), 1), before.count("*"))] = None
+                found[TracedInt(name.replace(each, each.removesuffix("*."), 1), before.count("*"))] = None
     return tuple(found)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from operator import attrgetter
 
 from tfacct.architecture.parts import Embedding
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.spelling import setting
 from tfacct.families.bert import ENCODING, MASKED, Bert
 from tfacct.families.fields import StrictBool, StrictStr

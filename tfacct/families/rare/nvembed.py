@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from tfacct.architecture.parts import Part
 from tfacct.architecture.parts.feed_forward import projections
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import Decoder
 from tfacct.families.family_config import FamilyConfig

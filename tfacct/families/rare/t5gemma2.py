@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self
 from tfacct.architecture.blocks import Block, Stack, stacks
 from tfacct.architecture.parts import SOURCES, Attention, Embedding
 from tfacct.architecture.transformer import Encoder, Transformer
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.base.record import record
 from tfacct.families.decoder import QK_NORMS, Layer
 from tfacct.families.family import Family, build

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Storage, storage
-from tfacct.loading.described import FORMAT_FIELDS, DescribedModel
+from tfacct.loading.model_description import FORMAT_FIELDS, ModelDescription
 from tfacct.loading.quantized.names import Modules, rest
 
 
-def as_published(model: DescribedModel) -> Storage:
+def as_published(model: ModelDescription) -> Storage:
     """Storage of a model as its config says. Raises UsageError for what is not known of it."""
     from tfacct.loading.quantized import methods
 
@@ -34,7 +34,7 @@ def as_published(model: DescribedModel) -> Storage:
         raise UsageError(f"{model.name}: {where}{error.message}", hint) from None
 
 
-def _unconverted(model: DescribedModel, found: Storage) -> Storage:
+def _unconverted(model: ModelDescription, found: Storage) -> Storage:
     """Storage of an encoder, and of the projector that is counted with it, of which the method converts no matrix.
     Raises UsageError where it converts one: published files do not follow such configs."""
     modules = Modules(model)
@@ -44,7 +44,7 @@ def _unconverted(model: DescribedModel, found: Storage) -> Storage:
     return storage(rest(model))
 
 
-def _not_understood(model: DescribedModel) -> UsageError:
+def _not_understood(model: ModelDescription) -> UsageError:
     return UsageError(
         f"{model.name}: the whole is stored quantized, and how this part is stored is not understood",
         f"give {option('dtype', 'bf16')} or another format",

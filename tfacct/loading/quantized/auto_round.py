@@ -8,7 +8,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import Storage
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.compressed import Scheme, by_schemes
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import by_name, by_target, patterns
@@ -28,7 +28,7 @@ HARMLESS = """
 ACTIVATIONS = "act_group_size act_sym act_data_type act_dynamic"
 
 
-def storage_of(model: DescribedModel, read: Read) -> Storage:
+def storage_of(model: ModelDescription, read: Read) -> Storage:
     """Storage of a checkpoint of AutoRound. Raises ConfigError."""
     packing = read.one("packing_format", (*GPTQ, *INDEXED, *AWQ), GPTQ[0])
     if "awq" in str(read.get("backend")) and not read.has("packing_format"):

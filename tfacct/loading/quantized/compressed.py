@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, rest
 
@@ -46,7 +46,7 @@ class Scheme(NamedTuple):
     """Their names in the config, one of which a matrix must have."""
 
 
-def storage_of(model: DescribedModel, read: Read) -> Storage:
+def storage_of(model: ModelDescription, read: Read) -> Storage:
     """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
     whole = read.one("format", FORMATS, "")
     groups = read.inner("config_groups")
@@ -168,7 +168,7 @@ def _static(inputs: Read | None, scale: int) -> int:
     return scale + (0 if inputs.switch("symmetric", default=True) else 1)
 
 
-def by_schemes(model: DescribedModel, schemes: list[Scheme], ignored: Skips) -> Storage:
+def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -> Storage:
     """Storage by the first group that names a tensor's module."""
     modules = Modules(model)
     untouched, mixed = modules.left(ignored, TAKES)

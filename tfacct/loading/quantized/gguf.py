@@ -24,7 +24,7 @@ from tfacct.ledger import formats, paths
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.formats import GGML, Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 
 FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 """Types for rows that no block of 256 divides."""
@@ -170,7 +170,7 @@ ATTENTION = {"q_proj": "", "k_proj": "keys", "v_proj": "values", "o_proj": "outp
 class _Tensors:
     """The tensors of a model by the categories that llama.cpp's files give them."""
 
-    def __init__(self, model: DescribedModel) -> None:
+    def __init__(self, model: ModelDescription) -> None:
         self.names, self.modules = model.config.hf_tensor_names(), model.config.hf_module_paths()
         self.every = model.ledger.tensors(unfolded=True)
         shape = model.architecture
@@ -241,7 +241,7 @@ class _Tensors:
         at = paths.parse(path)
         return (int(at.number) if at.number.isdigit() else 0) + (self.blocks if at.stack == paths.MTP else 0)
 
-    def versions(self, model: DescribedModel) -> Iterator[Version]:
+    def versions(self, model: ModelDescription) -> Iterator[Version]:
         """Versions that may write the model's files."""
         found = {self.category(tensor.path) for tensor in self.every}
         shape, missing = model.architecture, model.not_included
@@ -261,11 +261,11 @@ class _Tensors:
 
 
 @cache
-def mix(name: str) -> Callable[[DescribedModel], Storage]:
+def mix(name: str) -> Callable[[ModelDescription], Storage]:
     """The storage of a model in one of llama.cpp's types or mixtures, as a function of the model: `once` runs it once.
     It raises UsageError for a model that is no decoder."""
 
-    def found(model: DescribedModel) -> Storage:
+    def found(model: ModelDescription) -> Storage:
         shape = model.architecture
         if shape.encoder is not None or shape.head is None or not model.has_cache:
             raise UsageError(
@@ -296,7 +296,7 @@ def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
             yield field
 
 
-def _storage(model: DescribedModel, name: str, tensors: _Tensors, version: Version) -> Storage:
+def _storage(model: ModelDescription, name: str, tensors: _Tensors, version: Version) -> Storage:
     """Storage as one version writes it."""
     mixed, usual = _model(model, name, tensors), MIXES[name]
     places = tensors.places(version) if name in BY_BLOCK else {}
@@ -354,7 +354,7 @@ def _type(name: str, row: Size) -> Format:
     return formats.blocks("F16", 1, 2, "")
 
 
-def _model(model: DescribedModel, name: str, tensors: _Tensors) -> Model:
+def _model(model: ModelDescription, name: str, tensors: _Tensors) -> Model:
     shape = model.architecture
     attention = next((one for one in shape.attentions if isinstance(one, Attention)), None)
     group = 1 if attention is None else attention.heads // attention.kv_heads

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError, nearest
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized import auto_round, compressed, mlx, modelopt
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
@@ -26,7 +26,7 @@ SKIPPED = "modules_to_not_convert"
 IN_BLOCK = "modules_in_block_to_quantize"
 
 
-def storage_of(model: DescribedModel, fields: Mapping[str, Any], where: str) -> Storage:
+def storage_of(model: ModelDescription, fields: Mapping[str, Any], where: str) -> Storage:
     """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
     what is not known."""
     method = _method(fields)
@@ -56,7 +56,7 @@ def _method(fields: Mapping[str, Any]) -> str:
 
 
 def made(
-    model: DescribedModel,
+    model: ModelDescription,
     taken: Format,
     *,
     takes: frozenset[Role] = MATRICES,
@@ -81,7 +81,7 @@ def made(
 
 
 def _listed(
-    model: DescribedModel, read: Read, field: str = SKIPPED, *, adds: bool = False
+    model: ModelDescription, read: Read, field: str = SKIPPED, *, adds: bool = False
 ) -> tuple[Skips | None, frozenset[Role]]:
     """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
     taken: the head too where a list is given that does not name it, unless the method `adds` it."""
@@ -91,7 +91,7 @@ def _listed(
     return (by_transformers(names) if names else None), MATRICES | head
 
 
-def _fp8(model: DescribedModel, read: Read) -> Storage:
+def _fp8(model: ModelDescription, read: Read) -> Storage:
     # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
     read = Read({"expert_dtype": model.raw.get("expert_dtype"), **read.fields}, read.where)
     # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
@@ -117,13 +117,13 @@ def _fp8(model: DescribedModel, read: Read) -> Storage:
     return _experts_in_fp4(found, of_experts)
 
 
-def _fp8_list(model: DescribedModel, read: Read) -> tuple[Skips | None, frozenset[Role]]:
+def _fp8_list(model: ModelDescription, read: Read) -> tuple[Skips | None, frozenset[Role]]:
     """The list of an FP8 checkpoint. AutoFP8, vLLM and MiMo call it `ignored_layers`, and never quantize the head."""
     own = read.has("ignored_layers")
     return _listed(model, read, "ignored_layers" if own else SKIPPED, adds=own)
 
 
-def _mxfp8(model: DescribedModel, read: Read) -> Storage:
+def _mxfp8(model: ModelDescription, read: Read) -> Storage:
     """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
     if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, which a config need not name
         raise read.refuse("weight_block_size", "[1, 32] is")
@@ -158,7 +158,7 @@ def _group(read: Read) -> int | None:
     return None if size == -1 else size
 
 
-def _gptq(model: DescribedModel, read: Read) -> Storage:
+def _gptq(model: ModelDescription, read: Read) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
     head = read.switch("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
@@ -213,7 +213,7 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
     return found
 
 
-def _awq(model: DescribedModel, read: Read) -> Storage:
+def _awq(model: ModelDescription, read: Read) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
     if not read.switch("zero_point", default=True):
         raise read.refuse("zero_point", "true is, for awq")
@@ -223,7 +223,7 @@ def _awq(model: DescribedModel, read: Read) -> Storage:
     return made(model, formats.awq(bits, group), skips=by_part(names) if names else None)
 
 
-def _bitsandbytes(model: DescribedModel, read: Read) -> Storage:
+def _bitsandbytes(model: ModelDescription, read: Read) -> Storage:
     switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
     skips, takes = _listed(model, read, "llm_int8_skip_modules")
@@ -237,19 +237,19 @@ def _bitsandbytes(model: DescribedModel, read: Read) -> Storage:
     return made(model, taken, takes=takes, skips=skips)
 
 
-def _mxfp4(model: DescribedModel, read: Read) -> Storage:
+def _mxfp4(model: ModelDescription, read: Read) -> Storage:
     skips, _ = _listed(model, read)
     read.done("dequantize")
     return made(model, formats.MXFP4, takes=EXPERTS, skips=skips)
 
 
-def _fbgemm(model: DescribedModel, read: Read) -> Storage:
+def _fbgemm(model: ModelDescription, read: Read) -> Storage:
     skips, takes = _listed(model, read)
     read.done("activation_scale_ub")
     return made(model, formats.rows8("fp8-row"), takes=takes, skips=skips)
 
 
-def _hqq(model: DescribedModel, read: Read) -> Storage:
+def _hqq(model: ModelDescription, read: Read) -> Storage:
     inner = read.inner("quant_config")
     weights = inner.inner("weight_quant_params") if inner is not None else None
     if inner is None or weights is None:
@@ -264,7 +264,7 @@ def _hqq(model: DescribedModel, read: Read) -> Storage:
     return made(model, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
 
 
-def _torchao(model: DescribedModel, read: Read) -> Storage:
+def _torchao(model: ModelDescription, read: Read) -> Storage:
     read.none("include_input_output_embeddings", "untie_embedding_weights")
     quant_type = read.get("quant_type")
     if isinstance(quant_type, str):  # as older files name it
@@ -305,7 +305,7 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
     raise ConfigError(f"torchao's {format_value(name)} of version {version} is not known: its bytes are not guessed")
 
 
-def _bitnet(model: DescribedModel, read: Read) -> Storage:
+def _bitnet(model: ModelDescription, read: Read) -> Storage:
     skips, takes = _listed(model, read)
     read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     read.one("quantization_mode", ("offline",), "offline")
@@ -314,7 +314,7 @@ def _bitnet(model: DescribedModel, read: Read) -> Storage:
     return made(model, formats.ternary(), takes=takes, skips=skips)
 
 
-METHODS: Mapping[str, Callable[[DescribedModel, Read], Storage]] = {
+METHODS: Mapping[str, Callable[[ModelDescription, Read], Storage]] = {
     "fp8": _fp8,
     "gptq": _gptq,
     "awq": _awq,

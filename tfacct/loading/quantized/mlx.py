@@ -7,12 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.modelopt import OTHER_PARTS
 from tfacct.loading.quantized.names import Modules, among, rest
@@ -35,7 +35,7 @@ def is_mlx(fields: Mapping[str, object]) -> bool:
     return {"bits", "group_size"} <= fields.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
-def storage_of(model: DescribedModel, read: Read) -> Storage:
+def storage_of(model: ModelDescription, read: Read) -> Storage:
     """Storage of a checkpoint of MLX. Raises ConfigError."""
     every = _format(read, {})
     named: dict[str, Format | None] = {}
@@ -87,7 +87,7 @@ def _format(read: Read, whole: Mapping[str, object]) -> Format:
     return taken
 
 
-def _found(model: DescribedModel, named: Mapping[str, Format | None]) -> dict[str, str]:
+def _found(model: ModelDescription, named: Mapping[str, Format | None]) -> dict[str, str]:
     """Tensors that have a format of their own, and the names by which it is said. Raises ConfigError for a name that is
     none of the model's."""
     modules, found = Modules(model), dict[str, str]()
@@ -104,7 +104,7 @@ def _found(model: DescribedModel, named: Mapping[str, Format | None]) -> dict[st
     return found
 
 
-def _some_blocks(model: DescribedModel, found: Mapping[str, str]) -> bool:
+def _some_blocks(model: ModelDescription, found: Mapping[str, str]) -> bool:
     """True if a matrix has a format of its own in some blocks alone."""
     stars = {paths.starred(path) for path in found}
     every = (tensor.path for tensor in model.ledger.tensors(unfolded=True) if tensor.path not in found)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tfacct.base.complaints import format_value
 from tfacct.base.errors import ConfigError
+from tfacct.base.pydantic_messages import format_value
 from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import Storage, storage
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.compressed import TAKES, Scheme, by_schemes, nvfp4
 from tfacct.loading.quantized.fields import Read
 from tfacct.loading.quantized.names import LONGEST, Modules, by_wildcard, patterns, rest
@@ -35,7 +35,7 @@ OTHER_PARTS = re.compile(r"(^|\.)(mtp|visual|vision\w*|audio\w*)\.")
 """Names in a list that are no module of a language model: its further layers, and what stands in front of it."""
 
 
-def storage_of(model: DescribedModel, read: Read) -> Storage:
+def storage_of(model: ModelDescription, read: Read) -> Storage:
     """Storage of a checkpoint of Model Optimizer. Raises ConfigError."""
     inner = read.inner("quantization") or read
     if inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED):
@@ -53,7 +53,7 @@ def storage_of(model: DescribedModel, read: Read) -> Storage:
     return by_schemes(model, schemes, by_wildcard(ignored)) if schemes else storage(rest(model))
 
 
-def _listed(model: DescribedModel, inner: Read) -> list[Scheme]:
+def _listed(model: ModelDescription, inner: Read) -> list[Scheme]:
     """A scheme for each format that modules are listed with. Raises ConfigError where one is no module here: it would
     be counted as it is."""
     listed = inner.inner(LISTED)
@@ -99,7 +99,7 @@ def _check_group(read: Read, algorithm: str) -> None:
         read.number("group_size", GROUPS[algorithm], GROUPS[algorithm][0])
 
 
-def of_experts(model: DescribedModel, read: Read) -> Format:
+def of_experts(model: ModelDescription, read: Read) -> Format:
     """The format of all experts of a model whose other matrices are in its own fp8, as DeepSeek-V4's in NVFP4.
     Raises ConfigError."""
     algorithm = read.one("moe_quant_algo", ("NVFP4",), "NVFP4")

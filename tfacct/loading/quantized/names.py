@@ -10,7 +10,7 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger import paths
 from tfacct.ledger.evaluated import Tensor
 from tfacct.ledger.storage import Role
-from tfacct.loading.described import DescribedModel
+from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.published import is_float8, plain_dtype
 
 LONGEST, MOST = 300, 20_000
@@ -61,7 +61,7 @@ Skips = Callable[[str], bool]
 class Modules:
     """The matrices of a model by the module paths that its published files may have."""
 
-    def __init__(self, model: DescribedModel) -> None:
+    def __init__(self, model: ModelDescription) -> None:
         self.model = model
         self.table: Mapping[str, str] = model.config.hf_module_paths()
 
@@ -148,7 +148,7 @@ class Modules:
         return ahead
 
 
-def rest(model: DescribedModel) -> str:
+def rest(model: ModelDescription) -> str:
     """Dtype of what a format does not take: the config's, bf16 where it names none. Raises ConfigError."""
     for fields in (model.raw, model.whole or {}):
         if any(is_float8(fields.get(field)) for field in ("dtype", "torch_dtype")):

@@ -8,13 +8,15 @@ from typing import Any
 from tfacct.base.errors import cut
 
 
-def must(complaint: Mapping[str, Any]) -> str:
+def describe_error(error: Mapping[str, Any]) -> str:
     """What is wrong with a value, as it continues the name of its field or option.
 
-    >>> must({"type": "int_parsing", "input": "x"}), must({"type": "less_than", "ctx": {"lt": 1}, "input": 1.5})
-    ('must be a whole number, not "x"', 'must be below 1, not 1.5')
+    >>> describe_error({"type": "int_parsing", "input": "x"})
+    'must be a whole number, not "x"'
+    >>> describe_error({"type": "less_than", "ctx": {"lt": 1}, "input": 1.5})
+    'must be below 1, not 1.5'
     """
-    bound = complaint.get("ctx", {})
+    bound = error.get("ctx", {})
     wanted = {
         "int_type": "be a whole number",
         "int_from_float": "be a whole number",
@@ -39,14 +41,10 @@ def must(complaint: Mapping[str, Any]) -> str:
         "less_than_equal": f"be at most {_number(bound.get('le'))}",
         "too_short": f"have at least {bound.get('min_length')} entries",
         "too_long": f"have at most {bound.get('max_length')} entries",
-    }.get(complaint["type"])
-    own = complaint.get("msg", "Input")  # of an error that a family raises: pydantic's own begin so
+    }.get(error["type"])
+    own = error.get("msg", "Input")  # of an error that a family raises: pydantic's own begin so
     wanted = f"must {wanted}" if wanted else None if own.startswith("Input") else own
-    return (
-        f"{wanted}, not {format_value(complaint['input'])}"
-        if wanted
-        else f"cannot be {format_value(complaint['input'])}"
-    )
+    return f"{wanted}, not {format_value(error['input'])}" if wanted else f"cannot be {format_value(error['input'])}"
 
 
 def format_value(value: object) -> str:

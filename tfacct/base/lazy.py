@@ -10,10 +10,10 @@ from typing import TypeVar, overload
 T = TypeVar("T")
 
 
-class Later(Sequence[T]):
+class LazySequence(Sequence[T]):
     """A sequence whose length is known, and whose entries are worked out once they are asked for, or one behind them.
 
-    >>> squares = Later(3, lambda: (n * n for n in range(3)))
+    >>> squares = LazySequence(3, lambda: (n * n for n in range(3)))
     >>> len(squares), squares[1], squares[:2], squares[-1], list(squares)
     (3, 1, [0, 1], 4, [0, 1, 4])
     """

@@ -17,7 +17,7 @@ PREFIX = ".writing-"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary file in the folder of `path`, which takes its place at the end of the block.
 
     It is locked meanwhile: files of that kind without a lock are what killed processes left, and are removed.

@@ -1,4 +1,4 @@
-"""The ledger as data: sizes written in letters, read again by a program that shares nothing with the one that wrote."""
+"""The ledger as data: sizes as text, read by a program that shares no code with the exporter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Ran
 from tests.helpers import conformance
 from tfacct import load
-from tfacct.algebra.written import Written, value, written
+from tfacct.algebra.export import SizeText, export_ledger, value
 from tfacct.ledger.einsum import SpecError
 from tfacct.ledger.lines import SHARES
 from tfacct.ledger.workload import OF_STEPS
@@ -18,17 +18,17 @@ from tfacct.loading import presets
 
 
 def test_a_size_is_written_as_it_is_counted() -> None:
-    assert Written("K") * Written("G") == "K*G"
-    assert sum([Written("R"), 2 * Written("Ns")]) == "R+2*Ns"
-    assert 1 * Written("K") == Written("K") * 1 == "K"
+    assert SizeText("K") * SizeText("G") == "K*G"
+    assert sum([SizeText("R"), 2 * SizeText("Ns")]) == "R+2*Ns"
+    assert 1 * SizeText("K") == SizeText("K") * 1 == "K"
     with pytest.raises(SpecError, match="brackets"):
-        Written("R+Hr") * Written("K")
+        SizeText("R+Hr") * SizeText("K")
 
 
 def test_every_preset_is_written_and_its_letters_are_explained() -> None:
-    """`written` itself compares each size with the ledger's."""
+    """`export_ledger` itself compares each size with the ledger's."""
     for ours in presets.load_all():
-        model = written(ours.architecture)
+        model = export_ledger(ours.architecture)
         assert len(model.ways) == len(ours.ledger.ways)
         for way in model.ways:
             for group in way["groups"]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tfacct.algebra import spelled
-from tfacct.algebra.spelled import Factor, Spelled
+from tfacct.algebra import derivation
+from tfacct.algebra.derivation import Factor, TracedInt
 from tfacct.algebra.symbols import LEGEND, block_meanings, layer_axes
 from tfacct.architecture import axis_names
 from tfacct.architecture.transformer import Transformer
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 
 @record
-class SpelledModel:
+class DerivationModel:
     """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are axes that stand for
     a product of others, N for K · G."""
 
@@ -87,7 +87,7 @@ class SpelledModel:
                 line, count = product.line, product.forward
                 more = [renamed(gradient.spec, names) for gradient in line.backward()] if train else []
                 if train:
-                    count = Spelled(1 + len(more), [_times(1 + len(more), "products")]) * count
+                    count = TracedInt(1 + len(more), [_times(1 + len(more), "products")]) * count
                 spec = renamed(line.spec, names)
                 met = _met(line, product.axes) * int(product.count)
                 yield Entry(line.path, spec, count.factors, int(count), group.kind, line, tuple(more), met)
@@ -97,7 +97,7 @@ class SpelledModel:
         names = {id(group.axes): group.names for group, _ in self.groups}
         for tensor in Ledger(tuple(group for group, _ in self.groups)).tensors():
             count = tensor.count * (tensor.elements if how is None else how.bytes(tensor.stored))
-            factors = spelled.factors_of(count)
+            factors = derivation.factors_of(count)
             kind = next((self.kinds[factor.axis] for factor in factors if factor.axis in self.kinds), "")
             spec = renamed(" ".join(tensor.parameter.axes), names[id(tensor.axes)])
             yield Entry(tensor.path, spec, factors, int(count), kind)
@@ -108,16 +108,16 @@ class SpelledModel:
             specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
             for path, count in Ledger((group,)).state_bytes(at, width).items():
                 spec = renamed(specs[path], {**group.names, "S": _name(at.get(CACHED_KEYS), "S")})
-                yield Entry(path, spec, spelled.factors_of(count), int(count), group.kind)
+                yield Entry(path, spec, derivation.factors_of(count), int(count), group.kind)
 
     def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
         """A step for entries that differ in their blocks only; not `alone`: others share its path."""
         first = entries[0]
-        factors = spelled.joined(_labelled(_together(entries), unit), self.made)
+        factors = derivation.joined(_labelled(_together(entries), unit), self.made)
         kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
         name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
         result = sum(entry.value for entry in entries)
-        written = spelled.in_axes(factors), spelled.in_numbers(factors)
+        written = derivation.in_axes(factors), derivation.in_numbers(factors)
         return Step(name, first.path, first.spec, *written, result, first.more)
 
     def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
@@ -140,7 +140,7 @@ class SpelledModel:
         return tuple(axis for name, axis in self.legend.items() if name in used)
 
 
-def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> SpelledModel:
+def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> DerivationModel:
     """The model with every size spelled; without a workload nothing is bound. Its latent attention must be settled."""
     at = {} if work is None else work.axes()
     explained, stacks = axis_names.explained(shape), layer_axes(shape)
@@ -150,9 +150,9 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
     halves = list(dict.fromkeys(group.axes[HALF] for group in ledger.groups if HALF in group.axes))
     legend: dict[str, Axis] = {}
 
-    def named(name: str, value: int, meaning: str = "") -> Spelled:
+    def named(name: str, value: int, meaning: str = "") -> TracedInt:
         legend[name] = Axis(name, int(value), meaning or meanings[name])
-        return spelled.axis(name, value)
+        return derivation.axis(name, value)
 
     step = {name: named(name, value) for name, value in at.items()}
     numbers, groups = iter(stacks), []
@@ -196,7 +196,7 @@ def spelled_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> 
     }
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
-    return SpelledModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
+    return DerivationModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
 
 
 def _of_keys(group: Group) -> list[str]:
@@ -211,8 +211,8 @@ def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meani
     if stack == paths.BLOCKS:
         name = next(stacks)
         legend[name] = Axis(name, group.count, meanings[name])
-        return spelled.blocks(name, group.count, "block" if group.count == 1 else "blocks")
-    return Spelled(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
+        return derivation.blocks(name, group.count, "block" if group.count == 1 else "blocks")
+    return TracedInt(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
 
 
 def _met(line: Matmul, axes: Axes) -> int:
@@ -229,7 +229,7 @@ def _times(count: int, word: str) -> Factor:
 
 def _name(size: object, otherwise: str) -> str:
     """The axis that a bound size is."""
-    return size.factors[0].axis if isinstance(size, Spelled) else otherwise
+    return size.factors[0].axis if isinstance(size, TracedInt) else otherwise
 
 
 def _together(entries: Sequence[Entry]) -> list[Factor]:

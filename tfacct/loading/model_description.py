@@ -17,7 +17,7 @@ from tfacct.ledger.workload import Workload
 T = TypeVar("T")
 FORMAT_FIELDS = ("quantization_config", "compression_config", "quantization")
 """Fields of a config that say how its weights are stored; MLX writes the last."""
-WITNESSES = {
+EXPECTED_FROM = {
     "published": "published total",
     "transformers": "total of the transformers class built from this config",
     "arithmetic": "total by hand arithmetic, in the preset's file",
@@ -35,7 +35,7 @@ class Provenance(NamedTuple):
     did not answer."""
     expected: int | None = None
     expected_from: str = ""
-    """A key of WITNESSES."""
+    """A key of EXPECTED_FROM."""
     via: str | None = None
     """The public copy that a `copied` config was read from."""
     revision: str | None = None
@@ -45,7 +45,7 @@ class Provenance(NamedTuple):
 
 
 @record
-class DescribedModel:
+class ModelDescription:
     """A model by name: its config's fields, its architecture, its ledger, and how its weights are published."""
 
     name: str
@@ -181,7 +181,7 @@ class DescribedModel:
         return any(self.raw.get(name) for name in FORMAT_FIELDS)
 
 
-def _class_tensors(model: DescribedModel) -> dict[str, str]:
+def _class_tensors(model: ModelDescription) -> dict[str, str]:
     modules, named = model.config.hf_module_paths(), model.config.hf_tensor_names()
     found = {}
     for tensor in model.ledger.tensors():

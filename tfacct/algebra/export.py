@@ -19,10 +19,10 @@ from tfacct.ledger.groups import Group
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table, Unused
 
 
-class Written(str):
+class SizeText(str):
     """A size as a text of symbols and numbers with + and *: the fourth kind of number.
 
-    >>> K, G, H = map(Written, "KGH")
+    >>> K, G, H = map(SizeText, "KGH")
     >>> 2 * K * G * H + K
     '2*K*G*H+K'
 
@@ -31,17 +31,17 @@ class Written(str):
 
     __slots__ = ()
 
-    def __add__(self, other: object) -> Written:
-        return self if other == 0 else Written(f"{self}+{other}")
+    def __add__(self, other: object) -> SizeText:
+        return self if other == 0 else SizeText(f"{self}+{other}")
 
-    def __radd__(self, other: object) -> Written:
-        return self if other == 0 else Written(f"{other}+{self}")
+    def __radd__(self, other: object) -> SizeText:
+        return self if other == 0 else SizeText(f"{other}+{self}")
 
-    def __mul__(self, other: object) -> Written:
-        return self if other == 1 else Written(f"{_factor(self)}*{_factor(other)}")
+    def __mul__(self, other: object) -> SizeText:
+        return self if other == 1 else SizeText(f"{_factor(self)}*{_factor(other)}")
 
-    def __rmul__(self, other: object) -> Written:
-        return self if other == 1 else Written(f"{_factor(other)}*{_factor(self)}")
+    def __rmul__(self, other: object) -> SizeText:
+        return self if other == 1 else SizeText(f"{_factor(other)}*{_factor(self)}")
 
 
 def _factor(size: object) -> object:
@@ -68,7 +68,7 @@ def value(size: str | int, sizes: Mapping[str, int]) -> int:
 
 
 @record
-class WrittenModel:
+class ExportedLedger:
     """A model's ledger as plain data: `sizes` by axis, the `legend` of all its axes, and its `ways`, one for each
     form that a step chooses from. Each way is the form's name, None where there is one only, and its groups."""
 
@@ -77,11 +77,11 @@ class WrittenModel:
     ways: list[dict[str, Any]]
 
 
-def written(shape: Transformer) -> WrittenModel:
+def export_ledger(shape: Transformer) -> ExportedLedger:
     """Return the ledger of a model with its sizes written in symbols. Raises SpecError."""
     sizes, fixed = _sizes(shape)
     counts = dict(zip(layer_axes(shape), (stack.count for stack in shape.every_stack), strict=True))
-    open_ = with_sizes(shape, Written, fixed)
+    open_ = with_sizes(shape, SizeText, fixed)
     every = sizes | counts
     ways: list[dict[str, Any]] = []
     for real, symbolic in zip(shape.ways(), open_.ways(), strict=True):
@@ -93,7 +93,7 @@ def written(shape: Transformer) -> WrittenModel:
         **block_meanings(shape),
         **{name: one.meaning for name, one in axis_names.explained(shape).items()},
     }
-    return WrittenModel(
+    return ExportedLedger(
         sizes={axis: size for axis, size in every.items() if axis in used},
         legend={axis: meaning for axis, meaning in known.items() if axis in used},
         ways=ways,

@@ -13,7 +13,7 @@ SHOWN = 12
 
 
 @record
-class LeftOut:
+class Skipped:
     """Models that a comparison goes without, and why. `advice`: what would take them in."""
 
     models: tuple[str, ...]
@@ -29,6 +29,6 @@ class LeftOut:
         return f"warning: {sentence}; {self.advice}" if self.advice else f"hint: {sentence}"
 
     @staticmethod
-    def of(models: Sequence[LoadedModel], why: str, advice: str = "") -> list[LeftOut]:
+    def of(models: Sequence[LoadedModel], why: str, advice: str = "") -> list[Skipped]:
         """These models, where there are any."""
-        return [LeftOut(tuple(model.name for model in models), why, advice)] if models else []
+        return [Skipped(tuple(model.name for model in models), why, advice)] if models else []

@@ -139,7 +139,7 @@ def memory_limit(
             count, device = devices.several(option("on"), on)
             if count > 1 and not device.links.any:
                 device.link(count)  # raises: they cannot share a model
-            return of_device(count, device, use, reserve, training=training)
+            return device_limit(count, device, use, reserve, training=training)
         if name.isdecimal():
             devices_of = f" or {name}xh100" if count == 1 else ""
             raise UsageError(
@@ -152,7 +152,7 @@ def memory_limit(
     return MemoryLimit(memory, _use(use, 1), _reserve(reserve, 0), count)
 
 
-def of_device(
+def device_limit(
     count: int,
     device: devices.Device,
     use: float | None = None,

@@ -13,7 +13,7 @@ Ranks = tuple[str, ...]
 
 
 @record
-class Divided:
+class RankFormula:
     """A sum in symbols, each part with the numbers of ranks that divide it."""
 
     parts: tuple[tuple[Factored, Ranks], ...]
@@ -50,6 +50,6 @@ class SymbolicLine:
 
     path: str
     spec: str
-    count: Factored | Divided
+    count: Factored | RankFormula
     values: Mapping[str, int]
-    weights: Factored | Divided | None
+    weights: Factored | RankFormula | None

@@ -28,7 +28,7 @@ class Factor(NamedTuple):
     blocks: bool = False
 
 
-class Spelled(int):
+class TracedInt(int):
     """An int with its factors. What is added, multiplied, divided or rounded up with it is spelled too.
 
     >>> heads, keys = axis("N", 12), axis("S", 1024)
@@ -46,59 +46,59 @@ class Spelled(int):
     factors: tuple[Factor, ...]
     minus: bool
 
-    def __new__(cls, value: SupportsInt, factors: Sequence[Factor], minus: bool = False) -> Spelled:
+    def __new__(cls, value: SupportsInt, factors: Sequence[Factor], minus: bool = False) -> TracedInt:
         made = super().__new__(cls, int(value))
         made.factors, made.minus = tuple(factors), minus
         return made
 
-    def __mul__(self, other: int) -> Spelled:
-        minus = self.minus != (isinstance(other, Spelled) and other.minus)
-        return Spelled(int(self) * int(other), (*self.factors, *factors_of(other)), minus)
+    def __mul__(self, other: int) -> TracedInt:
+        minus = self.minus != (isinstance(other, TracedInt) and other.minus)
+        return TracedInt(int(self) * int(other), (*self.factors, *factors_of(other)), minus)
 
-    def __rmul__(self, other: int) -> Spelled:
-        return Spelled(int(other) * int(self), (*factors_of(other), *self.factors), self.minus)
+    def __rmul__(self, other: int) -> TracedInt:
+        return TracedInt(int(other) * int(self), (*factors_of(other), *self.factors), self.minus)
 
-    def __add__(self, other: int) -> Spelled:
+    def __add__(self, other: int) -> TracedInt:
         return _sum(self, other, "+") if other else self
 
-    def __radd__(self, other: int) -> Spelled:
+    def __radd__(self, other: int) -> TracedInt:
         return _sum(other, self, "+") if other else self
 
-    def __sub__(self, other: int) -> Spelled:
+    def __sub__(self, other: int) -> TracedInt:
         return _sum(self, other, "−")
 
-    def __rsub__(self, other: int) -> Spelled:
+    def __rsub__(self, other: int) -> TracedInt:
         return _sum(other, self, "−")
 
-    def __neg__(self) -> Spelled:
-        return Spelled(-int(self), self.factors, not self.minus)
+    def __neg__(self) -> TracedInt:
+        return TracedInt(-int(self), self.factors, not self.minus)
 
-    def __floordiv__(self, other: int) -> Spelled:
+    def __floordiv__(self, other: int) -> TracedInt:
         """A quotient: with a minus before it rounded up, else rounded down."""
         value = int(self) // int(other)
         if (rest := _without(self.factors, factors_of(other))) is not None:
-            return Spelled(value, rest, self.minus)
+            return TracedInt(value, rest, self.minus)
         over, numbers = (f"{_operand(self, how)} / {_operand(other, how)}" for how in (in_axes, in_numbers))
         if self.minus:
-            return Spelled(value, [Factor(f"⌈{over}⌉", f"⌈{numbers}⌉", -value)], minus=True)
+            return TracedInt(value, [Factor(f"⌈{over}⌉", f"⌈{numbers}⌉", -value)], minus=True)
         if int(self) % int(other):
-            return Spelled(value, [Factor(f"⌊{over}⌋", f"⌊{numbers}⌋", value)])
-        return Spelled(value, [Factor(over, numbers, value, sum=True)])
+            return TracedInt(value, [Factor(f"⌊{over}⌋", f"⌊{numbers}⌋", value)])
+        return TracedInt(value, [Factor(over, numbers, value, sum=True)])
 
 
-def axis(name: str, value: int) -> Spelled:
+def axis(name: str, value: int) -> TracedInt:
     """Number by its axis."""
-    return Spelled(value, [Factor(name, f"{value:,}", value, name)])
+    return TracedInt(value, [Factor(name, f"{value:,}", value, name)])
 
 
-def blocks(name: str, value: int, word: str) -> Spelled:
+def blocks(name: str, value: int, word: str) -> TracedInt:
     """Number of blocks by its axis, in numbers with the `word` for what is counted."""
-    return Spelled(value, [Factor(name, f"{value:,} {word}", value, name, blocks=True)])
+    return TracedInt(value, [Factor(name, f"{value:,} {word}", value, name, blocks=True)])
 
 
 def factors_of(value: int) -> tuple[Factor, ...]:
     """Factors of a number: none of a plain 1."""
-    if isinstance(value, Spelled):
+    if isinstance(value, TracedInt):
         return value.factors
     return () if value == 1 else (Factor(f"{value:,}", f"{value:,}", value),)
 
@@ -146,13 +146,13 @@ def _product(factors: Iterable[Factor], times: str, how: Callable[[Factor], str]
     return times.join(f"({how(factor)})" if factor.sum and len(each) > 1 else how(factor) for factor in each)
 
 
-def _sum(one: int, other: int, sign: str) -> Spelled:
+def _sum(one: int, other: int, sign: str) -> TracedInt:
     value = int(one) + int(other) if sign == "+" else int(one) - int(other)
     axis_names, numbers = (
         f"{how(factors_of(one))} {sign} {_operand(other, how) if sign == '−' else how(factors_of(other))}"
         for how in (in_axes, in_numbers)
     )
-    return Spelled(value, [Factor(axis_names, numbers, value, sum=True)])
+    return TracedInt(value, [Factor(axis_names, numbers, value, sum=True)])
 
 
 def _operand(value: int, how: Callable[[Iterable[Factor]], str]) -> str:

@@ -11,12 +11,12 @@ from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 
 
-def read_sets(assignments: Iterable[str]) -> dict[str, Any]:
+def read_overrides(assignments: Iterable[str]) -> dict[str, Any]:
     """`FIELD=VALUE` pairs; a value is JSON where it can be, else text."""
     return {name: _value(text) for name, text in _assignments(assignments)}
 
 
-def read_lists(assignments: Iterable[str], name: str = "sets") -> dict[str, Sequence[Any]]:
+def read_override_lists(assignments: Iterable[str], name: str = "sets") -> dict[str, Sequence[Any]]:
     """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
     return {field: _list(f"{option(name)} {field}", text) for field, text in _assignments(assignments, name)}
 
