@@ -1,5 +1,6 @@
 """From the typed options to the function that answers, and from its report to the screen."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -136,10 +137,6 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         for name in command.explained or ():
             if name in typed:
                 raise _apart("--explain", typed_as(name, options[name]))
-    if function.__annotations__.get("return") is str:
-        for name in Shown._fields:
-            if name not in typed and getattr(show, name) != Shown._field_defaults[name]:
-                raise _apart(shell_option(variant), shell_option(name))
     asked = {name: options[name] for name in taken}
     if command.of_family and "family" in signature(function).parameters:
         asked["family"] = _is_family(which.model)
@@ -155,9 +152,10 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         raise _apart("--explain", shell_option(variant))
     elif isinstance(found, str):
         for name in Shown._fields:
-            if name not in ("json", *typed) and getattr(show, name) != Shown._field_defaults[name]:
+            is_json = name == "json" and found.startswith("{")
+            if name not in typed and getattr(show, name) != Shown._field_defaults[name] and not is_json:
                 raise UsageError(f"{shell_option(name)} does not apply to a text")
-        print(found, end="")
+        _print(found)
     else:
         _show(found, show, command)
 
@@ -298,6 +296,18 @@ def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[st
 
 
 # Showing
+
+
+def _print(text: str) -> None:
+    """Print a text; Markdown is rendered in a terminal."""
+    if isinstance(text, commands.Markdown) and sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        without_links = re.sub(r"\[([^]]+)\]\((?!https?:)[^)]*\)", r"\1", text)  # to files that a terminal cannot open
+        Console().print(Markdown(without_links))
+    else:
+        print(text, end="")
 
 
 def _show(found: Found, show: Shown, command: Command) -> None:

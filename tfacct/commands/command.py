@@ -29,6 +29,10 @@ class Found(NamedTuple, Generic[ReportT]):
     latex: Callable[[], str] | None = None
 
 
+class Markdown(str):
+    """A text in Markdown, which a terminal renders."""
+
+
 class Page(NamedTuple):
     """An HTML page in place of a report: its text, the file it is written to by default, and what to say of it."""
 

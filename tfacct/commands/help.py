@@ -9,37 +9,43 @@ from tfacct import options as opt
 from tfacct.base.errors import UsageError, nearest
 from tfacct.base.spelling import shell_option
 from tfacct.commands import FORMER, NAMES
-from tfacct.commands.command import Command, Found
+from tfacct.commands.command import Command, Found, Markdown
 from tfacct.options import Option
 
 GROUPS = {"options": opt.GROUPS, "layout": (opt.LAYOUT,), "recipe": (opt.RECIPE,), "output": (opt.OUTPUT,)}
 """Groups of options by topic."""
-TOPICS = (*GROUPS, "counting", "axes", "metrics", "schema")
+TOPICS = ("layout", "recipe", "counting", "axes", "metrics", "schema", "docs", "options", "output")
 
 
 def help_(
     *,
-    topic: Annotated[str, Option(", ".join(TOPICS), "TOPIC", complete="topic", argument=True)],
-    name: Annotated[str | None, Option("Of schema: an answer, such as params.", "[NAME]", argument=True)] = None,
+    topic: Annotated[str, Option(", ".join(TOPICS[:-1]), "TOPIC", complete="topic", argument=True)],
+    name: Annotated[str | None, Option("An answer for schema, a page for docs.", "[NAME]", argument=True)] = None,
 ) -> Found | str:
-    """A topic, or every option of a command."""
+    """A topic, a page of the docs, or every option of a command."""
     from tfacct.reports import help as pages
 
     if topic == "schema":
         return _schema(name)
+    if topic == "docs" and name is None:
+        return Found(pages.contents())
+    if topic == "docs" or (topic in pages.pages() and name is None):
+        return _page(name or topic)
     if name is not None:
         raise UsageError(f"{topic} takes no NAME")
     if topic in GROUPS:
         found = opt.shared()
         groups = {group: [each for each in found.items() if opt.of(each[1]).group == group] for group in GROUPS[topic]}
         return Found(pages.options({group: dict(map(_explained, each)) for group, each in groups.items()}))
-    if topic in ("counting", "conventions"):  # the second is its name in the last release
+    if topic == "counting":
         return Found(pages.conventions())
     if topic == "axes":
         return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
-    raise UsageError(f"no topic {topic!r}", nearest(topic, (*TOPICS, *NAMES)) or f"topics: {', '.join(TOPICS)}")
+    raise UsageError(
+        f"no topic {topic!r}", nearest(topic, (*TOPICS, *NAMES, *pages.pages())) or f"topics: {', '.join(TOPICS)}"
+    )
 
 
 def _explained(each: tuple[str, Any]) -> tuple[str, str]:
@@ -49,6 +55,15 @@ def _explained(each: tuple[str, Any]) -> tuple[str, str]:
     if about.metavar or not words:
         return opt.typed(name, annotation), about.help
     return shell_option(name), f"{about.help} One of {', '.join(map(str, words))}."
+
+
+def _page(name: str) -> Markdown:
+    """A page of the documentation."""
+    from tfacct.reports import help as pages
+
+    if name not in pages.pages():
+        raise UsageError(f"no page {name!r}", nearest(name, pages.pages()) or "`tfacct help docs` lists them")
+    return Markdown(pages.page(name))
 
 
 def _schema(name: str | None) -> Found | str:
@@ -80,4 +95,6 @@ def _declared(one: Parameter) -> tuple[str, Any, str, Any]:
     return one.name, opt.plain(one.annotation), about, ... if one.default is Parameter.empty else one.default
 
 
-COMMAND = Command(help_, examples=("tfacct help layout", "tfacct help memory", "tfacct help schema params"), whole=True)
+COMMAND = Command(
+    help_, examples=("tfacct help memory", "tfacct help docs training", "tfacct help schema params"), whole=True
+)

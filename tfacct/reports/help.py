@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from tfacct.base import units
 from tfacct.output.report import Column, Report, Row
@@ -44,6 +46,38 @@ def conventions() -> Report:
         sections=(rows,),
         models=(),
         notes=("`-v` after a command prints what its answer counts.",),
+    )
+
+
+@cache
+def folder() -> Path:
+    """The folder of the documentation: packed into the package, or next to it in a checkout."""
+    package = Path(__file__).parent.parent
+    packed = package / "_docs"
+    return packed if packed.is_dir() else package.parent / "docs"
+
+
+@cache
+def pages() -> list[str]:
+    """Names of the pages of the documentation."""
+    return sorted(path.stem for path in folder().glob("*.md"))
+
+
+def page(name: str) -> str:
+    """The Markdown text of one page."""
+    return (folder() / f"{name}.md").read_text(encoding="utf-8")
+
+
+def contents() -> Report:
+    """The pages of the documentation, with their titles."""
+    rows = tuple[Row, ...]({"page": name, "about": page(name).partition("\n")[0].lstrip("# ")} for name in pages())
+    return Report(
+        command="docs",
+        title="Pages of the documentation",
+        columns=(Column("page", "page"), Column("about", "title")),
+        sections=(rows,),
+        models=(),
+        notes=("`tfacct help docs PAGE` prints one.",),
     )
 
 

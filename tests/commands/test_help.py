@@ -1,0 +1,55 @@
+"""`tfacct help`: topics, and pages of the documentation. Kind: output, refusal."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(file.stem for file in (ROOT / "docs").glob("*.md"))
+NAMED = sorted(
+    {
+        command
+        for file in (*(ROOT / "docs").glob("*.md"), ROOT / "README.md")
+        for command in re.findall(r"`tfacct (help [a-z][a-z -]*)`", file.read_text())
+    }
+)
+"""Commands of `help` that the documentation names in a sentence."""
+
+
+def test_the_wheel_has_every_page() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packed = {source: target for source, target in wheel["force-include"].items() if source.startswith("docs/")}
+    assert packed == {f"docs/{name}.md": f"tfacct/_docs/{name}.md" for name in PAGES}
+
+
+def test_a_page_is_printed_as_it_is_written(run) -> None:
+    for words in (("help", "docs", "check"), ("help", "training")):
+        assert run(*words).out == (ROOT / "docs" / f"{words[-1]}.md").read_text()
+
+
+def test_the_pages_are_listed_by_title(run) -> None:
+    listed = run("help", "docs", "--csv").out.splitlines()
+    assert [line.partition(",")[0] for line in listed[1:]] == PAGES
+    assert 'conventions,"What is counted, and what is not"' in listed
+
+
+@pytest.mark.parametrize("command", NAMED)
+def test_help_that_the_documentation_names_exists(run, command: str) -> None:
+    assert run(*command.split()).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "hint"),
+    [
+        ("help docs trainin", "no page 'trainin'", "did you mean training"),
+        ("help trainnig", "no topic 'trainnig'", "did you mean training"),
+        ("help docs training --csv", "--csv does not apply to a text", ""),
+        ("help docs training --json", "--json does not apply to a text", ""),
+        ("help axes training", "axes takes no NAME", ""),
+    ],
+)
+def test_a_wrong_page_is_refused(run, words: str, problem: str, hint: str) -> None:
+    ran = run(*words.split())
+    assert ran.code == 2 and problem in ran.err and hint in ran.err
