@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfacct.api.asked import Asked, Source
+    from tfacct.api.model_base import ModelBase, Source
     from tfacct.reports.check import CheckReport
 
 
 def assert_counts(
     module: Any,
-    config: Asked | Source,
+    config: ModelBase | Source,
     *,
     tokens: int | None = None,
     batch: int = 1,

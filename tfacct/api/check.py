@@ -1,4 +1,4 @@
-"""A user's own module, checked against a config."""
+"""`check`: compare a torch module with a config."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tfacct.base.errors import UsageError
 from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
-    from tfacct.api.asked import Asked, Source
+    from tfacct.api.model_base import ModelBase, Source
     from tfacct.reports.check import CheckReport
 
 
 def check(
     module: Any,
-    config: Asked | Source,
+    config: ModelBase | Source,
     *,
     tokens: int | None = None,
     batch: int = 1,
@@ -27,16 +27,16 @@ def check(
     device: str = "meta",
     train: bool = False,
 ) -> CheckReport:
-    """Comparison of a torch module with a config: parameters by tensor, FLOPs, what it keeps; `.agrees` is the verdict.
+    """Compare a torch module with a config: parameters by tensor, FLOPs, cached bytes. `.agrees` is the verdict.
 
     `module`: a `torch.nn.Module`, a function that builds one, or `"MODULE:FACTORY"`. `config`: a Model, or what `load`
-    takes. The module runs once on meta, where nothing is computed, on ids of `tokens` tokens (default the context, at
-    most 128), or on `inputs`: a tuple or a dict, whose batch and tokens are then counted unless `tokens` is given, or a
-    function of batch and tokens. `device="cpu"` runs it for real. `paths`: a map from its tensors to paths of the
-    ledger, as a dict or a TOML; `propose_map` writes one. `train`: the bytes that a step in bf16 keeps for its
-    gradients too, against those that the transformers class keeps. Needs torch. Raises TfacctError.
+    takes. The module runs once on the meta device, which computes nothing, with `tokens` token ids (default: the
+    context, at most 128) or with `inputs`: a tuple or a dict, which sets batch and tokens unless `tokens` is given, or
+    a function of batch and tokens. `device="cpu"` computes. `paths`: maps names of its tensors to ledger paths, as a
+    dict or a TOML file; `propose_map` writes such a file. `train`: also compares the activations that a bf16 step saves
+    for backward with those of the transformers class. Needs torch. Raises TfacctError.
     """
-    from tfacct.api.asked import loaded
+    from tfacct.api.model_base import loaded
     from tfacct.ledger.workload import check_size
     from tfacct.loading import maps
     from tfacct.reports import check as reports

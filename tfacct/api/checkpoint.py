@@ -1,4 +1,4 @@
-"""The files of a checkpoint, without a model."""
+"""`checkpoint`: compare the files of a checkpoint with a config."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
-    from tfacct.api.asked import Source
+    from tfacct.api.model_base import Source
     from tfacct.reports.check import CheckpointReport
 
 
 def checkpoint(path: str | Path, *, config: Source | None = None) -> CheckpointReport:
-    """What the files of a checkpoint hold, by their headers, against the config beside them, or `config`.
+    """Compare the tensors in a checkpoint's file headers with the config in its folder, or with `config`.
 
     `path`: a folder, a file of safetensors or GGUF, an index, or a hub id; a Path is always a path. `config`: what
-    `load` takes. `.agrees` is the verdict: True too where there is nothing to compare with. Raises TfacctError.
+    `load` takes. `.agrees` is the verdict; it is also True if there is no config to compare with. Raises TfacctError.
     """
-    from tfacct.api.asked import loaded
+    from tfacct.api.model_base import loaded
     from tfacct.loading import checkpoint_config
     from tfacct.reports.check import checkpoint
 

@@ -1,4 +1,4 @@
-"""The devices, without a model; and a sweep that describes this machine as one."""
+"""`devices` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfacct.output.views import Report
 
 
 def devices(name: str | None = None) -> Report:
-    """Peaks, memory and links of all devices, or all that is known of one; a name may be that of a TOML file.
+    """Peaks, memory and links of all devices, or everything known about one. `name`: a device or a TOML file.
 
     >>> from tfacct import devices
     >>> next(row["memory_bytes"] for row in devices().rows if row["device"] == "h100-sxm")
@@ -26,10 +26,10 @@ def devices(name: str | None = None) -> Report:
 def calibrate(
     *, device: str = "cpu", dtype: str = "fp32", output: str | Path | None = None, force: bool = False
 ) -> Report:
-    """Sweep this machine for some seconds and write a device, which `Model.time(on=...)` takes.
+    """Measure this machine for some seconds and write a device file, which `Model.time(on=...)` takes.
 
-    `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
-    one that is there. Needs torch. Raises TfacctError.
+    `device`: cpu, cuda or mps. `output`: a `.toml` file (default: in your device folder, named after the device);
+    `force` overwrites it. Needs torch. Raises TfacctError.
     """
     from tfacct.reports.devices import calibrate as swept
 

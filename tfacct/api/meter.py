@@ -1,4 +1,4 @@
-"""A meter of MFU and HFU for a training loop of your own: no torch, and about a microsecond a step."""
+"""`Meter`: MFU and HFU of a training loop, without torch and at about a microsecond a step."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tfacct.base.errors import UsageError
 
 if TYPE_CHECKING:
     from tfacct.accounts.metrics import Recompute
-    from tfacct.api.asked import Asked, Source
+    from tfacct.api.model_base import ModelBase, Source
     from tfacct.timing.utilization import Convention
 
 
 class Reading(NamedTuple):
     """Utilization in a step, or in all steps so far, by `convention`.
 
-    `mfu`: FLOPs that the tokens need, over what the peak could do in `seconds`. `hfu`: with those that are run again.
+    `mfu`: FLOPs that the tokens need, divided by what the peak allows in `seconds`. `hfu`: the same with recomputation.
     """
 
     mfu: float
@@ -28,7 +28,8 @@ class Reading(NamedTuple):
     convention: str
 
     def named(self) -> dict[str, float]:
-        """Return the numbers by names for a log, with the convention in them: `mfu_palm`, `hfu_palm`, and the speed."""
+        """The numbers under names for a log that include the convention: `mfu_palm`, `hfu_palm`,
+        `tokens_per_second`."""
         return {
             f"mfu_{self.convention}": self.mfu,
             f"hfu_{self.convention}": self.hfu,
@@ -37,7 +38,7 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Tokens in, MFU and HFU out.
+    """MFU and HFU of training steps, from their tokens and seconds.
 
     >>> from tfacct import Meter
     >>> meter = Meter("llama-3.1-8b", peak="8x989T", ctx="8k", recompute="full")
@@ -50,7 +51,7 @@ class Meter:
 
     def __init__(
         self,
-        config: Asked | Source,
+        config: ModelBase | Source,
         *,
         peak: float | str,
         ctx: int | str | None = None,
@@ -59,13 +60,13 @@ class Meter:
         recompute: Recompute = "none",
         train: bool = True,
     ) -> None:
-        """Count once what a token takes, and start the clock.
+        """Count the FLOPs of a token once, and start the clock.
 
-        `config`: a Model, or what `load` takes. `peak` of all devices together: FLOP/s (`989e12`, `"8x989T"`), or
-        devices by name (`"8xh100-sxm"`), whose peak for products in `dtype` is taken. `ctx`: tokens of a sequence.
+        `config`: a Model, or what `load` takes. `peak`: FLOP/s of all devices together (`989e12`, `"8x989T"`), or
+        devices (`"8xh100-sxm"`), of which the peak in `dtype` is used. `ctx`: tokens of a sequence.
         `convention`: `"palm"`, 6·N + 12·L·H·Q·T per token, or `"full"`, every product with all T × S pairs.
-        `recompute`: blocks, or their `attention`, run again in the backward pass; HFU counts that, product by product.
-        `train=False`: forward passes alone. Raises TfacctError.
+        `recompute`: `"full"` or `"attention"` recomputes layers or their attention; HFU counts each recomputed matmul.
+        `train=False`: forward passes only. Raises TfacctError.
         """
         self.convention = convention
         self.peak = _peak(peak, dtype)
@@ -76,13 +77,13 @@ class Meter:
         self.start()
 
     def start(self) -> None:
-        """Start the clock anew, as after an evaluation or a checkpoint that is no part of a step."""
+        """Restart the clock, for example after an evaluation or a checkpoint."""
         self._last = perf_counter()
 
     def step(self, tokens: int, seconds: float | None = None) -> Reading:
-        """Utilization in a step of so many tokens, on all devices together.
+        """Utilization in a step of `tokens` tokens on all devices together.
 
-        `seconds`: what it took; without it, the time since the last step, or since `start`. Raises UsageError.
+        `seconds`: duration of the step (default: the time since the last step, or since `start`). Raises UsageError.
         """
         if seconds is None:
             now = perf_counter()
@@ -108,11 +109,11 @@ class Meter:
 
 
 def _counted(
-    config: Asked | Source, ctx: int | str | None, train: bool, convention: Convention, recompute: Recompute
+    config: ModelBase | Source, ctx: int | str | None, train: bool, convention: Convention, recompute: Recompute
 ) -> tuple[float, float]:
-    """FLOPs of a token, and those of it that are run again."""
+    """FLOPs of a token, and its FLOPs in recomputation."""
     from tfacct.accounts.step_flops import recomputed_flops
-    from tfacct.api.asked import loaded
+    from tfacct.api.model_base import loaded
     from tfacct.base.errors import nearest
     from tfacct.loading.selection import workload
     from tfacct.options import request
@@ -123,7 +124,7 @@ def _counted(
     if recompute not in ways:
         raise UsageError(f"recompute is full, attention or none, not {recompute!r}", nearest(str(recompute), ways))
     if recompute != "none" and not train:
-        raise UsageError("recompute is of a backward pass: it does not go with train=False")
+        raise UsageError("recompute does not apply to train=False: a forward pass recomputes nothing")
     model = loaded(config, {})
     work = workload(model, request({"ctx": ctx}))
     once = flops_per_token(Counting(train=train).point(model, work), convention)

@@ -14,7 +14,7 @@ from tfacct.commands import command as commands
 from tfacct.output.answer import answered
 
 if TYPE_CHECKING:
-    from tfacct.api.asked import Asked
+    from tfacct.api.model_base import ModelBase
     from tfacct.commands.command import Found
     from tfacct.loading.model import LoadedModel
     from tfacct.output.answer import AnswerT
@@ -25,17 +25,17 @@ P = ParamSpec("P")
 @overload
 def method(
     function: Callable[Concatenate[Sequence[LoadedModel], P], Found[AnswerT]], /
-) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+) -> Callable[Concatenate[ModelBase, P], AnswerT]: ...
 @overload
 def method(
     function: Callable[Concatenate[LoadedModel, P], Found[AnswerT]], /
-) -> Callable[Concatenate[Asked, P], AnswerT]: ...
+) -> Callable[Concatenate[ModelBase, P], AnswerT]: ...
 def method(function: Any, /) -> Any:
     """A method that asks a command's function about a model and answers with its report."""
     several = commands.takes(function) == "models"
 
     @wraps(function)
-    def asked(self: Asked, /, *args: Any, **given: Any) -> Any:
+    def asked(self: ModelBase, /, *args: Any, **given: Any) -> Any:
         found = function([self.loaded] if several else self.loaded, *args, **checked(asked, given))
         return answered(found.report, found.chart)
 

@@ -1,4 +1,4 @@
-"""Names of metrics, for type checkers and editors. SizeText by `python docs/build.py` from `accounts.metrics`."""
+"""Names of metrics, for type checkers and editors. Written by `python docs/build.py` from `accounts.metrics`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model that `load` returns: a method for every question, each a command's function."""
+"""`load` and `Model`, whose methods are the functions of the commands."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from tfacct import options as opt
-from tfacct.api.asked import Asked, Source, loaded
 from tfacct.api.method import checked, method, signed
+from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.api.page import Page
 from tfacct.api.utilization import Rated
 from tfacct.base.errors import UsageError
@@ -59,7 +59,7 @@ Values = Sequence[Any] | str
 
 
 class Model(Rated):
-    """A model to ask about. Made by `load`. Each method returns the report that its command prints."""
+    """A loaded model. Each method returns the report that its command prints."""
 
     flops = method(_flops.flops)
     generate = method(_flops.generate)
@@ -101,7 +101,7 @@ class Model(Rated):
         return supports(self.loaded, recipe)
 
     def verify(self, *, train: bool = False, shard: bool = False, **options: Unpack[VerifyOptions]) -> VerifyReport:
-        """Comparison of the formulas with every counter, path by path; `.agrees` is the verdict.
+        """Compare the formulas with every counter, path by path. `.agrees` is the verdict.
 
         `all_layers` runs every layer instead of one of each kind; `against="transformers"` asks the class too. Needs
         torch and fvcore. With `train` the bytes of a training step are compared, of a recipe as in `train`: that needs
@@ -120,7 +120,7 @@ class Model(Rated):
 
     def compare(
         self,
-        *others: Asked | Source,
+        *others: ModelBase | Source,
         by: Literal["model", "line"] | None = None,
         metric: list[str] | None = None,
         all: bool = False,  # noqa: A002
@@ -130,7 +130,7 @@ class Model(Rated):
         found = _compare.compare(models, by=by, metric=metric, all=all, **checked(Model.compare, options, lists=True))
         return answered(found.report, found.chart)
 
-    def diff(self, other: Asked | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
+    def diff(self, other: ModelBase | Source | None = None, *, all: bool = False, **options: Any) -> DiffReport:  # noqa: A002
         """FLOPs, parameters and bytes before and after a change: of fields, workload or dtype, or to `other`.
 
         `other`: a Model, or what `load` takes. Keywords are options of `compare`, the same with `to_` for the new side,
@@ -151,7 +151,7 @@ class Model(Rated):
         zip: Mapping[str, Values] | None = None,  # noqa: A002
         **options: Any,
     ) -> SweepReport:
-        """Metrics by name at every combination of contexts, batches and values of fields, in exact numbers.
+        """Exact metrics at every combination of contexts, batches and field values.
 
         Whole numbers may be a range, as on the command line:
 
@@ -159,10 +159,10 @@ class Model(Rated):
         >>> load("llama-3.1-8b").sweep("kv_cache_bytes", ctx="1k..4k", num_key_value_heads="1,8").rows[-1]
         {'num_key_value_heads': 8, 'ctx': 4096, 'kv_cache_bytes': 536870912}
 
-        Other keywords are options of `tfacct sweep`, and fields of the config with their values. Fields in `zip` vary
-        together: `zip={"n_embd": [512, 768], "n_head": [8, 12]}` are two settings, not four. An impossible combination
-        is skipped: the attribute `skipped` names it. `tp`, `fsdp`, `ep`, `pp`, `cp`: numbers of ranks that shard the
-        model; every metric is of one rank then. Raises TfacctError, also for more than 20,000 points.
+        Other keywords are options of `tfacct sweep`, or config fields with their values. Fields in `zip` vary together:
+        `zip={"n_embd": [512, 768], "n_head": [8, 12]}` is two settings, not four. `.skipped` names the impossible
+        combinations. With `tp`, `fsdp`, `ep`, `pp` or `cp`, every metric is that of one rank. Raises TfacctError, also
+        for more than 20,000 points.
         """
         fields = {name: values for name, values in options.items() if name not in SweepOptions.__annotations__}
         given: Any = {name: value for name, value in options.items() if name not in fields}
@@ -178,7 +178,7 @@ class Model(Rated):
         for_: str | None = None,
         **options: Unpack[SolveOptions],
     ) -> SolveReport:
-        """Largest `unknown` up to which an equation is not yet overtaken: ctx, batch, or a whole number in the config.
+        """Largest `unknown` that satisfies a limit: ctx, batch, or a config field with a whole number.
 
         >>> from tfacct import load
         >>> load("llama-3.1-8b").solve("ctx", "kv_cache_bytes=weights_bytes").total
@@ -186,13 +186,12 @@ class Model(Rated):
         >>> load("llama-3.2-1b").solve(for_="num_hidden_layers", until="total_params=3B").total
         45
 
-        Of ranks, `tp`, `fsdp` or `pp`, it is the fewest, with those that are given:
+        Of ranks (`tp`, `fsdp`, `pp`) it is the fewest:
 
         >>> load("llama-3.1-70b").solve("tp", "total_bytes=80GB", ctx="8k").total
         2
 
-        `for_` is another name of `unknown`, as the command has it. Raises TfacctError if there is no solution, or more
-        than one.
+        `for_` is the command's name of `unknown`. Raises TfacctError if there is no solution, or more than one.
         """
         if (unknown is None) == (for_ is None):
             raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
@@ -211,13 +210,13 @@ class Model(Rated):
         kv_dtype: str | None = None,
         **step: Unpack[Step],
     ) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
-        """Derivation of a total: the axes with their values, the matrix product of each line, the sums.
+        """Derive a total: axes with their values, the matrix product of each line, sums.
 
         >>> from tfacct import load
         >>> load("gpt2").explain("kv", ctx=1024).derivation.takeaway
         'Each token of context adds 36,864 bytes for each sequence.'
 
-        The report is that of the method of this name; `to_latex` writes the derivation. Raises TfacctError.
+        Returns the report of the method named `of`; its `to_latex` writes the derivation. Raises TfacctError.
         """
         from tfacct.options import request
         from tfacct.reports.explain import explain
@@ -234,13 +233,12 @@ class Model(Rated):
         source: Size | None = None,
         **options: Any,
     ) -> np.ndarray[Any, Any]:
-        """Array of a metric at every element of the knobs: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
+        """A metric as an array over the variables: `evaluate("total_flops", ctx=np.arange(1, 10**6))`.
 
-        Knobs are broadcast against each other: ctx, tokens (default all of the context), batch, num_key_value_heads,
-        and the axes of sizes. Other keywords say how the metric is counted, as in `solve`. Values are float64,
-        within 10⁻¹⁵ of the exact ones; `exact` gives Python's ints and fractions. Arrays of dask, or of another library
-        that speaks numpy's protocols, give arrays of their kind, with nan at impossible points. Needs numpy. Raises
-        TfacctError.
+        Variables: ctx, tokens (default: the whole context), batch, num_key_value_heads and the axes of sizes; they
+        broadcast. Other keywords are those of `solve` that define the metric. Values are float64, within 10⁻¹⁵ of the
+        exact ones; `exact` gives Python's ints and fractions. Arrays of dask, or of another library that implements
+        numpy's protocols, give arrays of their kind, with nan at impossible points. Needs numpy. Raises TfacctError.
         """
         from tfacct.accounts.metrics import metric as named
         from tfacct.algebra.arrays import evaluate
@@ -256,8 +254,8 @@ class Model(Rated):
         read = {name: list(sizes(name, each)) if isinstance(each, str) else each for name, each in knobs.items()}
         return evaluate(asked, self.architecture, point, read, exact=exact)
 
-    def explore(self, *, vs: Asked | Source | None = None, **options: Unpack[ExploreOptions]) -> Page:
-        """Page that recounts every line as its knobs are turned, one file without a network; `vs`: a second model.
+    def explore(self, *, vs: ModelBase | Source | None = None, **options: Unpack[ExploreOptions]) -> Page:
+        """An offline HTML page with sliders that recounts every line. `vs`: a second model.
 
         `save` writes it, and a notebook shows it. Raises TfacctError.
         """
@@ -269,19 +267,19 @@ class Model(Rated):
         )
 
     def show(self) -> ShowReport:
-        """Fields of the config, one by one, with their source and those that took a default."""
+        """Every config field with its value and source, defaults included."""
         from tfacct.reports.models import show
 
         return answered(show(self.loaded))
 
     def symbolic_ledger(self) -> LedgerReport:
-        """Ledger as data, with derived sizes written in symbols, as `models NAME --ledger` prints it."""
+        """The ledger as data, with sizes as symbols, as `models NAME --ledger` prints it."""
         from tfacct.reports.models import ledger
 
         return answered(ledger(self.loaded))
 
     def checkpoint(self, path: str | Path) -> CheckpointReport:
-        """Comparison of the files of a checkpoint with this model, by their headers; `.agrees` is the verdict.
+        """Compare the tensors in a checkpoint's file headers with this model. `.agrees` is the verdict.
 
         `path`: a folder, a file of safetensors or GGUF, an index, or a hub id. Raises TfacctError.
         """
@@ -290,10 +288,9 @@ class Model(Rated):
         return checkpoint(path, config=self)
 
     def part(self, part: Literal["text", "vision", "audio"], **sets: Any) -> Model:
-        """Return one of the models that a config of several holds: its language model, or the encoder of its images
-        or audio.
+        """The language model, vision encoder or audio encoder of a multimodal config.
 
-        `sets`: fields over that one's config. Raises TfacctError.
+        `sets`: config fields of that part to override. Raises TfacctError.
         """
         return Model(self.loaded.of_part(part, sets))
 
@@ -305,14 +302,14 @@ signed(Model.compare, _compare.compare, Parameter("others", Parameter.VAR_POSITI
 
 
 def load(source: Source, **sets: Any) -> Model:
-    """Return the model of a preset's name, a path to a config.json, a hub id (`"Qwen/Qwen2-7B"`), or a dict of fields.
+    """Load a model from a preset's name, a path to a config.json, a hub id (`"Qwen/Qwen2-7B"`), or a dict of fields.
 
-    A config object with `to_dict()`, or a model that has one as `.config`, is taken too: those of transformers are.
+    It also accepts a config object with `to_dict()`, or a model with such a `.config`, as transformers has them.
 
     >>> load("gpt2-xl").flops(ctx=16384).total
     133416668364800
 
-    Keywords are set over the config, and a dict holds the fields of one:
+    Keywords override config fields, and a dict is a whole config:
 
     >>> load("llama-3.1-8b", num_key_value_heads=32).kv().total
     68719476736
@@ -320,13 +317,13 @@ def load(source: Source, **sets: Any) -> Model:
     >>> load(fields).params().total
     124439808
 
-    A name that does not exist is refused, with the nearest that does:
+    An unknown name is an error that suggests the nearest:
 
     >>> load("gpt2-extra")
     Traceback (most recent call last):
     tfacct.base.errors.NotFoundError: no preset or file named 'gpt2-extra'
     did you mean gpt2?
 
-    A Path is always a path: the hub is not asked. Raises TfacctError, which says what would work.
+    A Path is always a path and never a hub id. Raises TfacctError with a hint.
     """
     return Model(loaded(source, sets))

@@ -1,4 +1,4 @@
-"""The interactive page of a model in Python."""
+"""`Page`: the interactive HTML page of a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ HEIGHT = 900
 
 @record
 class Page:
-    """One HTML file that recounts every line as its knobs are turned. A notebook shows it in a frame of its own, from
-    which nothing reaches the notebook."""
+    """An HTML file with sliders that recounts every line. A notebook shows it in a sandboxed frame."""
 
     html: str
 
     def save(self, path: str | Path, *, force: bool = False) -> Path:
-        """Write the page, and return where it is. Raises UsageError, also for a file that is there already."""
+        """Write the page and return its path. Raises UsageError, also if the file exists."""
         from tfacct.reports.explore import save
 
         return save(self.html, str(path), force=force)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from tfacct.api.asked import Asked, Source, loaded
+from tfacct.api.model_base import ModelBase, Source, loaded
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.loading.model import LoadedModel
@@ -13,8 +13,8 @@ from tfacct.options import request
 from tfacct.timing.utilization import Convention
 
 
-class Rated(Asked):
-    """Questions about FLOPs per token."""
+class Rated(ModelBase):
+    """A loaded model with FLOPs per token."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         super().__init__(loaded)
@@ -23,15 +23,15 @@ class Rated(Asked):
     def flops_per_token(
         self, *, ctx: int | str | None = None, train: bool = False, convention: Convention = "full"
     ) -> float:
-        """FLOPs per token of sequences of `ctx` tokens; counted once, and then looked up.
+        """FLOPs per token in sequences of `ctx` tokens, cached after the first call.
 
         >>> from tfacct import load
         >>> gpt2 = load("gpt2")
         >>> gpt2.flops_per_token(ctx=1024, train=True), gpt2.flops_per_token(ctx=1024, train=True, convention="palm")
         (854438400.0, 859885056.0)
 
-        `convention`: `"full"` counts every product with all T × S pairs, as `flops` does; `"causal"` the visible pairs
-        alone; `"palm"` is 6·N + 12·L·H·Q·T (appendix B of arXiv 2204.02311), a third of it without `train`; `"6nd"`
+        `convention`: `"full"` counts every product with all T × S pairs, as `flops` does; `"causal"` only the visible
+        pairs; `"palm"` is 6·N + 12·L·H·Q·T (appendix B of arXiv 2204.02311), a third of it without `train`; `"6nd"`
         leaves attention out. Raises TfacctError.
         """
         key = type(ctx), ctx, train, convention
@@ -60,7 +60,7 @@ def mfu(
     train: bool = True,
     convention: Convention = "palm",
 ) -> float:
-    """Model FLOPs utilization: the FLOPs that tokens at this speed need, over the peak of all devices together.
+    """Model FLOPs utilization: the FLOPs that the tokens need, divided by the peak of all devices together.
 
     >>> import tfacct
     >>> gpt2 = tfacct.load("gpt2")
@@ -70,8 +70,8 @@ def mfu(
     0.273858
 
     `model`: a Model, or what `load` takes. `peak`: FLOP/s, as a number or a text (`"989e12"`, `"989T"`). `convention`:
-    `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, visible pairs alone;
-    `"6nd"`. Recomputation is never counted. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
+    `"palm"`, 6·N + 12·L·H·Q·T per token; `"full"`, every product with all T × S pairs; `"causal"`, only visible pairs;
+    `"6nd"`. Recomputation is not included. `train=False`: a forward pass. Warns above 100%. Raises TfacctError.
     """
     from tfacct.timing.utilization import above_peak, utilization
 

@@ -1,4 +1,4 @@
-"""The base of `Model`: a loaded model for every group of questions."""
+"""The base class of `Model`, and the sources that `load` accepts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tfacct.loading.model import LoadedModel, load_model
 
 @runtime_checkable
 class Config(Protocol):
-    """A config as a library holds it, such as a `PretrainedConfig` of transformers."""
+    """A config object of a library, such as a `PretrainedConfig` of transformers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return its fields."""
 
 
 class Configured(Protocol):
-    """A model that carries its config, such as a `PreTrainedModel` of transformers."""
+    """A model object with a config, such as a `PreTrainedModel` of transformers."""
 
     @property
     def config(self) -> Any:
-        """Config that the model was built from."""
+        """The config of the model."""
 
 
 Source: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Config | Configured
-"""Sources of `load`: a preset's name, a path, a hub id, a config as a dict or an object, or a model that has one."""
+"""What `load` accepts: a preset's name, a path, a hub id, a config as a dict or an object, or a model with a config."""
 
 
-class Asked:
-    """A model to ask about."""
+class ModelBase:
+    """A loaded model."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
@@ -45,32 +45,32 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """Name of the preset or file."""
+        """The name of the preset or file."""
         return self.loaded.name
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Config as given, with the fields that were set over it."""
+        """The config as given, with overrides applied."""
         return self.loaded.raw
 
     @property
     def architecture(self) -> Transformer:
-        """Transformer of parts that the config describes."""
+        """The architecture that the config describes."""
         return self.loaded.architecture
 
     @property
     def ledger(self) -> Ledger:
-        """Ledger of lines that every count is derived from."""
+        """The ledger, from which every count is derived."""
         return self.loaded.ledger
 
     def _with(self, sets: Mapping[str, Any]) -> LoadedModel:
-        """Model of the same config with fields set over it."""
+        """The same model with config fields overridden."""
         return self.loaded.with_fields({**self.loaded.changed, **sets})
 
 
-def loaded(source: Asked | Source, sets: Mapping[str, Any]) -> LoadedModel:
-    """Model of whatever `load` takes, with fields set over its config. Raises TfacctError."""
-    if isinstance(source, Asked):
+def loaded(source: ModelBase | Source, sets: Mapping[str, Any]) -> LoadedModel:
+    """The model of a source, with config fields overridden. Raises TfacctError."""
+    if isinstance(source, ModelBase):
         return source._with(sets) if sets else source.loaded
     if isinstance(source, Mapping):
         return load_model("config", source, sets)
@@ -83,7 +83,7 @@ def loaded(source: Asked | Source, sets: Mapping[str, Any]) -> LoadedModel:
     if isinstance(source, Config):
         return _of_config(source, {}, sets)
     if isinstance(config := getattr(source, "config", None), Config):
-        # The class says which head there is: a config that was not read from a checkpoint names none.
+        # The class tells which head the model has: a config that was not read from a checkpoint has no `architectures`.
         return _of_config(config, {"architectures": [type(source).__name__]}, sets)
     raise _no_model(source)
 
