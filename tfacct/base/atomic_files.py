@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all: first under another name, then renamed."""
+"""Atomic writes: a temporary file that is renamed when complete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows: what a killed process leaves there stays
+except ImportError:  # Windows: temporary files of killed processes remain
     fcntl = None  # type: ignore[assignment]
 
 PREFIX = ".writing-"
@@ -18,10 +18,10 @@ PREFIX = ".writing-"
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary file in the folder of `path`, which takes its place at the end of the block.
+    """Context manager: a temporary file that replaces `path` at the end of the block.
 
-    It is locked meanwhile: files of that kind without a lock are what killed processes left, and are removed.
-    Raises OSError.
+    The file is locked until then. Temporary files without a lock come from killed processes and are removed. Raises
+    OSError.
     """
     _remove_stale(path.parent)
     handle, temporary = _locked(path)
@@ -35,28 +35,28 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _locked(path: Path) -> tuple[int, Path]:
-    """A new temporary file, locked while its handle is open."""
+    """Handle and path of a new temporary file, locked while the handle is open."""
     while True:
         handle, name = tempfile.mkstemp(suffix=path.suffix, prefix=PREFIX, dir=path.parent)
         _lock(handle)
-        if Path(name).exists():  # nobody took it for a stale one before it was locked
+        if Path(name).exists():  # not removed as stale before it was locked
             return handle, Path(name)
         os.close(handle)
 
 
 def _lock(handle: int) -> bool:
-    """True if nobody else has a lock on an open file, and this process has one now."""
+    """Try to lock an open file; False if another process has the lock."""
     if fcntl is None:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # somebody's, or a file system without locks
+    except OSError:  # locked by another process, or a file system without locks
         return False
     return True
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what processes that were killed left in a folder."""
+    """Remove temporary files of killed processes from a folder."""
     for left in folder.glob(f"{PREFIX}*"):
         with suppress(OSError):
             handle = os.open(left, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
@@ -68,7 +68,7 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _umask() -> int:
-    """Permissions that a new file may not have; there is no way to ask but to set them."""
+    """The process's umask, which can only be read by setting it."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""Unsupported combinations of features: rows, and the error message of a row."""
+"""Unsupported combinations of features, one row each, and their error messages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tfacct.base.spelling import option
 
 
 class Unsupported(NamedTuple):
-    """Features that do not work together, and what to do instead, if not the nearest step that is supported. `{cp}`
-    stands for the option, `{of[odd_heads]}` for the value of a feature."""
+    """Features that do not work together, and the alternative to suggest; without one, the nearest supported step.
+    Templates: `{cp}` is the option's spelling, `{of[odd_heads]}` a feature's value."""
 
     features: str
     reason: str
@@ -19,12 +19,12 @@ class Unsupported(NamedTuple):
 
 
 def together(features: str, what: str, instead: str) -> Unsupported:
-    """A row of features that are supported one by one."""
+    """Row for features that are supported separately but not together."""
     return Unsupported(features, f"{what} is not supported", instead)
 
 
 class Features(dict[str, Any]):
-    """Values of features, false where there is none, each computed when it is read."""
+    """Values of features, computed when first read; false if the feature is not used."""
 
     def __init__(self, known: Mapping[str, tuple[str, Callable[..., object]]], *about: object) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Features(dict[str, Any]):
 
 
 class Options(dict[str, Any]):
-    """Options as a message spells them: `cp`, `attention=eager`."""
+    """Spellings of options in a message: `cp`, `attention=eager`."""
 
     def __missing__(self, key: str) -> str:
         name, _, value = key.partition("=")
@@ -44,7 +44,7 @@ class Options(dict[str, Any]):
 
 
 def matching(rows: Sequence[Unsupported], found: Features) -> Iterator[Unsupported]:
-    """Rows that apply, with their reasons written out."""
+    """Rows that apply, with their templates filled in."""
     words = Options(of=found)
     for row in rows:
         if all(found[name] for name in row.features.split()):
@@ -53,7 +53,7 @@ def matching(rows: Sequence[Unsupported], found: Features) -> Iterator[Unsupport
 
 @record
 class Label:
-    """A label in a sentence instead of a value, whatever its format and its parts."""
+    """A label that replaces a value in a template and ignores format specs and indices."""
 
     words: str
 
@@ -65,7 +65,7 @@ class Label:
 
 
 def matrix(rows: Sequence[Unsupported], known: Mapping[str, tuple[str, Callable[..., object]]]) -> list[dict[str, str]]:
-    """Rows for the documentation: their features in words, the reason, and what to do instead."""
+    """Rows for the documentation: features in words, reason and alternative."""
     labels = {name: Label(label.format_map(Options())) for name, (label, _) in known.items()}
     words = Options(of=labels)
     return [

@@ -1,4 +1,4 @@
-"""Errors of a user: what was wrong, its value, and what would work."""
+"""Errors shown to users: the problem, the value, and a hint with what works."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from itertools import islice, takewhile
 
 
 class TfacctError(ValueError):
-    """A mistake the user can mend: shown as one message, never as a traceback. A message and its hint are one line
-    each, without the characters of somebody else's names that would steer a terminal."""
+    """An error that the user can fix: printed as a message and a hint, without a traceback.
+
+    Both are one line, without control characters, because names in them may come from files of others.
+    """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -28,7 +30,7 @@ class UsageError(TfacctError):
 
 
 class ConfigError(TfacctError):
-    """A configuration that is malformed, or holds something that is not understood."""
+    """A configuration that is malformed or has a field or value that is not supported."""
 
 
 class NotFoundError(TfacctError):
@@ -36,15 +38,15 @@ class NotFoundError(TfacctError):
 
 
 class CheckpointError(TfacctError):
-    """A file of weights that is broken, or none."""
+    """A file that is damaged or contains no weights."""
 
 
 class HubError(TfacctError):
-    """A hub that cannot be reached, or does not give what it has."""
+    """A hub that cannot be reached or refuses access."""
 
 
 class MissingExtraError(TfacctError):
-    """A command that needs a package which is not installed: one of an extra of this project, or `others`."""
+    """A package is missing: one in the project's `extra`, or `others` by name."""
 
     def __init__(self, message: str, extra: str = "", others: str = "") -> None:
         how = [f"pip install '.[{extra}]' in a checkout of tfacct"] if extra else []
@@ -52,29 +54,29 @@ class MissingExtraError(TfacctError):
 
 
 def printable(text: str) -> str:
-    """Text without control characters: a field's name must not steer the terminal."""
+    """Text with control characters replaced, so that a name cannot change the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
 
 
 def cut(name: str, most: int = 80) -> str:
-    """Name that somebody else chose, cut to at most `most` characters for a message."""
+    """Text shortened to at most `most` characters for a message."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def listed(names: Collection[str], most: int = 20) -> str:
-    """Names that somebody else chose, separated by commas: at most `most` of them, then how many more there are."""
+    """At most `most` names, shortened and separated by commas, then the number of further ones."""
     more = len(names) - most
     words = ", ".join(cut(name) for name in islice(names, most))
     return words if more <= 0 else f"{words} and {more:,} more"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Suggestion of the one or two names most like `name`, or None.
+    """Suggestion with the one or two names closest to `name`, or None.
 
     >>> nearest("gpt2-xxl", ["gpt2", "gpt2-xl", "bert-base"])
     'did you mean gpt2-xl or gpt2?'
 
-    A name with the same beginning comes before one that is only spelled alike:
+    A common prefix counts more than a similar spelling:
 
     >>> nearest("mistral-7b", ["mixtral-8x7b", "mistral-7b-v0.3"])
     'did you mean mistral-7b-v0.3?'
@@ -88,8 +90,10 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def beginning_alike(name: str, known: Iterable[str]) -> list[str]:
-    """Names that continue this one; or the longest that this one continues, with a near miss that continues it too; or
-    the names that share most of its first words, at least two.
+    """Known names with the most similar beginning.
+
+    In this order: names that start with `name`; the longest name that `name` starts with, and a close match with that
+    prefix; names that share the most leading words, at least two.
 
     >>> beginning_alike("gpt2-small", ["gpt2", "gpt2-large", "cs336-gpt2-small"])
     ['gpt2']

@@ -1,4 +1,4 @@
-"""Lazily computed attributes."""
+"""A sequence with lazily computed entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LazySequence(Sequence[T]):
-    """A sequence whose length is known, and whose entries are worked out once they are asked for, or one behind them.
+    """A sequence of known length. Reading an entry computes it and all entries before it, once.
 
     >>> squares = LazySequence(3, lambda: (n * n for n in range(3)))
     >>> len(squares), squares[1], squares[:2], squares[-1], list(squares)

@@ -1,4 +1,4 @@
-"""Errors of pydantic about a value, in this program's words."""
+"""Validation errors of pydantic, reworded for users."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfacct.base.errors import cut
 
 
 def describe_error(error: Mapping[str, Any]) -> str:
-    """What is wrong with a value, as it continues the name of its field or option.
+    """Predicate of an error message, to follow the name of the field or option.
 
     >>> describe_error({"type": "int_parsing", "input": "x"})
     'must be a whole number, not "x"'
@@ -42,13 +42,13 @@ def describe_error(error: Mapping[str, Any]) -> str:
         "too_short": f"have at least {bound.get('min_length')} entries",
         "too_long": f"have at most {bound.get('max_length')} entries",
     }.get(error["type"])
-    own = error.get("msg", "Input")  # of an error that a family raises: pydantic's own begin so
+    own = error.get("msg", "Input")  # a family's own message: those of pydantic begin with "Input"
     wanted = f"must {wanted}" if wanted else None if own.startswith("Input") else own
     return f"{wanted}, not {format_value(error['input'])}" if wanted else f"cannot be {format_value(error['input'])}"
 
 
 def format_value(value: object) -> str:
-    """A value as a message spells it: as JSON."""
+    """Value as JSON, shortened to 60 characters for a message."""
     import json
 
     return cut(json.dumps(value, default=repr), 60)

@@ -1,6 +1,6 @@
 """Several values in one option: `1k..128k` doubles, `1k..8k:1k` counts up, `1,8,64` lists.
 
-They are counted before they are made.
+Values are counted before they are generated.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 
 MOST = 20_000
-"""More values than anybody reads, and some seconds' work: arrays take more."""
+"""Most values of one option: each takes a separate evaluation. Arrays have no limit."""
 FOR_MORE = "`Model.evaluate` in Python takes arrays of any length"
 RANGE = re.compile(r"([^.,:]+)\.\.([^.,:]+)(?::([^.,:]+))?")
 
 
 @record
 class Values:
-    """Values of one option, in the order in which they were written."""
+    """Values of one option in the order given."""
 
     pieces: tuple[Sequence[int], ...]
 
@@ -36,7 +36,7 @@ class Values:
 
 
 def read_values(option: str, text: str) -> Values:
-    """Whole numbers that `text` stands for. Raises UsageError."""
+    """Whole numbers in a list or range. Raises UsageError."""
     pieces = tuple(_piece(option, piece.strip()) for piece in text.split(","))
     for piece in pieces:
         if len(piece) and min(piece[0], piece[-1]) < 1:
@@ -45,7 +45,7 @@ def read_values(option: str, text: str) -> Values:
 
 
 def read_some(option: str, text: str) -> list[int]:
-    """The number that `text` is, or the several that it stands for.
+    """One number, or the numbers in a list or range.
 
     >>> read_some("--batch", "1,8,64"), read_some("--ctx", "1k..4k"), read_some("--ctx", "1,024")
     ([1, 8, 64], [1024, 2048, 4096], [1024])
@@ -62,13 +62,13 @@ def read_some(option: str, text: str) -> list[int]:
 
 
 def limited(what: str, values: Sized) -> None:
-    """Refuse more values than are worked out one by one, by their number alone. Raises UsageError."""
+    """Check that there are at most MOST values. Raises UsageError."""
     if len(values) > MOST:
         raise UsageError(f"{what} has {len(values):,} values: at most {MOST:,}", FOR_MORE)
 
 
 def is_range(text: str) -> bool:
-    """True if `text` is written as a range."""
+    """True if `text` is a range such as `1k..8k`."""
     return RANGE.fullmatch(text) is not None
 
 

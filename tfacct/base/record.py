@@ -1,4 +1,4 @@
-"""Records: frozen dataclasses that take a tenth of the time to define."""
+"""Records: frozen dataclasses that are ten times faster to define."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ def record(cls: type[ClassT], /) -> type[ClassT]: ...
 def record(*, kw_only: bool = False) -> Callable[[type[ClassT]], type[ClassT]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
-    """Return `cls` as `@dataclass(frozen=True, slots=True)` makes it: equal, hashed and shown by its fields.
+    """Return `cls` as `@dataclass(frozen=True, slots=True)` would make it, with equality, hash and repr by fields.
 
-    A dataclass compiles each of its methods from text. Every command defines some ninety classes before it answers, and
-    makes objects of a third of them: so `__init__` alone has a text, compiled when the first object is made, and all
-    other methods are shared.
+    A dataclass compiles each method from source text. A command defines about ninety classes and creates objects of a
+    third of them, so here only `__init__` is compiled, when the first object is created; other methods are shared.
 
     >>> @record
     ... class Point:
@@ -32,7 +31,7 @@ def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
     """
 
     def made(cls: type[ClassT]) -> type[ClassT]:
-        # Frozen in name, for classes that inherit; a dataclass compiles what freezes it.
+        # Marked as frozen so that subclasses may inherit; without the methods that dataclass would compile for it.
         bases = [vars(base)["__dataclass_params__"] for base in cls.__mro__ if "__dataclass_params__" in vars(base)]
         for base in bases:
             base.frozen = False
@@ -65,7 +64,7 @@ def _by_fields(entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]
 
 
 def _first(cls: Any) -> Callable[..., None]:
-    """Return the `__init__` that stands until an object of `cls` is made: it puts the compiled one in its place."""
+    """Return an `__init__` that replaces itself with the compiled one on its first call."""
 
     def first(self: object, *values: object, **named: object) -> None:
         cls.__init__ = _compiled(cls)
@@ -75,7 +74,7 @@ def _first(cls: Any) -> Callable[..., None]:
 
 
 def _compiled(cls: Any) -> Callable[..., None]:
-    """Return `cls`'s `__init__`, compiled from a text as a dataclass compiles its own."""
+    """Return the `__init__` of `cls`, compiled from source text like that of a dataclass."""
     known: dict[str, Any] = {"MISSING": MISSING, "put": object.__setattr__}
     places: dict[bool, list[str]] = {False: [], True: []}
     body = []
@@ -95,7 +94,7 @@ def _compiled(cls: Any) -> Callable[..., None]:
 
 
 class _Signature:
-    """What `inspect.signature` of a class gives: its `__init__`'s, which has to be compiled for it."""
+    """Signature for `inspect.signature`, from the compiled `__init__` of a class."""
 
     def __get__(self, _: object, cls: Any) -> inspect.Signature:
         init = _compiled(cls) if cls.__init__.__name__ == "first" else cls.__init__

@@ -1,6 +1,6 @@
 """Names of options in messages: `--ctx` on the command line, `ctx` in Python.
 
-Rooms name an option as Python does; the command line says once, at its entry, that a shell is spoken to.
+Code names an option as Python does; the command line switches the spelling once, at its entry point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHELL_NAMES = {
     "sets": "set",
     "paths": "map",
 }
-"""Options that a shell has under another name than Python."""
+"""Options with another name on the command line than in Python."""
 
 FORMER_NAMES = {
     "fit": "on",
@@ -36,12 +36,12 @@ FORMER_NAMES = {
     "adapters": "adapter_dtype",
     "dtype": "kv_dtype",
 }
-"""Former names of keywords in Python, which methods that have the new name still take."""
+"""Former keyword names in Python, still accepted by methods with the new name."""
 
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """Spell options as a shell has them, until the end of the block."""
+    """Spell options as on the command line until the end of the block."""
     before = _TO_SHELL.set(True)
     try:
         yield
@@ -50,12 +50,12 @@ def on_command_line() -> Iterator[None]:
 
 
 def spelled(shell: str, python: str) -> str:
-    """The one of two spellings that whoever asked can type."""
+    """The spelling for the caller's interface: command line or Python."""
     return shell if _TO_SHELL.get() else python
 
 
 def shell_option(name: str) -> str:
-    """An option as a shell has it, by its name in Python.
+    """Spelling on the command line of an option, by its name in Python.
 
     >>> shell_option("kv_dtype"), shell_option("weights_dtype")
     ('--kv-dtype', '--weights')
@@ -64,7 +64,7 @@ def shell_option(name: str) -> str:
 
 
 def option(name: str, value: int | str | None = None) -> str:
-    """An option by its name in Python, with a value where one is given; `True` switches a flag on.
+    """Spelling of an option, with a value if given; `True` switches a flag on.
 
     >>> option("kv_dtype"), option("ctx", 16384), option("by", "part"), option("decode", True)
     ('kv_dtype', 'ctx=16384', "by='part'", 'decode=True')
@@ -79,7 +79,7 @@ def option(name: str, value: int | str | None = None) -> str:
 
 
 def setting(field: str, value: int | str | None = None) -> str:
-    """A config's field set to a value, or to nothing.
+    """Spelling of a config field set to a value, or to null.
 
     >>> setting("architectures"), setting("model_type", "bart")
     ('architectures=None', "model_type='bart'")

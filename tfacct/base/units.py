@@ -1,4 +1,4 @@
-"""Dtypes and their bits; how sizes are read (`16k`, `24GiB`) and written (4.03 T, 14.2 GiB)."""
+"""Dtypes and their bits; parsing (`16k`, `24GiB`) and formatting (4.03 T, 14.2 GiB) of sizes."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from fractions import Fraction
 from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
 
 BITS = {"fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
-"""Bits that one stored element takes. tf32 is a way to multiply: it is stored in 32 bits."""
+"""Bits per stored element. tf32 is a mode of multiplication: its elements are stored in 32 bits."""
 
 BLOCKS = ("mxfp4", "nvfp4", "gptq", "awq", "nf4", "fp8-block")
-"""Ways to store weights in blocks of numbers that share a scale: `storage` knows their bytes."""
+"""Quantization formats for weights, in blocks with a shared scale; their sizes are in `ledger.storage`."""
 GGUF = (
     *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_1", "q5_0", "q4_k_m", "q4_k_s", "q4_1", "q4_0"),
     *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
 )
-"""Types and mixtures of llama.cpp: a type for each tensor, by its name and block."""
+"""llama.cpp's types, and mixtures with a type for each tensor by name and layer."""
 SCALED = "-token"
 SCALED_CACHES = ("fp8-token", "int8-token")
-"""Ways to store a cache alone: 8 bits a number, and a scale of 32 for each token and head."""
+"""Formats for a KV cache only: 8 bits per number, and a 32-bit scale for each token and head."""
 BLOCK_CACHES = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
-"""Types that llama.cpp stores a cache in: the numbers of a head in blocks that share a scale."""
+"""llama.cpp's types for a KV cache: the numbers of a head in blocks with a shared scale."""
 CACHES = (*SCALED_CACHES, *BLOCK_CACHES)
 DTYPES = (*BITS, *BLOCKS, *GGUF)
 
 LARGEST_TOKENS = 10**18
 LARGEST_COUNT = 10**30
 LARGEST_BYTES = 10**16
-"""Ten petabytes: no budget above it is meant seriously."""
+"""Ten petabytes, the largest size that is accepted."""
 
 _TORCH_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 SI = ("", "K", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")
 PEOPLE = ("", "K", "M", "B", "T", "Q")
-"""Parameters are spoken of in billions (`7B`), FLOPs in giga."""
+"""Prefixes for parameters: billions (`7B`) instead of giga."""
 DECIMAL = ("B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 
@@ -43,16 +43,16 @@ _DIGITS = r"((?:\d{1,3}(?:,\d{3})+|\d[\d_]*)(?:\.\d+)?|\.\d+)(?:e\+?(\d{1,2}))?"
 _NUMBER = _DIGITS + r"(\s*[KMBGTPE])?"
 _BYTES = _DIGITS + r"\s*(?:([KMGTP])(i?)B?|B)"
 _POWERS = {"": 0, "K": 1, "M": 2, "B": 3, "G": 3, "T": 4, "P": 5, "E": 6}
-"""Powers of 1000 (or 1024) by letter."""
+"""Powers of 1000 (or 1024) by prefix."""
 LONGEST = 40
-"""Digits of a number that are read: longer ones count as too large, and int() refuses some thousand."""
+"""Most digits that are parsed. Longer numbers count as too large; int() rejects several thousand digits."""
 _EITHER_CASE = re.IGNORECASE | re.ASCII
 
 
 def dtype_bits(name: str) -> int:
     """Bits per stored element of the dtype `name` (fp32, tf32, bf16, fp16, fp8, int8, int4).
 
-    Raises TfacctError for unknown names, and for formats that store weights alone.
+    Raises TfacctError for unknown names and for formats that are for weights only.
     """
     key = dtype_name(name)
     if key not in BITS:
@@ -61,8 +61,9 @@ def dtype_bits(name: str) -> int:
 
 
 def dtype_name(name: str) -> str:
-    """Short name of a dtype: bf16 for `bfloat16`, `awq+head` for AWQ that takes the head too. Raises NotFoundError,
-    which suggests the nearest name, and UsageError."""
+    """Short name of a dtype: bf16 for `bfloat16`; `awq+head` is AWQ with a quantized head.
+
+    Raises NotFoundError with the nearest name, and UsageError."""
     key, *more = name.lower().split("+")
     key = _TORCH_NAMES.get(key, key)
     if more and key in DTYPES:
@@ -73,11 +74,11 @@ def dtype_name(name: str) -> str:
 
 
 ALSO = ("head", "embed")
-"""What a narrow format may be told to take too: `awq+head`."""
+"""Matrices that a narrow format quantizes on request: `awq+head`."""
 
 
 def _with(key: str, more: list[str]) -> str:
-    """A format that also takes the head or the table. Raises UsageError."""
+    """Name of a format that also quantizes the head or the embedding. Raises UsageError."""
     if not set(more) <= set(ALSO) or len(set(more)) < len(more):
         known = f"a format takes more as {key}+head or {key}+head+embed"
         raise UsageError(f"unknown dtype {'+'.join((key, *more))!r}", known)
@@ -92,14 +93,15 @@ def is_narrow(name: str) -> bool:
 
 
 def read_number(text: str, kilo: int = 1000) -> Fraction | None:
-    """Number as a user writes it: digits, grouped or not, with an exponent of 10 or one letter; None of another text.
+    """Number from a user's text: digits, grouped or not, with an exponent of 10 or a prefix; None if it is not a
+    number.
 
     >>> read_number("6e9") == read_number("6B") == read_number("6 G") == read_number("6,000M") == 6 * 10**9
     True
     >>> read_number("16k"), read_number("16k", kilo=1024), read_number("0.5"), read_number("half")
     (Fraction(16000, 1), Fraction(16384, 1), Fraction(1, 2), None)
 
-    `kilo` is what k stands for, its square what m does; from B = 10⁹ on letters are decimal.
+    `kilo` is the value of k, and its square the value of m; larger prefixes, from B = 10⁹, are always decimal.
     """
     match = re.fullmatch(_NUMBER, text.strip(), _EITHER_CASE)
     if match is None or (match[2] and match[3]):
@@ -109,13 +111,13 @@ def read_number(text: str, kilo: int = 1000) -> Fraction | None:
 
 
 def _exact(digits: str, exponent: str | None) -> Fraction:
-    """Digits times a power of 10. What has too many of them is too large for every use."""
+    """Digits times a power of 10; with more than LONGEST digits, a number too large for every use."""
     plain = digits.replace(",", "").replace("_", "")
     return Fraction(plain if len(plain) <= LONGEST else 10**LONGEST) * int(10 ** int(exponent or 0))
 
 
 def read_integer(option: str, text: str) -> int:
-    """Whole number as a user writes it: `k` and `m` are powers of 1024, an exponent is one of 10, `B` and `T` decimal.
+    """Whole number from a user's text: `k` and `m` are powers of 1024, `B`, `T` and exponents are decimal.
 
     >>> read_integer("--batch", "16k"), read_integer("--ctx", "16,384"), read_integer("--limit", "0")
     (16384, 16384, 0)
@@ -130,7 +132,7 @@ def read_integer(option: str, text: str) -> int:
 
 
 def read_tokens(option: str, text: str) -> int:
-    """Number of tokens or sequences, as `read_integer` has it.
+    """Number of tokens or sequences, at least 1, with the prefixes of `read_integer`.
 
     >>> read_tokens("--ctx", "16k"), read_tokens("--ctx", "1.5e3"), read_tokens("--batch", "2B")
     (16384, 1500, 2000000000)
@@ -153,12 +155,12 @@ def _whole(option: str, text: str, what: str, hint: str) -> int:
 
 
 def is_tokens(text: str) -> bool:
-    """True if `text` is one number of tokens, its digits grouped or not."""
+    """True if `text` is one number of tokens, with or without separators."""
     return read_number(text, kilo=1024) is not None
 
 
 def read_count(option: str, text: str, of: str = "parameters", example: str = "8B or 500M") -> int:
-    """Number of parameters as a user writes it, in powers of 1000: `8B` = 8 · 10⁹, `500M`, `6e9`. Raises UsageError."""
+    """Number of parameters from a user's text, in powers of 1000: `8B` = 8 · 10⁹, `500M`, `6e9`. Raises UsageError."""
     number = read_number(text)
     if number is None:
         raise UsageError(f"{option} must be a number of {of}, not {cut(text)!r}", f"for example {example}")
@@ -168,12 +170,12 @@ def read_count(option: str, text: str, of: str = "parameters", example: str = "8
 
 
 def read_bytes(option: str, text: str) -> int:
-    """Number of bytes as a user writes it: powers of 1024 with an `i`, powers of 1000 without; the `B` may be left out.
+    """Number of bytes from a user's text: powers of 1024 with an `i`, powers of 1000 without it; `B` is optional.
 
     >>> read_bytes("--on", "24GiB"), read_bytes("--on", "24GB"), read_bytes("--on", "24G")
     (25769803776, 24000000000, 24000000000)
 
-    `24G` is 24 GB, as SI has it and as `24GB` is read: never more than a card sold by that name holds.
+    `24G` is 24 GB as in SI, like `24GB`: never more than the memory of a card sold under that name.
 
     Raises UsageError, which names the `option`.
     """
@@ -199,7 +201,7 @@ def is_bytes(text: str) -> bool:
 
 
 def read_rate(option: str, text: str) -> float:
-    """FLOP/s as a user writes them: a number, with an exponent or a letter.
+    """FLOP/s from a user's text: a number with an exponent or a prefix.
 
     >>> read_rate("peak", "989e12") == read_rate("peak", "989T") == read_rate("peak", "989 TFLOP/s")
     True
@@ -215,7 +217,7 @@ def read_rate(option: str, text: str) -> float:
 def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
     """Text of `value` with three significant digits, in the largest unit that leaves at least 1 before the point.
 
-    Integer arithmetic throughout: a float would round values from 2⁵³ on before we do.
+    Integer arithmetic throughout: a float would already round values from 2⁵³ on.
     """
     sign, value = ("-", -value) if value < 0 else ("", value)
     if value < base:
@@ -229,19 +231,19 @@ def _scaled(value: int, base: int, names: tuple[str, ...]) -> str:
         if rounded < limit * 10**decimals or (decimals == 0 and last):
             whole, part = divmod(rounded, 10**decimals)
             return f"{sign}{whole:,}{f'.{part:0{decimals}}' if decimals else ''} {names[step]}"
-    # What rounds up to 1,000, and 1,000 to 1,023 of a binary unit, is said in the next one.
+    # A value that rounds up to 1,000, or is 1,000 to 1,023 in a binary unit, moves to the next unit.
     part = value / base ** (step + 1)
     return f"{sign}{part:.3f} {names[step + 1]}" if part < 0.9995 else f"{sign}1.00 {names[step + 1]}"
 
 
 def _rounded(part: int, whole: int) -> int:
-    """Quotient rounded to a whole number, a half to the even one. (`round` of a Fraction is five times slower.)"""
+    """Quotient rounded half to even. (`round` of a Fraction is five times slower.)"""
     quotient, rest = divmod(part, whole)
     return quotient + (2 * rest > whole or (2 * rest == whole and quotient % 2))
 
 
 def decimals(value: Fraction | int, places: int) -> str:
-    """Text of `value` with `places` decimals, a half rounded to the even digit. Exact, which a float would not be."""
+    """Text of `value` with `places` decimals, rounded half to even; exact, unlike a float."""
     sign, value = ("-", -value) if value < 0 else ("", value)
     rounded = _rounded(value.numerator * 10**places, value.denominator)
     whole, part = divmod(rounded, 10**places)
@@ -249,7 +251,7 @@ def decimals(value: Fraction | int, places: int) -> str:
 
 
 def percent(share: Fraction | float, places: int = 1) -> str:
-    """Text of a share of 1.
+    """Text of a fraction of 1 as a percentage.
 
     >>> percent(Fraction(23, 80))
     '28.8%'
@@ -258,7 +260,7 @@ def percent(share: Fraction | float, places: int = 1) -> str:
 
 
 def change(ratio: Fraction) -> str:
-    """Text of new over old: a percentage, or a factor where that says more.
+    """Text of the ratio new / old: a percentage, or a factor for large changes.
 
     >>> change(Fraction(997, 1000)), change(Fraction(3, 2)), change(Fraction(256)), change(Fraction(1, 8))
     ('−0.3%', '+50.0%', '× 256', '÷ 8')
@@ -279,14 +281,14 @@ def change(ratio: Fraction) -> str:
 
 
 def _factor(value: Fraction) -> str:
-    """Text with three significant digits, or whole."""
+    """Text with three significant digits; whole numbers in full."""
     if value.denominator == 1 or value >= 1000:
         return f"{round(value):,}"
     return decimals(value, 2 if value < 10 else 1 if value < 100 else 0)
 
 
 def between(values: Iterable[int]) -> str:
-    """Whole numbers as one phrase: `512`, `512 or 4,096`, `512 to 4,096` of more than two."""
+    """Whole numbers as one phrase: `512`, `512 or 4,096`, or `512 to 4,096` for more than two."""
     found = sorted(set(values))
     if len(found) < 3:
         return " or ".join(f"{value:,}" for value in found)
@@ -321,7 +323,7 @@ def binary(value: int) -> str:
 
 
 def binary_unit(value: int) -> str:
-    """The unit of `binary(value)`, KiB at least.
+    """Unit of `binary(value)`, at least KiB.
 
     >>> binary_unit(16 * 1024**3), binary_unit(12)
     ('GiB', 'KiB')
@@ -330,7 +332,7 @@ def binary_unit(value: int) -> str:
 
 
 def in_binary_unit(value: int, unit: str) -> str:
-    """A number of bytes in a unit, with three significant digits, but three decimals at most.
+    """Number of bytes in a unit, with three significant digits and at most three decimals.
 
     >>> in_binary_unit(80_946_473_364, "GiB"), in_binary_unit(32 * 1024, "GiB"), in_binary_unit(0, "GiB")
     ('75.4', '<0.001', '0')
@@ -343,8 +345,8 @@ def in_binary_unit(value: int, unit: str) -> str:
 
 
 def budget(value: int) -> str:
-    """Text of a number of bytes in the unit that spells it exactly with the fewest digits, as a budget is given; in
-    rounded GiB where that takes thousands of a smaller unit, as of a card's memory.
+    """Text of a memory budget: exact, in the unit that needs the fewest digits; rounded to GiB if an exact number would
+    need thousands of a smaller unit, as for a card's memory.
 
     >>> budget(24 * 1024**3), budget(80 * 10**9), budget(1_000_001), budget(81_090 * 1024**2)
     ('24 GiB', '80 GB', '1,000,001 B', '79.2 GiB')
@@ -361,7 +363,7 @@ def budget(value: int) -> str:
 
 
 def decimal_bytes(value: int) -> str:
-    """Text of a number of bytes, in powers of 1000, as the memory of cards is sold.
+    """Text of a number of bytes in powers of 1000, as for memory sizes of cards.
 
     >>> decimal_bytes(16 * 1024**3)
     '17.2 GB'
@@ -370,7 +372,7 @@ def decimal_bytes(value: int) -> str:
 
 
 def read_seconds(option: str, text: str) -> float:
-    """Seconds of a time as a user writes it.
+    """Seconds from a user's text with its unit.
 
     >>> read_seconds("--within", "50ms"), read_seconds("--within", "1.5 s")
     (0.05, 1.5)
@@ -396,7 +398,7 @@ def seconds(value: Fraction | float) -> str:
 
 
 def time_range(values: Sequence[float | Fraction]) -> str:
-    """One time, or two in one unit.
+    """Text of one time, or of two in the same unit.
 
     >>> time_range([0.0163, 0.0238]), time_range([0.5, 2.0])
     ('16.3 … 23.8 ms', '500 ms … 2.00 s')

@@ -1,3 +1,3 @@
-"""The version, which the package's metadata reads here."""
+"""The version, read by the package's metadata."""
 
 __version__ = "0.2.0"
