@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "train": (
         lambda: GPT2.flops(train=True, decode=True),
-        "train counts whole sequences: it goes with neither decode nor",
+        "train counts whole sequences; it does not work with decode or",
     ),
     "by": (lambda: GPT2.flops(by="row"), "by is one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
     "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),

@@ -333,7 +333,7 @@ def test_a_prefix_changes_no_product_and_its_pairs_are_refused(run, text: str) -
         ours = load_model("mine", {"model_type": "paligemma", "text_config": {**TINY[text], **said}, **TOWER})
         assert ours.ledger.flops(work) == plain.ledger.flops(work)
         assert ours.ledger.states(work) == plain.ledger.states(work)
-        with pytest.raises(ConfigError, match="the pairs that the mask keeps are not counted"):
+        with pytest.raises(ConfigError, match="visible pairs cannot be counted"):
             ours.ledger.flops(work, masked=True)
     causal = {**TINY[text], "use_bidirectional_attention": False}
     ours = load_model("mine", {"model_type": "paligemma", "text_config": causal, **TOWER})

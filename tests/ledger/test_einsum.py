@@ -114,7 +114,7 @@ def test_a_tied_head_is_one_tensor() -> None:
 def test_a_weight_of_two_shapes_is_refused() -> None:
     lines = (Table("embed", "V D"), Matmul("lm_head", "B O D, D F -> B O F", weight="embed"))
     ledger = Ledger((Group(lines, {"V": 5, "D": 3, "F": 7}),))
-    with pytest.raises(SpecError, match="read in two shapes"):
+    with pytest.raises(SpecError, match="has two shapes"):
         ledger.parameters()
 
 

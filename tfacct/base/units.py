@@ -63,7 +63,8 @@ def dtype_bits(name: str) -> int:
 def dtype_name(name: str) -> str:
     """Short name of a dtype: bf16 for `bfloat16`; `awq+head` is AWQ with a quantized head.
 
-    Raises NotFoundError with the nearest name, and UsageError."""
+    Raises NotFoundError with the nearest name, and UsageError.
+    """
     key, *more = name.lower().split("+")
     key = _TORCH_NAMES.get(key, key)
     if more and key in DTYPES:

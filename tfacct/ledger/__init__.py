@@ -1,1 +1,1 @@
-"""Matmuls as lines of named axes, and every count that follows from them. No transformers here."""
+"""Matmuls as lines with named axes, and the counts derived from them; independent of transformers."""

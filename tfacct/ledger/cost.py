@@ -1,4 +1,4 @@
-"""Cost of a step: FLOPs, bytes read and bytes written, with addition."""
+"""Cost of a step: FLOPs, bytes read and bytes written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfacct.ledger.einsum import Size, ratio
 
 @record
 class Cost:
-    """FLOPs, bytes read and bytes written, of one product or of several together.
+    """FLOPs, bytes read and bytes written of one or several matmuls.
 
     >>> Cost(6, read=2, written=1) + Cost(4, read=1, written=1)
     Cost(flops=10, read=3, written=2)

@@ -1,10 +1,10 @@
-"""The notation: matmuls as einsums over named axes, and the arithmetic that counts need.
+"""Einsum notation with named axes, and the arithmetic for counts.
 
 The notation is Einstein summation written with named axes, as in einops (A. Rogozhnikov, "Einops: Clear and Reliable
-Tensor Manipulations with Einstein-like Notation", ICLR 2022), read here for its sizes instead of being run.
+Tensor Manipulations with Einstein-like Notation", ICLR 2022). Here it only gives sizes; nothing is run.
 
-Sizes are ints (exact, every report), numpy arrays (a sweep) or sympy expressions (the formula itself): counts only
-add, multiply, halve and round up, so one code serves all three. Never int64 for counts: it wraps silently.
+Sizes are ints (exact, in reports), numpy arrays (sweeps) or sympy expressions (formulas). Counts only add, multiply,
+halve and round up, so the same code serves all three. Never use int64 for counts: it wraps silently.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ Mask: TypeAlias = Literal["full", "causal", "chunks", "chosen", "near", "prefix"
 
 
 AXIS = re.compile("[A-Z][a-z]*[0-9]*")
-"""How an axis is written: a capital, small letters, and a number where only that tells it from another."""
+"""Syntax of an axis: a capital, small letters, and a number if needed to be unique."""
 SUM = re.compile(rf"({AXIS.pattern})\+({AXIS.pattern})-([0-9]+)")
-"""How the size of a padded dimension is written: `T+Kc-1`. Only tensors of a training step have one."""
+"""Syntax of a padded dimension: `T+Kc-1`. Only tensors of a training step have one."""
 
 
 class SpecError(ValueError):
-    """A spec that cannot be a product, a table or a state: our mistake, never a user's."""
+    """An invalid einsum or tensor spec: a bug in this package, not an error of a user."""
 
 
 class Einsum(NamedTuple):
-    """Axes of a product: of its two operands, of its result, and all of them together.
+    """Axes of a matrix product: of both operands, of the result, and all of them.
 
     Made by `einsum(spec)`.
     """
@@ -46,17 +46,17 @@ class Einsum(NamedTuple):
     left: AxisNames
     right: AxisNames
     out: AxisNames
-    every: AxisNames  # each axis once: their product is the number of multiply-adds
+    every: AxisNames  # each axis once; the product of their sizes is the number of multiply-adds
 
     @property
     def contracts(self) -> bool:
-        """True if an axis is summed over. An outer product, such as the gradient of a product of vectors, has none."""
+        """True if an axis is summed over; false for an outer product."""
         return not set(self.every) <= set(self.out)
 
 
 @cache
 def axis_names(spec: str) -> AxisNames:
-    """Axes of one operand: `B T D` → ("B", "T", "D"). Raises SpecError if an axis stands twice."""
+    """Axes of one operand: `B T D` → ("B", "T", "D"). Raises SpecError for a repeated axis."""
     axes = tuple(spec.split())
     for axis in axes:
         if not AXIS.fullmatch(axis):
@@ -67,12 +67,12 @@ def axis_names(spec: str) -> AxisNames:
 
 
 def renamed(spec: str, names: Mapping[str, str]) -> str:
-    """A spec with other names for some of its axes: `B T D` with {"T": "I"} is `B I D`."""
+    """Spec with axes renamed: `B T D` with {"T": "I"} is `B I D`."""
     return AXIS.sub(lambda axis: names.get(axis[0], axis[0]), spec) if names else spec
 
 
 def evaluated(sum_: str, axes: Axes) -> Size:
-    """What a sum of products of axes comes to: `Rt + 2 · Ns`."""
+    """Value of a sum of products of axes such as `Rt + 2 · Ns`."""
     return sum(prod(axes[n] if isinstance(n, str) else n for n in product) for product in _products(sum_))
 
 
@@ -83,7 +83,7 @@ def _products(sum_: str) -> tuple[tuple[int | str, ...], ...]:
 
 
 def stored(path: str, spec: str) -> AxisNames:
-    """Axes of a tensor that is stored once. Raises SpecError if one of them belongs to the workload."""
+    """Axes of a stored tensor. Raises SpecError for an axis of the workload."""
     axes = axis_names(spec)
     if any(axis in workload.OF_STEPS for axis in axes):
         raise SpecError(f"{path}: a parameter {spec!r} cannot grow with the workload")
@@ -94,19 +94,19 @@ def stored(path: str, spec: str) -> AxisNames:
 def einsum(spec: str) -> Einsum:
     """Parse `left, right -> out`. Raises SpecError for anything that cannot be a matrix product.
 
-    An axis is a capital letter, with small letters after it where one letter is not enough:
+    An axis is a capital letter, followed by small letters if needed:
 
     >>> projection = einsum("B T D, D N H -> B T N H")
     >>> projection.left, projection.right, projection.out
     (('B', 'T', 'D'), ('D', 'N', 'H'), ('B', 'T', 'N', 'H'))
 
-    Each axis is multiplied once, so together they count the multiply-adds:
+    The number of multiply-adds is the product of all axes, each taken once:
 
     >>> projection.every
     ('B', 'T', 'D', 'N', 'H')
 
-    Every axis must stand in at least two of the three operands, or it would be summed or copied on the side. With the
-    rule that one axis is contracted (see `Matmul`), this catches almost every one-letter slip:
+    Every axis must be in at least two of the three operands; otherwise it would be summed or copied outside the
+    product. With the rule that one axis is contracted (see `Matmul`), this catches almost every typo of one letter:
 
     >>> einsum("B T D, D N H -> B T N")
     Traceback (most recent call last):
@@ -124,12 +124,12 @@ def einsum(spec: str) -> Einsum:
 
 
 def size(axes: Axes, names: AxisNames) -> Size:
-    """Number of elements of an operand with these axes."""
+    """Number of elements of a tensor with these axes."""
     return prod(map(axes.__getitem__, names))
 
 
 def elements(axes: Axes, spec: str) -> Size:
-    """Number of elements of a tensor, which may have a padded dimension.
+    """Number of elements of a tensor; dimensions may be padded.
 
     >>> elements({"B": 2, "T": 7, "Kc": 4}, "B T+Kc-1")
     20
@@ -144,7 +144,7 @@ def elements(axes: Axes, spec: str) -> Size:
 
 
 def same(one: Size, other: Size) -> bool:
-    """Whether two sizes are one; arrays, at every point."""
+    """True if two sizes are equal; arrays must be equal in every element."""
     if one is other:
         return True
     equal: Any = one == other
@@ -152,7 +152,7 @@ def same(one: Size, other: Size) -> bool:
 
 
 def divisors(sizes: Iterable[int]) -> list[int]:
-    """Numbers that divide all of these.
+    """Common divisors in ascending order.
 
     >>> divisors([32, 8, 28672])
     [1, 2, 4, 8]
@@ -169,8 +169,7 @@ def divided(whole: Size, parts: Size) -> Size:
 
 
 def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
-    """Tokens, less those in `front`, divided by a number that they are a multiple of. Raises UsageError where they are
-    none.
+    """Number of groups of `parts` tokens, without the first `front` tokens. Raises UsageError if tokens are left over.
 
     >>> shared(576, 4)
     144
@@ -220,15 +219,15 @@ def smaller(one: Size, other: Size) -> Size:
 
 
 def seen(queries: Size, keys: Size, window: Size) -> Size:
-    """Number of keys that `queries` new tokens meet in a window: their own, and the old ones that the first one sees.
+    """Number of keys that `queries` new tokens see in a window: their own, and those that the first token sees.
 
-    An unfused kernel multiplies every query with all of these.
+    An unfused kernel multiplies every query with all of them.
     """
     return queries + smaller(keys - queries, window - 1)
 
 
 def one_by_one(queries: Size, keys: Size) -> Size:
-    """Number of new tokens that a recurrence takes one by one: the token of a decode step, and no others.
+    """Number of new tokens that a recurrence processes one by one: 1 in a decode step, else 0.
 
     >>> one_by_one(1, 9), one_by_one(5, 9), one_by_one(1, 1)
     (1, 0, 0)
@@ -237,7 +236,7 @@ def one_by_one(queries: Size, keys: Size) -> Size:
 
 
 def chunks(queries: Size, keys: Size, length: Size) -> Size:
-    """Number of chunks that new tokens are padded to; none in a decode step, whose token is taken by itself.
+    """Number of chunks that new tokens are padded to; 0 in a decode step, which processes its token alone.
 
     >>> chunks(65, 65, 64), chunks(3, 9, 64), chunks(1, 9, 64), chunks(1, 1, 64)
     (2, 1, 0, 1)
@@ -246,51 +245,48 @@ def chunks(queries: Size, keys: Size, length: Size) -> Size:
 
 
 def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> Size:
-    """Number of query–key pairs that a mask keeps, for the last `queries` positions of `keys`.
+    """Number of query–key pairs that a mask leaves visible, for the last `queries` positions of `keys`.
 
-    A full mask keeps every pair:
+    With a full mask, all pairs:
 
     >>> pairs("full", 3, 5)
     15
 
-    Under a causal mask the n-th position sees n keys, here the third, fourth and fifth 3 + 4 + 5:
+    With a causal mask, position n sees n keys; positions 3, 4 and 5 see 3 + 4 + 5:
 
     >>> pairs("causal", 3, 5)
     12
 
-    In a window a position sees at most `window` keys, its own among them:
+    With a window, a position sees at most `window` keys, including its own:
 
     >>> pairs("causal", 3, 5, window=4)
     11
 
-    In chunks a position sees those of its own chunk up to itself: of chunks of three, the third, fourth and fifth see
-    three, one and two:
+    With chunks, a position sees the keys of its chunk up to itself; in chunks of 3, positions 3, 4 and 5 see 3 + 1 + 2:
 
     >>> pairs("chunks", 3, 5, window=3)
     6
 
-    A near one keeps the keys of a window around each position, before and behind it, its own in the middle, of an even
-    number one more behind it: of five positions the first and the last see two keys of a window of three, the others
-    three:
+    A near mask has a window centred on each position; a window of even size has one more key after it. With 5 positions
+    and a window of 3, the first and the last see 2 keys, the others 3:
 
     >>> pairs("near", 5, 5, window=3), pairs("near", 5, 5, window=2)
     (13, 9)
 
-    Of a prefix mask, and of one in blocks, nobody can say: how many tokens stand in the prefix, or in a block, is the
-    caller's to say. Raises ConfigError.
+    Raises ConfigError for `prefix` and `blocks`: the length of a prefix or block depends on the input.
     """
     if mask == "blocks":
         raise ConfigError(
-            "the tokens of a block see one another and all before, and how long blocks are is said where text is made:"
-            " the pairs that the mask keeps are not counted",
-            f"without {option('masked', True)} all pairs are counted",
+            "visible pairs cannot be counted: tokens see all tokens of their block, and the block length is set at"
+            " generation time",
+            f"omit {option('masked', True)} to count all pairs",
         )
     if mask == "prefix":
         raise ConfigError(
-            "the tokens of a prefix see one another (use_bidirectional_attention), and no config says how many they"
-            " are: the pairs that the mask keeps are not counted",
-            f"without {option('masked', True)} all pairs are counted; those of a text without a prefix:"
-            f" {setting('use_bidirectional_attention', 'false')}",
+            "visible pairs cannot be counted: tokens of the prefix see one another (use_bidirectional_attention), and"
+            " the config does not give the length of the prefix",
+            f"omit {option('masked', True)} to count all pairs, or use"
+            f" {setting('use_bidirectional_attention', 'false')} for a text without a prefix",
         )
     if mask == "full":
         return queries * keys
@@ -302,10 +298,10 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
 
         return within(keys) - within(keys - queries)
     if mask == "near" and window is not None:
-        before = rounded_down(window - 1, 2) + 1  # its own among them, as among those after it
+        before = rounded_down(window - 1, 2) + 1  # both include its own key
         after = window + 1 - before
         return pairs("causal", queries, keys, before) + pairs("causal", queries, queries, after) - queries
-    # Of chosen keys a position sees as many as it would of the last ones.
+    # A position sees as many chosen keys as it would see in a window.
     if window is None:
         return halve(queries * (2 * keys - queries + 1))
 
@@ -322,10 +318,11 @@ def rounded_down(whole: Size, parts: Size) -> Size:
 
 
 def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = None) -> Size:
-    """Number of pairs of the last `queries` positions of `keys` with compressed keys of `rate` tokens each: a position
-    sees those whose last token is itself or stands before it, at most so many.
+    """Number of pairs of the last `queries` positions of `keys` with compressed keys of `rate` tokens each.
 
-    Of keys of three tokens, the fifth, sixth and seventh position see one, two and two:
+    A position sees the compressed keys that end at or before it, at most `most` of them.
+
+    With keys of 3 tokens, positions 5, 6 and 7 see 1 + 2 + 2:
 
     >>> compressed_pairs(3, 7, 3), compressed_pairs(3, 7, 3, most=1)
     (5, 3)
@@ -340,7 +337,7 @@ def compressed_pairs(queries: Size, keys: Size, rate: Size, most: Size | None = 
 
 
 def whole_bytes(elements: Size, width: int) -> Size:
-    """Bytes that hold `elements` of `width` bits each, rounded up; a symbol is not rounded."""
+    """Bytes of `elements` of `width` bits each, rounded up; a symbol is not rounded."""
     if width % 8 == 0:
         return elements * (width // 8)
     if hasattr(elements, "free_symbols"):

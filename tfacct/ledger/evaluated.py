@@ -1,4 +1,4 @@
-"""Lines evaluated for a group of layers: matmuls with FLOPs and memory traffic, tensors, bytes of the KV cache."""
+"""Lines evaluated for a group of layers: matmuls with FLOPs and bytes moved, tensors, and KV cache sizes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfacct.ledger.storage import BF16_EACH, Role, Storage, Stored, Width
 from tfacct.ledger.workload import COMPRESSED
 
 OUTSIDE: Mapping[str, Role] = {"lm_head.weight": "head", "embed.weight": "embedding"}
-"""Matrices outside the blocks that have a role of their own: the head, and the table that a tied head reads."""
+"""Roles of matrices outside the layers: the head, and the embedding that a tied head reads."""
 
 
 class Product(NamedTuple):
-    """A Matmul evaluated for its group of blocks.
+    """A Matmul evaluated for its group of layers.
 
-    `axes` are the sizes of its axes, `count` the number of blocks, `numbers`, `kind` and `names` those of the group.
+    `axes` are the sizes of the axes, `count` the number of layers; `numbers`, `kind` and `names` are the group's.
     `forward` and `backward` are the FLOPs of all `dims.times` multiplications. `experts`: the model has experts.
     """
 
@@ -38,14 +38,13 @@ class Product(NamedTuple):
 
     @property
     def spec(self) -> str:
-        """Its axes, as they are called in the model."""
+        """Einsum spec with the model's names of the axes."""
         return renamed(self.line.spec, self.names)
 
     def moved(self, weights: Storage, activations: Width) -> tuple[Size, Size, Size]:
-        """Bytes of the left operand, the right operand and the result, in all blocks, each rounded up in each block.
+        """Bytes of the left operand, the right operand and the result in all layers, each rounded up per layer.
 
-        An unfused kernel reads each operand once and writes the result once; of experts it reads those that a step
-        can touch.
+        An unfused kernel reads each operand once and writes the result once. Only experts that a step can use are read.
         """
         left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
         if self.line.weight_axes() is not None and not self.line.idles(self.axes):
@@ -56,23 +55,23 @@ class Product(NamedTuple):
         return self.count * left, self.count * right, self.count * out
 
     def _each(self, weights: Storage, stored: Stored) -> Size:
-        """Bytes of its weight in all blocks."""
+        """Bytes of the weight in all layers."""
         if not (weights.by_block and self.numbers):
             return self.count * weights.bytes(stored)
         path = stored.path
         return sum(weights.bytes(stored._replace(path=paths.numbered(path, number))) for number in self.numbers)
 
     def cost(self, weights: Storage, activations: Width) -> Cost:
-        """FLOPs of the product in a forward pass, and the bytes that it reads and writes."""
+        """FLOPs of the product in a forward pass, bytes read and bytes written."""
         left, right, out = self.moved(weights, activations)
         return Cost(self.forward, left + right, out)
 
 
 class Tensor(NamedTuple):
-    """A Parameter evaluated for its group of blocks: `count` tensors of `shape`, with `elements` numbers each.
+    """A Parameter evaluated for its group of layers: `count` tensors of `shape`, with `elements` numbers each.
 
-    `active`: the numbers of each that one token meets, of experts those of the ones it is sent to. `axes`
-    are the sizes of the group's axes; `experts`: the model has experts.
+    `active`: elements of each that are used for one token (for experts, the top-k). `axes` are the sizes of the group's
+    axes. `experts`: the model has experts.
     """
 
     path: str
@@ -86,22 +85,22 @@ class Tensor(NamedTuple):
 
     @property
     def embedding(self) -> bool:
-        """True if it is a table of tokens, positions or segments."""
+        """True for an embedding of tokens, positions or segments."""
         return self.parameter.embedding
 
     @property
     def shape_in_torch(self) -> tuple[int, ...]:
-        """Its shape in torch's modules: a matrix by its outputs, then its inputs; heads next to each other."""
+        """Shape in torch's modules: a matrix is outputs × inputs, with the heads concatenated."""
         return self.parameter.shape_in_torch(dict(zip(self.parameter.axes, self.shape, strict=True)))
 
     @property
     def stored(self) -> Stored:
-        """The tensor as a storage format sees it."""
+        """Description of the tensor for a storage format."""
         return as_stored(self.parameter, self.axes, self.experts)._replace(path=self.path)
 
 
 def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
-    """The parameter as a storage format sees it, in a model with or without `experts`."""
+    """Description of a parameter for a storage format, in a model with or without `experts`."""
     path, elements = parameter.path, size(axes, parameter.axes)
     if parameter.embedding:
         return Stored("embedding", elements, axes[parameter.axes[-1]], path=path)
@@ -117,7 +116,7 @@ def as_stored(parameter: Parameter, axes: Axes, experts: bool) -> Stored:
 
 
 def same_sizes(some: tuple[Size, ...], others: tuple[Size, ...]) -> bool:
-    """True if two shapes have the same sizes in any order: a tied head reads its table transposed."""
+    """True if two shapes have the same sizes in any order: a tied head reads its embedding transposed."""
     rest = list(others)
     for size_ in some:
         index = next((i for i, other in enumerate(rest) if _same_size(size_, other)), None)
@@ -133,20 +132,24 @@ def _same_size(one: Size, other: Size) -> bool:
 
 
 TOKENS = frozenset(("S", "J", *COMPRESSED["entries"].values()))
-"""Axes of the tokens, or of the keys made of them, of a state that grows with a context or a source."""
+"""Axes of tokens or compressed keys in a state that grows with the context or the source."""
 
 
 def width_of(line: State, cache: Width) -> Width:
-    """How a state is stored: in a dtype of its own, or as the cache is. One that no token adds to has at least 16 bits:
-    it does not follow a narrow cache."""
+    """Width of a state: its own dtype if it has one, else that of the cache.
+
+    A state of fixed size has at least 16 bits, also with a narrower cache.
+    """
     if line.bits is not None:
         return Width(f"fp{line.bits}", line.bits)
     return cache if cache.each >= 2 or TOKENS & {*axis_names(line.spec)} else BF16_EACH
 
 
 def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
-    """Bytes of a state at the end of a step, rounded up: its tokens to whole pages of the cache, with the scale of each
-    vector where the cache has scales. Raises UsageError for vectors that do not divide into blocks of the cache."""
+    """Bytes of a state at the end of a step: tokens rounded up to whole pages, with the scales of the cache.
+
+    Raises UsageError if a vector is no multiple of the cache's block.
+    """
     how, names = width_of(line, cache), axis_names(line.spec)
     if how.page > 1 and "S" in names:
         axes = {**axes, "S": rounded_up(axes["S"], how.page) * how.page}
@@ -156,14 +159,14 @@ def cached_bytes(line: State, axes: Axes, cache: Width) -> Size:
     if not _divides(how.block, axes[last]):
         what = f"{paths.short(paths.starred(line.path))} has vectors of {axes[last]:,}"
         raise UsageError(
-            f"a cache in {how.name} needs vectors that divide into blocks of {how.block}, and {what}",
-            "llama.cpp refuses it too; bf16 or fp8 store such a cache",
+            f"a cache in {how.name} needs vectors that are a multiple of {how.block}, but {what}",
+            "llama.cpp does not support it either; use bf16 or fp8",
         )
     return size(axes, tuple(vectors)) * (how.bytes(axes[last]) + how.scale)
 
 
 def _divides(block: int, vector: Size) -> bool:
-    """True if a size, or every size of an array, divides into blocks. A symbol stands for one that does."""
+    """True if a size, or every element of an array, is a multiple of `block`. A symbol is assumed to be."""
     if hasattr(vector, "free_symbols"):
         return True
     rest = vector % block

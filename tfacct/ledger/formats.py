@@ -1,7 +1,7 @@
-"""Bytes of a matrix in the formats that weights are quantized to, as their own tools lay the tensors out.
+"""Bytes of a matrix in quantization formats, as the formats' own tools lay out the tensors.
 
-A format is a function of a matrix's outputs and inputs, made for its bits and the size of its groups. All that is
-stored of the matrix is counted: its numbers with what fills their last word or block, scales, zero points, tables.
+A format is a function of the outputs and inputs of a matrix, created for a number of bits and a group size. Everything
+stored is counted: the numbers, padded to whole words or blocks, scales, zero points and lookup tables.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tfacct.ledger.einsum import Size, rounded_up, whole_bytes
 Matrix: TypeAlias = Callable[[Size, Size], Size]
 """Bytes of a matrix by its outputs and inputs."""
 WORD = 4
-"""Bytes of an int32 that numbers are packed into."""
+"""Bytes of an int32, which numbers are packed into."""
 
 
 class Format(NamedTuple):
-    """A way to store a matrix: its name, its bytes, and in words what is stored of it."""
+    """A storage format for matrices: name, bytes, and a description of what is stored."""
 
     name: str
     matrix: Matrix
@@ -26,27 +26,27 @@ class Format(NamedTuple):
 
 
 def plain(bits: int, name: str) -> Format:
-    """Every number by itself."""
+    """Unquantized storage: every number in `bits`."""
     return Format(name, lambda outputs, inputs: whole_bytes(outputs * inputs, bits), f"plain {bits} bits")
 
 
 def _words(numbers: Size, bits: int) -> Size:
-    """Number of int32 that hold `numbers` of `bits` each, packed across their borders."""
+    """Number of int32 for `numbers` of `bits` each, packed across word boundaries."""
     return rounded_up(numbers * bits, 32)
 
 
 def grouped(inputs: Size, size: int | None) -> Size:
-    """Number of groups of `size` inputs; one for all of them where `size` is None."""
+    """Number of groups of `size` inputs; 1 if `size` is None."""
     return 1 if size is None else rounded_up(inputs, size)
 
 
 def blocks(name: str, numbers: int, size: int, about: str, tensor: int = 0) -> Format:
-    """`numbers` inputs of an output in a block of `size` bytes, the last one filled up; `tensor` bytes besides."""
+    """Format in blocks: `numbers` inputs of one output in `size` bytes, the last block padded, plus `tensor` bytes."""
     return Format(name, lambda outputs, inputs: outputs * rounded_up(inputs, numbers) * size + tensor, about)
 
 
 def both(one: Format, other: Format) -> Format:
-    """A matrix that is stored twice, in two formats."""
+    """Format of a matrix that is stored twice, once in each format."""
     name = one.name if one.name == other.name else f"{one.name} + {other.name}"
     return Format(name, lambda outputs, inputs: one.matrix(outputs, inputs) + other.matrix(outputs, inputs))
 
@@ -58,7 +58,7 @@ GGML: Mapping[str, tuple[int, int]] = {
     "iq4_nl": (32, 18), "iq3_s": (256, 110), "iq2_s": (256, 82), "iq4_xs": (256, 136), "iq1_m": (256, 56),
     "tq1_0": (256, 54), "tq2_0": (256, 66), "mxfp4": (32, 17), "nvfp4": (64, 36),
 }  # fmt: skip
-"""llama.cpp's types: numbers of a block, and its bytes. ggml-common.h."""
+"""llama.cpp's types: numbers and bytes of a block. ggml-common.h."""
 
 MXFP4 = blocks("mxfp4", 32, 17, "blocks of 32 with an 8-bit scale")
 """32 inputs of 4 bits (E2M1) and a scale of 8 (E8M0). OCP Microscaling Formats (MX) 1.0, section 5."""
@@ -76,7 +76,7 @@ NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and a 32-bit s
 
 
 def _a(bits: int) -> str:
-    """So many bits, with the article that they are read with."""
+    """`a 4-bit`, `an 8-bit`."""
     return f"{'an' if bits == 8 else 'a'} {bits}-bit"
 
 
@@ -85,8 +85,8 @@ def _of(size: int | None) -> str:
 
 
 def awq(bits: int = 4, group: int | None = 128) -> Format:
-    """Outputs packed into words (`qweight`); for each output and group a scale of 16 bits (`scales`) and a zero, packed
-    alike (`qzeros`). AutoAWQ, `WQLinear_GEMM`."""
+    """AWQ: outputs packed into words (`qweight`); for each output and group a 16-bit scale (`scales`) and a packed zero
+    point (`qzeros`). AutoAWQ, `WQLinear_GEMM`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         words = _words(outputs, bits)
@@ -96,8 +96,8 @@ def awq(bits: int = 4, group: int | None = 128) -> Format:
 
 
 def gptq(bits: int = 4, group: int | None = 128, *, indexed: bool = True) -> Format:
-    """Inputs packed into words (`qweight`); scales and zeros as AWQ has them; and where they are `indexed`, for each
-    input the number of its group in 32 bits (`g_idx`). GPTQModel, AutoGPTQ and AutoRound, `QuantLinear`."""
+    """GPTQ: inputs packed into words (`qweight`); scales and zero points as in AWQ; if `indexed`, the group number of
+    each input in 32 bits (`g_idx`). GPTQModel, AutoGPTQ and AutoRound, `QuantLinear`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         scales = grouped(inputs, group) * (2 * outputs + WORD * _words(outputs, bits))
@@ -120,11 +120,12 @@ def scaled(
     tensor: int = 0,
     indexed: bool = False,
 ) -> Format:
-    """Numbers of `bits`, packed into int32 along the inputs or each in bytes of its own, with a scale of `scale` bytes
-    for each output and group of inputs, for each `block`, or for the `whole` tensor.
+    """Numbers of `bits` with scales: packed into int32 along the inputs, or each padded to whole bytes.
 
-    `zero`: bits of a zero point beside each scale, packed along the outputs where the numbers are packed. `tensor`:
-    bytes besides. `indexed`: the number of each input's group, in 32 bits. compressed-tensors, `compressors`.
+    A scale of `scale` bytes is for each output and group of inputs, for each `block`, or for the `whole` tensor.
+
+    `zero`: bits of a zero point for each scale, packed along the outputs if the numbers are packed. `tensor`: further
+    bytes per tensor. `indexed`: with the group number of each input in 32 bits. compressed-tensors, `compressors`.
     """
 
     def scales(outputs: Size, inputs: Size) -> tuple[Size, Size]:
@@ -148,14 +149,16 @@ def scaled(
 
 
 CODE, NESTED_CODE, OFFSET = 16 * 4, 256 * 4, 4
-"""Bytes of bitsandbytes' tables: the 16 numbers of 4 bits, the 256 of a scale's 8 bits, and the mean of the scales."""
+"""Bytes of bitsandbytes' lookup tables: 16 values of 4-bit codes, 256 values of 8-bit scales, and the mean scale."""
 
 
 def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Format:
-    """64 numbers of 4 bits and a scale, one after another whatever the shape. `double`: the scale has 8 bits, and 256
-    scales share one of 32; else it has 32. QLoRA (arXiv 2305.14314), section 3, as bitsandbytes stores it.
+    """Blocks of 64 4-bit numbers with a scale, over the flattened matrix, as in bitsandbytes.
 
-    `tables`: with the code tables that bitsandbytes keeps with each tensor.
+    QLoRA (arXiv 2305.14314), section 3.
+
+    `double`: scales have 8 bits, and 256 of them share a 32-bit scale; else they have 32 bits. `tables`: with the
+    lookup tables that bitsandbytes stores for each tensor.
     """
 
     def matrix(outputs: Size, inputs: Size) -> Size:
@@ -168,14 +171,14 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
 
 
 def rows8(name: str, scale: int = 4) -> Format:
-    """8 bits a number, and a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
+    """8-bit numbers with a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
     about = f"8-bit numbers, and {_a(8 * scale)} scale for each output"
     return scaled(name, 8, packed=False, scale=scale)._replace(about=about)
 
 
 def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: bool = False) -> Format:
-    """8 bits a number (E4M3), and a scale of `scale` bytes for each block of outputs × inputs, or for the tensor:
-    `weight_scale_inv` of DeepSeek-V3. `static`: one of 32 bits for the activations (`activation_scale`)."""
+    """8-bit numbers (E4M3) with a scale of `scale` bytes for each block of outputs × inputs, or for the tensor:
+    `weight_scale_inv` of DeepSeek-V3. `static`: with a 32-bit scale for the activations (`activation_scale`)."""
     name, per = ("fp8-tensor", "a 32-bit scale for each tensor")
     if block is not None:
         name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_a(8 * scale)} scale"
@@ -184,7 +187,7 @@ def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: b
 
 
 def affine(bits: int, group: int, scale: int = 2) -> Format:
-    """Numbers packed into words, for each output and group of inputs a scale and a bias of `scale` bytes: MLX."""
+    """MLX: numbers packed into words; for each output and group of inputs a scale and a bias of `scale` bytes."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 2 * scale)
@@ -193,8 +196,8 @@ def affine(bits: int, group: int, scale: int = 2) -> Format:
 
 
 def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
-    """Numbers of `bits` in groups, each with a scale and a zero of `scale` bytes. A group is a row (`axis` 1) or a
-    column, and rows are packed together, 8 // bits of them into bytes, of 3 bits ten into words. `hqq.core.bitpack`."""
+    """HQQ: groups of numbers with a scale and a zero point of `scale` bytes each. A group is a row (`axis` 1) or a
+    column. Rows are packed together, 8 // bits of them into bytes; with 3 bits, ten into words. `hqq.core.bitpack`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         groups = rounded_up(outputs * inputs, group)
@@ -206,12 +209,12 @@ def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
 
 
 TILE = 8, 1024
-"""Outputs and inputs that torchao fills its tiles of 4 bits up to."""
+"""Outputs and inputs of a tile, to which torchao pads 4-bit matrices."""
 
 
 def int4_groups(group: int, *, tiles: bool) -> Format:
-    """4 bits a number; for each output and `group` of inputs a scale and a zero of 16 bits. torchao, `Int4Tensor`, or,
-    in `tiles`, `Int4TilePackedTo4dTensor`."""
+    """4-bit numbers; for each output and `group` of inputs a scale and a zero point of 16 bits. torchao, `Int4Tensor`,
+    or, in `tiles`, `Int4TilePackedTo4dTensor`."""
 
     def matrix(outputs: Size, inputs: Size) -> Size:
         if tiles:
@@ -222,6 +225,6 @@ def int4_groups(group: int, *, tiles: bool) -> Format:
 
 
 def ternary() -> Format:
-    """Four outputs of 2 bits in a byte, and a 16-bit scale for the tensor: BitNet, `BitLinear`."""
+    """BitNet: four outputs of 2 bits in a byte, and a 16-bit scale for the tensor. `BitLinear`."""
     about = "2-bit numbers, and a 16-bit scale for each tensor"
     return Format("bitnet", lambda outputs, inputs: rounded_up(outputs, 4) * inputs + 2, about)

@@ -1,6 +1,7 @@
-"""The ledger: a forward pass as groups of lines, and every total that follows from them.
+"""The ledger: a forward pass as groups of lines, and all totals.
 
-Leaves only: every subtotal is computed, so nothing is counted twice. This room knows axes, not transformers.
+The ledger has only leaves. Subtotals are computed, so nothing is counted twice. This module knows axes, not
+transformers.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ from tfacct.ledger.storage import Storage, Width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, HALVES, ONE_BY_ONE, OVERLAPPING, PADDED, PATCHES, POSITIONS
 
 VISIBLE_KEYS, CACHED_KEYS = "Sw", "Sk"
-"""Symbols of the keys that a layer with a sliding window sees in a step, and of those in its KV cache after it."""
+"""Axes of the keys that a sliding-window layer sees in a step, and of those in its KV cache after the step."""
 
 
 @record
 class Group:
-    """Lines, the sizes of their axes, and the blocks that they stand for.
+    """Lines with the sizes of their axes and the layers that have them.
 
-    `count` is the number of blocks and `numbers` are theirs; embeddings and head have count 1 and no numbers. `*` in a
-    path stands for the block's number. `kind` names the blocks if the model has several kinds. `names` are what its
-    axes are called in the model, if another group has another size by the same axis. All blocks use one set of
-    tensors if `once`, or, of those that begin with the names in `shared`, one of each.
+    `count` is the number of layers and `numbers` their numbers; embeddings and head have count 1 and no numbers. `*` in
+    a path is the layer number. `kind` names the layers if the model has several kinds. `names` maps axes to the model's
+    names, if another group has the same axis with another size. With `once`, all layers share one set of tensors; else
+    they share the tensors whose paths begin with a name in `shared`.
     """
 
     lines: tuple[Line, ...]
@@ -77,24 +78,25 @@ class Group:
 
     @property
     def own(self) -> Lines:
-        """Its lines, and what is known of them."""
+        """The lines with their cache of derived values."""
         assert isinstance(self.lines, Lines)
         return self.lines
 
     def named(self) -> dict[str, Size]:
-        """Sizes of its axes, by the axes of the model."""
+        """Sizes by the model's names of the axes."""
         return {self.names.get(axis, axis): size for axis, size in self.axes.items()}
 
     def bound(self, at: Axes, *, cached: bool = False) -> Axes:
-        """Sizes of all axes in a step, those of the workload (`at`) included.
+        """Sizes of all axes in a step, including those of the workload (`at`).
 
-        With a sliding window of W, S is bound to the keys that the new tokens see, T + min(S − T, W − 1), or with
-        `cached` to those in the KV cache after the step, min(S, W). `at` may bind both, as VISIBLE_KEYS and
-        CACHED_KEYS: symbols for them keep formulas free of `min`. Where a recurrence runs in chunks, CHUNKS and
-        ONE_BY_ONE are bound alike, and PATCHES where learned tokens come before them. Patches that are merged are bound
-        by how many are left, and compressed tokens by the keys made of them. What is read in windows that overlap is
-        padded to whole ones.
-        Raises UsageError for a number of patches of which some would be left over.
+        With a sliding window W, S is the number of keys that the new tokens see, T + min(S − T, W − 1), or, with
+        `cached`, of keys in the KV cache after the step, min(S, W). `at` may give both, as VISIBLE_KEYS and
+        CACHED_KEYS: with symbols for them, formulas have no `min`.
+
+        Also computed, unless `at` gives them: CHUNKS and ONE_BY_ONE for recurrences in chunks, PATCHES for patches
+        after learned tokens, merged patches, compressed keys, and tokens padded to overlapping windows.
+
+        Raises UsageError if patches are left over after merging.
         """
         axes = {**self.axes, **at}
         if CHUNK in self.axes and CHUNKS not in at:
@@ -120,23 +122,23 @@ class Group:
         return axes
 
     def _overlapping(self, at: Axes) -> dict[str, Size]:
-        """What a step binds where tokens are padded to whole windows: as many halves less one are windows, if any."""
+        """Sizes for overlapping windows: padded tokens, half windows, and windows (one fewer than halves)."""
         read, longest = at["I" if self.reads else "T"], self.axes[LONGEST]
         padded = at[PADDED] if PADDED in at else rounded_up(read, longest) * longest
         if HALF not in self.axes:
             return {PADDED: padded}
-        mark = self.names.get(HALF, HALF).removeprefix(HALF)  # of blocks whose windows are not all others'
+        mark = self.names.get(HALF, HALF).removeprefix(HALF)  # if layers have windows of different sizes
         halves = at[f"{HALVES}{mark}"] if f"{HALVES}{mark}" in at else divided(padded, self.axes[HALF])
         windows = at[f"{OVERLAPPING}{mark}"] if f"{OVERLAPPING}{mark}" in at else halves - smaller(halves, 1)
         return {PADDED: padded, HALVES: halves, OVERLAPPING: windows}
 
     @property
     def reads(self) -> bool:
-        """True if its lines are those of an encoder in front of a decoder, whose tokens are a source."""
+        """True for lines of an encoder that a decoder reads: its tokens are the source."""
         return any(paths.parse(line.path).side == paths.ENCODER for line in self.lines)
 
     def sized(self) -> list[tuple[Parameter, tuple[Size, ...], Size, Size]]:
-        """Parameters of its lines, each with its shape, its elements, and those that a token meets."""
+        """Parameters with shape, elements, and elements active for one token."""
 
         def found() -> Iterator[tuple[Parameter, tuple[Size, ...], Size, Size]]:
             for parameter in self.own.parameters:
@@ -146,11 +148,11 @@ class Group:
                 active = divided(elements, shape[0]) * met if parameter.is_expert else elements
                 yield parameter, shape, elements, active
 
-        kinds = frozenset(map(type, self.axes.values()))  # a number that spells itself equals one that does not
+        kinds = frozenset(map(type, self.axes.values()))  # a TracedInt equals a plain int
         return self.own.once((Group.sized, kinds, *self.axes.items()), lambda: list(found()))
 
     def places(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
-        """Paths and counts of a line: once for all blocks together, or, unfolded, once for each block."""
+        """Paths and counts of a line: one path for all layers or, `unfolded`, one for each layer."""
         if unfolded and self.numbers:
             for number in self.numbers:
                 yield paths.numbered(path, number), 1
@@ -158,7 +160,7 @@ class Group:
             yield path, self.count
 
     def stored(self, path: str, unfolded: bool) -> Iterator[tuple[str, Size]]:
-        """Paths and counts of a tensor: those of its line, or, where all blocks share it, the first block's alone."""
+        """Paths and counts of a tensor, like those of its line; a shared tensor has only the first layer's path."""
         places = self.places(path, unfolded)
         if not self.once and not (self.shared and paths.among(path, self.shared)):
             return places
@@ -167,7 +169,7 @@ class Group:
 
 
 def _compressed(kind: str, at: Axes, rate: Size) -> dict[str, Size]:
-    """What a step binds where tokens are compressed."""
+    """Sizes for compressed tokens in a step."""
     entries, before = rounded_down(at["S"], rate), rounded_down(at["S"] - at["T"], rate)
     found = {"entries": entries, "new": entries - before, "waiting": at["S"] - entries * rate}
     found |= {"any": smaller(entries, 1)}
@@ -180,9 +182,9 @@ def _all(_path: str, _line: Matmul) -> bool:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All lines of a model, and every count that follows from them.
+    """All lines of a model, and the counts derived from them.
 
-    Counts are dicts by path, in FLOPs or elements. `at` holds the sizes that a workload binds:
+    Counts are dicts by path, in FLOPs or elements. `at` has the sizes of a workload:
 
     >>> up = Matmul("blocks.*.mlp.up_proj", "B T D, D F -> B T F")
     >>> cache = State("blocks.*.attn.k_cache", "B S K H")
@@ -190,12 +192,12 @@ class Ledger:
     >>> ledger = Ledger((Group((up, cache), sizes, count=3, numbers=range(3)),))
     >>> at = {"B": 1, "T": 7, "S": 9}
 
-    `blocks.*` stands for all blocks together, here three times 2 · 7 · 4 · 16:
+    `blocks.*` is the sum over all layers, here 3 × 2 · 7 · 4 · 16:
 
     >>> ledger.flops(at)
     {'blocks.*.mlp.up_proj': 2688}
 
-    `unfolded` gives each block its own number:
+    `unfolded` gives each layer its own path:
 
     >>> list(ledger.flops(at, unfolded=True))
     ['blocks.0.mlp.up_proj', 'blocks.1.mlp.up_proj', 'blocks.2.mlp.up_proj']
@@ -205,13 +207,13 @@ class Ledger:
     >>> ledger.parameters()
     {'blocks.*.mlp.up_proj.weight': 192}
 
-    State is what stays for the next step, three times 9 · 2 · 5 elements:
+    States are kept for the next step, here 3 × 9 · 2 · 5 elements:
 
     >>> ledger.states(at)
     {'blocks.*.attn.k_cache': 270}
 
-    `instead` is the same model run in another way: the same weights and state, other products. Each step runs the way
-    that takes fewer FLOPs, and this one if both take the same.
+    `instead` is an alternative with the same weights and state but other matmuls. A step uses whichever takes fewer
+    FLOPs, and `self` if both take the same.
     """
 
     groups: tuple[Group, ...]
@@ -219,13 +221,13 @@ class Ledger:
 
     @cached_property
     def ways(self) -> tuple[Ledger, ...]:
-        """Ledgers that a step chooses from, one for each way to run the model."""
+        """This ledger and its alternatives, from which a step chooses."""
         return (self,) if self.instead is None else (Ledger(self.groups), *self.instead.ways)
 
     def settled(self, at: Axes, *, masked: bool = False) -> Ledger:
-        """Ledger of the way that takes fewer FLOPs in a step, counting all query–key pairs or only the `masked` ones.
+        """The alternative with the fewest FLOPs in a step, for all query–key pairs or only the `masked` ones.
 
-        If there is a choice the sizes must be ints: arrays and symbols cannot be compared as a whole.
+        With alternatives, the sizes must be ints: arrays and symbols cannot be compared as a whole.
         """
         if self.instead is None:
             return self
@@ -233,40 +235,42 @@ class Ledger:
 
     @property
     def has_cache(self) -> bool:
-        """True if anything stays for a next step."""
+        """True if anything is cached for the next step."""
         return any(isinstance(line, State) for group in self.groups for line in group.lines)
 
     @cached_property
     def together(self) -> int:
-        """Number that a step's tokens are a multiple of: patches that are taken together, else 1."""
+        """Number that the tokens of a step must be a multiple of, because patches are merged; else 1."""
         return lcm(*(group.axes[size] for group in self.groups for size in SHARES.values() if size in group.axes))
 
     @cached_property
     def leaps(self) -> bool:
-        """True if counts leap with the context: where tokens are padded to chunks or windows, or are compressed."""
+        """True if counts grow in steps with the context: tokens are padded to chunks or windows, or compressed."""
         lengths = (CHUNK, *RATES.values())
         own = (group.axes for group in self.groups if not group.reads)
         return any(LONGEST in axes or any(length in axes for length in lengths) for axes in own)
 
     @cached_property
     def period(self) -> int:
-        """Number of tokens after which as many wait to be compressed as before; 1 where none are."""
+        """Period, in tokens, of the number of tokens that wait to be compressed; 1 without compression."""
         return lcm(*self.rates)
 
     @cached_property
     def rates(self) -> set[int]:
-        """Numbers of tokens that compressed keys are made of."""
+        """Compression rates: tokens per compressed key."""
         return {group.axes[rate] for group in self.groups for rate in RATES.values() if rate in group.axes}
 
     def fullest(self, context: int) -> set[int]:
-        """Contexts up to this one, itself too, one of which has the largest cache: those just before a key is full, for
-        the tokens that wait for it may take more than it does."""
+        """Candidates, up to this context, for the context with the largest cache.
+
+        A cache may shrink when a compressed key is complete, because its waiting tokens can take more bytes.
+        """
         first = max(1, context - self.period + 1)
         return {context} | {n - 1 for rate in self.rates for n in range((first // rate + 1) * rate, context + 1, rate)}
 
     @cached_property
     def learned_tokens(self) -> int:
-        """Number of a step's tokens that are not taken together: learned ones among its patches."""
+        """Number of learned tokens among the patches, which are not merged."""
         return max((group.axes.get(FRONT, 0) for group in self.groups if {*SHARES.values()} & {*group.axes}), default=0)
 
     @cached_property
@@ -276,16 +280,16 @@ class Ledger:
 
     @cached_property
     def known(self) -> dict[Hashable, Any]:
-        """What others have worked out of these lines, by name and by all else that it depends on."""
+        """Cache of results derived from this ledger, by name and further arguments."""
         return {}
 
     @cached_property
     def weights(self) -> list[tuple[Group, dict[str, Parameter]]]:
-        """Groups, and the weights of each by path."""
+        """Groups with their weights by path."""
         return [(group, {one.path: one for one in group.own.parameters}) for group in self.groups]
 
     def products(self, at: Axes, *, masked: bool = False) -> list[Product]:
-        """Every Matmul evaluated for a step: m × k × n, how often it runs, and its FLOPs forward and backward."""
+        """Every Matmul evaluated for a step: m × k × n, repetitions, forward and backward FLOPs."""
         found = []
         for group in self.settled(at, masked=masked).groups:
             axes = group.bound(at)
@@ -299,16 +303,16 @@ class Ledger:
         return found
 
     def flops(self, at: Axes, *, masked: bool = False, unfolded: bool = False) -> dict[str, Size]:
-        """FLOPs of one forward pass, by path of the product."""
+        """FLOPs of one forward pass by path."""
         each = self.settled(at, masked=masked)._each(Matmul, at, unfolded)
         return _summed((path, count * line.flops(axes, masked)) for path, line, axes, count in each)
 
     def total_flops(
         self, at: Axes, *, masked: bool = False, backward: bool = False, keep: Callable[[str, Matmul], bool] = _all
     ) -> Size:
-        """FLOPs of a forward or a backward pass, of all products or of those that `keep` is true of.
+        """FLOPs of a forward or a backward pass, of all matmuls or those selected by `keep`.
 
-        Ints are multiplied and added first, so that arrays go through few operations and few roundings.
+        Ints are multiplied and added first, so that arrays need few operations and few roundings.
         """
         whole: dict[tuple[int, ...], tuple[int, list[Size]]] = {}
         for path, line, axes, count in self.settled(at, masked=masked)._each(Matmul, at):
@@ -323,23 +327,23 @@ class Ledger:
                         others.append(factor)
                 alike = tuple(sorted(map(id, others)))
                 before, _ = whole.get(alike, (0, others))
-                whole[alike] = before + known, others  # which keeps them alive, and their ids theirs
+                whole[alike] = before + known, others  # keeps the objects alive, so that ids stay unique
         return sum(prod(others, start=known) for known, others in whole.values())
 
     def cost(self, at: Axes, weights: Storage, activations: Width) -> Cost:
-        """FLOPs of one forward pass, and the bytes that its products read and write."""
+        """FLOPs of one forward pass, and the bytes that its matmuls read and write."""
         return sum((product.cost(weights, activations) for product in self.products(at)), Cost())
 
     def tensors(self, *, unfolded: bool = False) -> list[Tensor]:
-        """Every stored tensor once: a weight that two lines use is one tensor.
+        """All stored tensors; a weight used by two lines is one tensor.
 
-        Raises SpecError if two lines read one weight in two shapes.
+        Raises SpecError if two lines use a weight with different shapes.
         """
         return self._tensors(unfolded=True) if unfolded else list(self._folded)
 
     @cached_property
     def _folded(self) -> list[Tensor]:
-        """Tensors of all blocks together, cached because most questions ask for them and no workload changes them."""
+        """Tensors of all layers together; cached, because they do not depend on the workload."""
         return self._tensors(unfolded=False)
 
     def _tensors(self, unfolded: bool) -> list[Tensor]:
@@ -349,22 +353,22 @@ class Ledger:
             for parameter, shape, elements, active in group.sized():
                 for path, count in group.stored(parameter.path, unfolded):
                     tensor = Tensor(path, shape, elements, active, count, parameter, group.axes, experts)
-                    owner = index if paths.repeated(path) else -1  # blocks of another kind own other tensors
+                    owner = index if paths.repeated(path) else -1  # layers of another kind have other tensors
                     known = found.setdefault((path, owner), tensor)
                     if known is not tensor and not same_sizes(known.shape, shape):
-                        raise SpecError(f"{path} is read in two shapes: {known.shape} and {shape}")
+                        raise SpecError(f"{path} has two shapes: {known.shape} and {shape}")
         return list(found.values())
 
     def parameters(self, *, unfolded: bool = False) -> dict[str, Size]:
-        """Number of stored elements, by path of the parameter."""
+        """Number of stored elements by path."""
         return _summed((tensor.path, tensor.count * tensor.elements) for tensor in self.tensors(unfolded=unfolded))
 
     def active_parameters(self) -> dict[str, Size]:
-        """Number of elements that one token meets, by path of the parameter: of experts only those it is sent to."""
+        """Number of elements active for one token by path: of experts only the top-k."""
         return _summed((tensor.path, tensor.count * tensor.active) for tensor in self.tensors())
 
     def weight_bytes(self, weights: Storage) -> dict[str, Size]:
-        """Bytes of the weights as stored, by path of the parameter; every tensor is rounded up to whole bytes."""
+        """Bytes of the weights as stored, by path; every tensor is rounded up to whole bytes."""
         tensors = self.tensors(unfolded=weights.by_block)
         return _summed((paths.starred(tensor.path), tensor.count * weights.bytes(tensor.stored)) for tensor in tensors)
 
@@ -379,12 +383,12 @@ class Ledger:
         return _summed((path, count * cached_bytes(line, axes, cache)) for path, line, axes, count in each)
 
     def pointwise(self, at: Axes, *, unfolded: bool = False) -> dict[str, Size]:
-        """Number of result elements of all pointwise work, by path of the line."""
+        """Number of result elements of pointwise operations by path."""
         each = self._each(Pointwise, at, unfolded)
         return _summed((path, count * line.elements(axes)) for path, line, axes, count in each)
 
     def _each(self, kind: type[LineT], at: Axes, unfolded: bool = False) -> Iterator[tuple[str, LineT, Axes, Size]]:
-        """Every line of one kind: its path, the line, the sizes of its axes, and how many blocks have it."""
+        """Lines of one kind with path, sizes of axes, and number of layers."""
         for group in self.groups:
             axes = group.bound(at, cached=kind is State)
             for line in group.lines:
@@ -394,7 +398,7 @@ class Ledger:
 
 
 def _summed(counts: Iterable[tuple[str, Size]]) -> dict[str, Size]:
-    """Counts by path, with groups of blocks that share a path added up."""
+    """Counts by path, summed over groups of layers with the same path."""
     total: dict[str, Size] = {}
     for path, count in counts:
         total[path] = total[path] + count if path in total else count

@@ -1,4 +1,4 @@
-"""A cache of what follows from lines alone, for all layers, sizes and ranks that have the same lines."""
+"""A cache of values that depend on lines only, shared by all layers, sizes and ranks with the same lines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ T = TypeVar("T")
 
 
 class Lines(tuple[Line, ...]):
-    """The lines of a group: a stage's group, or a rank's, has the same ones as the model's."""
+    """The lines of a group. Groups of a pipeline stage or a rank share the model's object."""
 
     @cached_property
     def _known(self) -> dict[Hashable, Any]:
         return {}
 
     def once(self, key: Hashable, work: Callable[[], T]) -> T:
-        """What others work out of these lines and of nothing else than the key: the first time, or with arrays among
-        the sizes of the key each time."""
+        """Result of `work`, cached under `key`; computed each time if the key has arrays.
+
+        `work` may depend only on these lines and the key.
+        """
         try:
             there = key in self._known
         except TypeError:
@@ -32,10 +34,10 @@ class Lines(tuple[Line, ...]):
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Their parameters, in their order."""
+        """Parameters in the order of the lines."""
         return tuple([parameter for line in self for parameter in line.parameters()])
 
     @cached_property
     def has_experts(self) -> bool:
-        """True if there are products of experts among them."""
+        """True if a line is a matmul of experts."""
         return any(isinstance(line, Matmul) and line.expert_axis for line in self)

@@ -1,7 +1,7 @@
-"""The lines: matmuls, embeddings, states (KV cache) and pointwise work as data, and what follows from each.
+"""Lines of the ledger as data: matmuls, embeddings, states (KV cache) and pointwise operations.
 
-A product is written as an einsum over named axes, `B T D, D N H -> B T N H`. Its FLOPs, its parameters, its m × k × n
-and the bits it moves are all read off those axes, so none is ever written twice. Nothing here knows of transformers.
+A matmul is an einsum over named axes, `B T D, D N H -> B T N H`. FLOPs, parameters, m × k × n and bytes moved all
+follow from the axes. This module does not depend on transformers.
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ from tfacct.ledger.einsum import (
 FLOPS_PER_MULTIPLY_ADD = 2
 
 ACTIVE = "A"
-"""The axis of the experts that each token is sent to."""
+"""Axis of the experts per token (top-k)."""
 NO_MATRIX = EXPERTS, GATE, CHOICES, MIXED, UNMIXED = "E", "U", "Er", "Xw", "Xk"
-"""The axes of what only weighs: one number for each expert, or one alone."""
+"""Axes of router scores, gates and mixing weights: one number per expert, or a single one."""
 WINDOW = "W"
-"""The axis of the keys that a query of a windowed block sees; the ledger binds S by it."""
+"""Axis of a sliding window: keys that a query sees. The ledger computes S from it."""
 AROUND = "Wb"
-"""The same where a query sees keys before and behind it: all keys are there, so it binds nothing."""
+"""Axis of a window on both sides of the query. All keys are present, so S does not change."""
 CHOSEN = "Sx"
-"""The axis of the keys that an indexer chooses for a query; it binds nothing."""
+"""Axis of the keys that an indexer chooses for a query. S does not change."""
 WINDOWS = frozenset((WINDOW, AROUND, CHOSEN))
 COMPRESSED_MASKS = frozenset(("entries", "chosen entries"))
-"""Masks of compressed keys: those that are full before a query, and at most so many of them as an indexer chooses."""
+"""Masks of compressed keys: all complete keys up to the query, or at most as many as an indexer chooses."""
 CHUNK = "Pc"
-"""The axis of the tokens in a chunk of a recurrence; the ledger binds by it how many chunks there are."""
+"""Axis of the tokens in a chunk of a recurrence. The ledger computes the number of chunks from it."""
 KERNEL_WIDTH = "Kb"
-"""The axis of the tokens around one that a convolution sees, an odd number; it binds nothing."""
+"""Axis of the kernel width of a centred convolution, an odd number of tokens."""
 TAPS = "Kw"
-"""The axis of the taps of a convolution in groups."""
+"""Axis of the kernel width of a grouped convolution."""
 FRONT, FURTHER = "Xc", "Xr"
-"""The axes of the learned tokens in front of an image's patches, by which the ledger binds how many patches there are,
-and of those of them after the class token, which bind nothing."""
+"""Axes of the learned tokens before an image's patches, from which the ledger computes the number of patches, and of
+those after the class token."""
 PIXELS = "Px"
-"""The axis of the pixels of a square patch."""
+"""Axis of the pixels of a square patch."""
 MERGE, TILE = "Mp", "Wp"
-"""The axes of the patches merged into one, and of those in a window by itself; the ledger binds by them how many."""
+"""Axes of the patches merged into one, and of the patches in a window. The ledger computes merged patches and
+windows."""
 HALF, WHOLE, LONGEST = "Wo", "Wf", "Wl"
-"""The axes of half a window that overlaps the next, of a whole one, and of the longest; the ledger binds by them."""
+"""Axes of half an overlapping window, of a whole one, and of the longest. The ledger computes windows from them."""
 OF_TOKENS = frozenset((*workload.AXES, workload.PADDED, TILE, HALF, WHOLE))
 RATES = {"light": "Mc", "heavy": "Mh"}
-"""The axes of the tokens that one compressed key is made of; the ledger binds by them how many there are."""
+"""Axes of the tokens per compressed key. The ledger computes the number of compressed keys from them."""
 SHARES = {workload.MERGED: MERGE, workload.TILES: TILE}
-"""Axes that a step binds to its tokens divided by a size, and the axis of that size."""
+"""Axes that are the tokens of a step divided by a size, and the axis of that size."""
 
 
 class Parameter(NamedTuple):
-    """One stored tensor by its name in the model: `blocks.*.attn.q_proj.weight`, with axes `D N H`.
+    """A stored tensor with its path in the model and its axes: `blocks.*.attn.q_proj.weight`, `D N H`.
 
-    `is_expert`: the first axis counts experts, of which a token uses some. `embedding`: the tensor is a table whose
-    rows are looked up. `inputs`: the axes that a matrix is multiplied along; a table, a vector, a depthwise
-    convolution, a
-    router and a gate have none. `table`: the line of a table, whose first axis counts rows. `idle`: no work reads it.
-    `dims`: the axes of each dimension that the tensor has in torch's modules, if these are not `axes` one by one.
+    `is_expert`: the first axis counts experts. `embedding`: the rows of the tensor are looked up. `inputs`: the input
+    axes of a matrix; embeddings, vectors, depthwise convolutions, routers and gates have none. `table`: the line of a
+    lookup table; its first axis counts rows. `idle`: stored, but not used in a step. `dims`: the axes of each dimension
+    in torch's modules, if not one axis per dimension.
     """
 
     path: str
@@ -89,12 +89,12 @@ class Parameter(NamedTuple):
     dims: tuple[AxisNames, ...] = ()
 
     def shape_in_torch(self, sizes: Axes) -> tuple[int, ...]:
-        """Shape that the tensor has in torch's modules, for these sizes of its axes."""
+        """Shape in torch's modules, for these sizes of the axes."""
         return tuple([prod([int(sizes[axis]) for axis in dim]) for dim in self.dims or zip(self.axes, strict=True)])
 
 
 class Dims(NamedTuple):
-    """Sizes of the matrix multiplications that a product runs as: `times` × (m × k by k × n)."""
+    """Matrix multiplications of a line: `times` × (m × k by k × n)."""
 
     m: Size
     k: Size
@@ -103,13 +103,13 @@ class Dims(NamedTuple):
 
 
 def _is_weight(operand: AxisNames) -> bool:
-    """True if an operand is stored rather than computed: it carries no axis of the workload."""
+    """True if an operand is a weight: it has no axis of the workload."""
     return not any(axis in workload.OF_STEPS for axis in operand)
 
 
 @cache
 def _weight_axes(spec: str) -> AxisNames | None:
-    """Axes of the stored operand of a product; None if both are activations."""
+    """Axes of the weight of a matmul; None if both operands are activations."""
     product = einsum(spec)
     return next((operand for operand in (product.right, product.left) if _is_weight(operand)), None)
 
@@ -118,14 +118,14 @@ def _weight_axes(spec: str) -> AxisNames | None:
 class Matmul:
     """A matrix product: one line of the ledger.
 
-    All counts follow from the spec. The FLOPs are 2 × the product of all axes:
+    All counts follow from the spec. FLOPs are 2 × the product of all axes:
 
     >>> q_proj = Matmul("attn.q_proj", "B T D, D N H -> B T N H")
     >>> sizes = {"B": 1, "T": 3, "D": 8, "N": 2, "H": 5}
     >>> q_proj.flops(sizes)
     480
 
-    The same product as m × k by k × n:
+    As m × k by k × n:
 
     >>> q_proj.dims(sizes)
     Dims(m=3, k=8, n=10, times=1)
@@ -135,7 +135,7 @@ class Matmul:
     >>> q_proj.weight_axes()
     ('D', 'N', 'H')
 
-    Scores multiply two activations, so they have no weight. Under a mask, the pairs that it keeps count:
+    Scores multiply two activations, so they have no weight. With `masked`, only visible pairs count:
 
     >>> scores = Matmul("attn.scores", "B T K G H, B S K H -> B K G T S", mask="causal")
     >>> print(scores.weight_axes())
@@ -144,10 +144,9 @@ class Matmul:
     >>> scores.flops(heads), scores.flops(heads, masked=True)
     (300, 240)
 
-    `weight`: name of the module whose weight it reads, if that is not its own (a tied head). `bias`: it adds one number
-    per output feature. `expert_axis="E"`: the weight is stored once for each of E experts, and each token is
-    multiplied by A of them, so the spec has A and not E. `gradient`: the product need not contract an axis. Raises
-    SpecError for a spec that cannot be such a product.
+    `weight`: path of the module with the weight, if another one (a tied head). `bias`: adds one number per output
+    feature. `expert_axis="E"`: there is a weight for each of E experts, and each token uses A of them, so the spec has
+    A instead of E. `gradient`: the product need not contract an axis. Raises SpecError for an invalid spec.
     """
 
     path: str
@@ -162,9 +161,11 @@ class Matmul:
         if not self.gradient and not self.einsum.contracts:
             raise SpecError(f"{self.spec!r}: no axis is contracted")
         if self.weight is not None and self.weight_axes() is None:
-            raise SpecError(f"{self.path}: {self.spec!r} has no operand that could be the weight of {self.weight}")
+            raise SpecError(
+                f"{self.path}: {self.spec!r} has no operand without a workload axis for the weight of {self.weight}"
+            )
         if self.expert_axis is not None and (self.weight_axes() is None or ACTIVE not in self.einsum.out):
-            raise SpecError(f"{self.path}: {self.spec!r} has no weight, or no axis {ACTIVE}, for a bank of experts")
+            raise SpecError(f"{self.path}: {self.spec!r} needs a weight and axis {ACTIVE} for experts")
         if self.mask != "full" and not {*self.queries_and_keys} <= set(self.einsum.every):
             raise SpecError(f"{self.spec!r} is masked but has no query–key pairs T S")
 
@@ -174,25 +175,25 @@ class Matmul:
         return einsum(self.spec)
 
     def renamed(self, names: Mapping[str, str]) -> Matmul:
-        """The same product of axes by other names."""
+        """Copy with axes renamed."""
         return replace(self, spec=renamed(self.spec, names))
 
     @property
     def queries_and_keys(self) -> tuple[str, str]:
-        """Axes of the pairs that a mask keeps: I and J in an encoder that a decoder reads, else T and S."""
+        """Axes of queries and keys of a mask: I and J in an encoder that a decoder reads, else T and S."""
         if self.mask in COMPRESSED_MASKS:
             entries = workload.ENTRIES, workload.HEAVY_ENTRIES
             return "T", next((axis for axis in entries if axis in self.einsum.every), "S")
         return ("I", "J") if self.mask == "near" and {"I", "J"} <= set(self.einsum.every) else ("T", "S")
 
     def weight_axes(self) -> AxisNames | None:
-        """Axes of the operand that carries no axis of the workload; None if both are activations."""
+        """Axes of the weight; None if both operands are activations."""
         return _weight_axes(self.spec)
 
     def factors(self, axes: Axes, masked: bool = False) -> list[Size]:
         """Factors of the FLOPs: 2 per multiply-add, and every axis once.
 
-        `masked`: only the query–key pairs that the mask keeps are counted.
+        `masked`: only visible query–key pairs are counted.
         """
         every = self.einsum.every
         if not masked or self.mask == "full":
@@ -213,15 +214,15 @@ class Matmul:
         return prod(self.factors(axes, masked))
 
     def dims(self, axes: Axes) -> Dims:
-        """Sizes m, k and n, and the number of times that this multiplication runs.
+        """Sizes m, k and n, and the number of repetitions.
 
-        Rows are the left-only axes, between activations those of the workload or of a window, if there are any. Columns
-        are the right-only axes. Axes shared by both operands and the result, and the query heads that read one key head
-        (G), repeat the multiplication.
+        Rows are the axes of the left operand only; of two activations, only those of the workload or of a window, if
+        there are any. Columns are the axes of the right operand only. The other axes of the result repeat the
+        multiplication: those that are in both operands, and the query heads of a key head (G).
         """
         left, right, out = self.einsum.left, self.einsum.right, self.einsum.out
         alone = tuple(a for a in left if a in out and a not in right)
-        # Each of a token's experts is a product of its own.
+        # Each expert of a token is a separate product.
         stored = _is_weight(right) and self.expert_axis is None
         rows = alone if stored else tuple(a for a in alone if a in OF_TOKENS) or alone
         columns = tuple(a for a in right if a in out and a not in left)
@@ -232,8 +233,7 @@ class Matmul:
     def operands(self, axes: Axes) -> tuple[Size, Size, Size]:
         """Elements of the left operand, the right operand and the result, each read or written once.
 
-        Of experts, only those that are `touched` count. A product that idles, as an encoder's does once the source
-        has been read, moves nothing.
+        Only `touched` experts count. All are 0 if an axis is 0, as for an encoder after the prefill.
         """
         if self.idles(axes):
             return 0, 0, 0
@@ -249,14 +249,11 @@ class Matmul:
         return _is_weight(self.einsum.left) and not _is_weight(self.einsum.right)
 
     def idles(self, axes: Axes) -> bool:
-        """True if an axis is 0, so that there is nothing to multiply."""
+        """True if an axis is 0: nothing is multiplied."""
         return any(isinstance(axes[axis], int) and axes[axis] == 0 for axis in self.einsum.every)
 
     def touched(self, axes: Axes) -> Size:
-        """Largest number of experts whose weights a step can read: min(experts, tokens × experts per token).
-
-        1 if the weight is not of experts.
-        """
+        """Most experts that a step can use: min(experts, tokens × experts per token); 1 without experts."""
         if self.expert_axis is None:
             return 1
         return smaller(
@@ -264,7 +261,7 @@ class Matmul:
         )
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Weight and bias, where the product has them."""
+        """Weight and bias, if any."""
         axes = self.weight_axes()
         if axes is None:
             return ()
@@ -281,9 +278,11 @@ class Matmul:
         return weight, bias
 
     def _dims(self, weight: AxisNames, inputs: AxisNames) -> tuple[AxisNames, ...]:
-        """Axes of each dimension of the weight in torch's modules: of a matrix its outputs, then its inputs; of a
-        depthwise convolution its channels, the single channel that each of them reads, and the taps; of a convolution
-        in groups the channels of all, those that each of them reads, and the taps."""
+        """Axes of each dimension of the weight in torch's modules.
+
+        A matrix has outputs, inputs. A depthwise convolution has channels, 1, kernel width. A grouped convolution has
+        channels, channels per group, kernel width.
+        """
         results = tuple(axis for axis in weight if axis in self.einsum.out)
         summed = tuple(axis for axis in weight if axis not in results)
         if TAPS in summed and {*results} & {*self.einsum.left} and not {*results} <= {*self.einsum.left}:
@@ -295,8 +294,8 @@ class Matmul:
         return (results, (), summed) if set(results) <= set(self.einsum.left) else (results, summed)
 
     def _inputs(self, weight: AxisNames) -> AxisNames:
-        """Axes of the weight that are its module's input. They are written first in a spec; a weight that is not summed
-        over its first axis is read transposed (a tied head)."""
+        """Axes of the weight that are its module's input. They come first in a spec; if the first axis is not
+        contracted, the weight is used transposed (a tied head)."""
         results = tuple(axis for axis in weight if axis in self.einsum.out)
         own = [axis for axis in results if axis not in (*self.einsum.left, *NO_MATRIX)]
         if not own:
@@ -304,7 +303,7 @@ class Matmul:
         return weight[:1] if weight[0] in results else tuple(axis for axis in weight if axis not in results)
 
     def backward(self) -> tuple[Matmul, Matmul]:
-        """Products that compute the gradients of both operands: the same axes with the operands exchanged.
+        """Matmuls for the gradients of both operands: the same axes with operands exchanged.
 
         Each has as many FLOPs as the forward product, so a backward pass takes twice the forward FLOPs (Kaplan et al.,
         "Scaling Laws for Neural Language Models", arXiv 2001.08361, section 2.1).
@@ -318,10 +317,10 @@ class Matmul:
 
 @record
 class Table:
-    """A table that is read by row and not multiplied.
+    """An embedding or other lookup table: rows are looked up, not multiplied.
 
-    `embedding`: its rows are vectors of tokens, positions or segments. `trained`: a step has its gradient. `within`:
-    its class has it in the first block of its side. Raises SpecError for an axis of the workload.
+    `embedding`: rows are vectors of tokens, positions or segments. `trained`: it has a gradient. `within`: the
+    transformers class stores it in the first layer of its side. Raises SpecError for an axis of the workload.
     """
 
     path: str
@@ -334,18 +333,18 @@ class Table:
         stored(self.path, self.spec)
 
     def renamed(self, names: Mapping[str, str]) -> Table:
-        """The same table with other names for its axes."""
+        """Copy with axes renamed."""
         return replace(self, spec=renamed(self.spec, names))
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the table itself."""
+        """The table itself."""
         return (Parameter(f"{self.path}.weight", axis_names(self.spec), embedding=self.embedding, table=self),)
 
 
 @record
 class State:
-    """A tensor that is kept between steps: a key or value cache, a latent, or a state of fixed size. `bits`: width of
-    its elements, where they are not stored as the cache is."""
+    """A tensor cached between steps: keys, values, a latent, or a state of fixed size. `bits`: width of its elements,
+    if not the width of the cache."""
 
     path: str
     spec: str
@@ -355,19 +354,19 @@ class State:
         axis_names(self.spec)
 
     def renamed(self, names: Mapping[str, str]) -> State:
-        """The same state with other names for its axes."""
+        """Copy with axes renamed."""
         return replace(self, spec=renamed(self.spec, names))
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return nothing: state is not trained."""
+        """Empty: state is not trained."""
         return ()
 
     def elements(self, axes: Axes) -> Size:
-        """Number of elements kept at the end of the step."""
+        """Number of elements cached after the step."""
         return size(axes, axis_names(self.spec))
 
     def bytes(self, axes: Axes, cache: int) -> Size:
-        """Bytes kept at the end of the step, rounded up, where the cache has elements of so many bits."""
+        """Bytes cached after the step, rounded up, with a cache of `cache` bits per element."""
         return whole_bytes(self.elements(axes), cache if self.bits is None else self.bits)
 
 
@@ -385,19 +384,19 @@ PointwiseKind: TypeAlias = Literal[
     "sum",
     "weighting",
 ]
-"""Kinds of pointwise work. `gate`: a product of two results, one of them through a function. `residual`: adds a result
-to the residual stream. `routing`: chooses a token's experts and their shares. `scale`: multiplies by a constant.
-`weighting`: multiplies experts' results by their shares."""
+"""Kinds of pointwise operations. `gate`: product of two results, one after an activation. `residual`: adds a result to
+the residual stream. `routing`: chooses the experts of a token and their weights. `scale`: multiplies by a constant.
+`weighting`: multiplies the results of experts by their weights."""
 
 
 @record
 class Pointwise:
-    """Work that is no product: a norm, a softmax, an activation, a rotation, an addition.
+    """A pointwise operation: norm, softmax, activation, rotary embedding, addition.
 
-    Counted in elements of its result, never in FLOPs: how many operations an element takes depends on the kernel.
-    `weight` and `bias` are the axes of its parameters. `kind`: what it does, "" for a formula of its own. `function`:
-    the name of an activation, or of what a gate passes. `module`: the module whose parameters it reads, if they are not
-    its own (one norm shared by several lines). Raises SpecError for parameters whose axes the result does not have.
+    Counted in elements of the result, not in FLOPs: operations per element depend on the kernel. `weight` and `bias`
+    are the axes of the parameters. `kind`: the operation, "" for other formulas. `function`: name of the activation
+    function. `module`: path of the module with the parameters, if another one (one norm shared by several lines).
+    Raises SpecError for parameters with axes that the result does not have.
     """
 
     path: str
@@ -415,16 +414,16 @@ class Pointwise:
 
     @property
     def sums(self) -> bool:
-        """True if it only adds, or multiplies by a constant: its backward pass needs no operand."""
+        """True for sums and multiplication by a constant: backward needs no operand."""
         return self.kind in ("sum", "residual", "scale")
 
     def renamed(self, names: Mapping[str, str]) -> Pointwise:
-        """The same work with other names for its axes, and for those of its parameters."""
+        """Copy with axes renamed, also those of the parameters."""
         weight, bias = renamed(self.weight, names), renamed(self.bias, names)
         return replace(self, spec=renamed(self.spec, names), weight=weight, bias=bias)
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Scale and shift, where the line has them."""
+        """Scale and shift, if any."""
         named = (("weight", self.weight), ("bias", self.bias))
         owner = self.module or self.path
         return tuple([_vector(f"{owner}.{name}", axis_names(axes)) for name, axes in named if axes])
@@ -435,28 +434,28 @@ class Pointwise:
 
 
 def _vector(path: str, axes: AxisNames) -> Parameter:
-    """A parameter of pointwise work. Heads lie next to each other in torch's modules."""
+    """Parameter of a pointwise operation; torch's modules concatenate the heads."""
     heads = len(axes) == 2 and axes[0] in ("N", "K") and axes[1][0] == "H"
     return Parameter(path, axes, dims=(axes,) if heads else ())
 
 
 @record
 class Unused:
-    """A line that is stored and never run: its parameters count, and its work does not."""
+    """A line with stored parameters that is never run: only the parameters are counted."""
 
     of: Matmul | Pointwise
 
     @property
     def path(self) -> str:
-        """Path at which the line would run."""
+        """Path of the line."""
         return self.of.path
 
     def renamed(self, names: Mapping[str, str]) -> Unused:
-        """The same line with other names for its axes."""
+        """Copy with axes renamed."""
         return Unused(self.of.renamed(names))
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Parameters of the line."""
+        """Parameters of the line, marked as idle."""
         return tuple([parameter._replace(idle=True) for parameter in self.of.parameters()])
 
 

@@ -1,9 +1,9 @@
-"""Paths of lines in a model. The one module that makes them and takes them apart.
+"""Paths of lines in a model. This is the only module that builds and parses them.
 
     encoder.blocks.17.attn.q_proj.weight
     side    stack  number part leaf
 
-What stands once has no stack: `embed.weight`, `lm_head`. `*` is the number of every block.
+Paths outside the layers have no stack: `embed.weight`, `lm_head`. The number `*` is every layer.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tfacct.ledger.workload import ENTRIES, HALVES, HEAVY_ENTRIES, OVERLAPPING, 
 
 ENCODER = "encoder"
 BLOCKS, MTP = "blocks", "mtp"
-"""The stacks: a model's blocks, and its multi-token prediction heads."""
+"""Stacks: the layers of a model, and its multi-token prediction heads."""
 EVERY = "*"
 NORMS = "norms"
-"""Heading that norms are summed under, wherever they stand."""
+"""Heading that all norms are summed under."""
 PROJECTIONS, SCORES = "attn_projections", "attn_scores_values"
-"""Components of self-attention: products with a weight, and products of queries, keys and values."""
+"""Components of self-attention: matmuls with a weight, and matmuls of queries, keys and values."""
 
 
 class Path(NamedTuple):
-    """Fields of a path, each empty if the path has none. `leaf` is the rest: `q_proj`, `q_proj.weight`, or nothing."""
+    """Fields of a path, empty if missing. `leaf` is the rest: `q_proj`, `q_proj.weight`, or empty."""
 
     side: str
     stack: str
@@ -39,8 +39,8 @@ class Path(NamedTuple):
 
     @property
     def heading(self) -> str:
-        """Heading that the path is summed under: its part's name, that of the part whose result is added, one for all
-        norms, one for a whole encoder or all MTP heads."""
+        """Heading that the path is summed under: the part (also for its residual addition), `norms` for all norms,
+        `encoder` or `mtp` for everything in them."""
         if self.side or self.stack == MTP:
             return self.side or self.stack
         return NORMS if self.part.endswith("_norm") else self.part.removesuffix("_add")
@@ -53,17 +53,17 @@ def parse(path: str) -> Path:
     >>> parse("blocks.17.attn.q_proj.weight")
     Path(side='', stack='blocks', number='17', part='attn', leaf='q_proj.weight')
 
-    `*` is the number of every block:
+    The number `*` is every layer:
 
     >>> parse("encoder.blocks.*.mlp").number
     '*'
 
-    Embeddings and head stand in no stack:
+    Embeddings and head have no stack:
 
     >>> parse("lm_head").stack
     ''
 
-    `str` puts the path together again:
+    `str` joins the fields:
 
     >>> str(parse("blocks.17.attn.q_proj.weight")._replace(number="3", leaf="k_proj"))
     'blocks.3.attn.k_proj'
@@ -76,47 +76,46 @@ def parse(path: str) -> Path:
 
 
 def in_every(stack: str, name: str) -> str:
-    """Path of a part in every block of a stack: `blocks.*.attn`."""
+    """Path of a part in every layer of a stack: `blocks.*.attn`."""
     return str(Path("", stack, EVERY, name, ""))
 
 
 def in_encoder(path: str) -> str:
-    """Path on the encoder's side."""
+    """Path in the encoder."""
     return f"{ENCODER}.{path}"
 
 
 def numbered(path: str, number: int | str) -> str:
-    """Path in one block, from a path in every block."""
+    """Path in one layer, from a path with `*`."""
     return path.replace(EVERY, str(number))
 
 
 def looked_up(table: Mapping[str, str], path: str) -> str | None:
-    """What a table has for a path, with its number: for this block, or for every block."""
+    """Entry of a table for a path or its `*` form, with the layer number filled in."""
     found = table.get(path) or table.get(starred(path))
     return None if found is None else numbered(found, parse(path).number)
 
 
 def starred(path: str) -> str:
-    """Path in every block, from a path in one block."""
+    """Path with `*`, from a path in one layer."""
     parsed = parse(path)
     return str(parsed._replace(number=EVERY)) if parsed.number else path
 
 
 def among(path: str, names: Sequence[str]) -> bool:
-    """True if what a path names inside its block begins with one of these names: `attn.q_proj`, or `mlp` for all of a
-    part."""
+    """True if the path inside its layer begins with one of these names: `attn.q_proj`, or `mlp` for a whole part."""
     at = parse(path)
     inside = str(at._replace(side="", stack="", number=""))
     return bool(names and at.number) and f"{inside}.".startswith(tuple(f"{name}." for name in names))
 
 
 def repeated(path: str) -> bool:
-    """True if the path stands for every block of a stack, each with a tensor or product of its own."""
+    """True if the path has `*`: it is in every layer of a stack."""
     return parse(path).number == EVERY
 
 
 def short(path: str) -> str:
-    """Path as a table shows it: `attn.q_proj` for `blocks.*.attn.q_proj`."""
+    """Path as shown in tables: `attn.q_proj` for `blocks.*.attn.q_proj`."""
     parsed = parse(path)
     if parsed.number != EVERY:
         return path
@@ -125,35 +124,35 @@ def short(path: str) -> str:
 
 
 def module_of(tensor: str) -> str:
-    """Path of the module that holds a tensor: `lm_head` for `lm_head.weight`."""
+    """Path of the module of a tensor: `lm_head` for `lm_head.weight`."""
     return tensor.rpartition(".")[0]
 
 
 def holder_of(tensor: str) -> str:
-    """Path of the part that holds a tensor's module: `blocks.*.attn` for `blocks.*.attn.q_proj.weight`.
+    """Path of the part of a tensor: `blocks.*.attn` for `blocks.*.attn.q_proj.weight`.
 
-    For `embed` and `lm_head` it is the module itself.
+    For `embed` and `lm_head` this is the module itself.
     """
     return tensor.rsplit(".", 2)[0]
 
 
 def name_of(tensor: str) -> str:
-    """Name of a tensor in its module: `weight`, `bias`."""
+    """Last name of a tensor's path: `weight`, `bias`."""
     return tensor.rpartition(".")[2]
 
 
 @cache
 def heading_of(path: str) -> str:
-    """Heading that a path is summed under: attn, cross, mlp, norms, embed, lm_head …, or `mtp` and `encoder` for all
-    that stands in them."""
+    """Heading that a path is summed under: attn, cross, mlp, norms, embed, lm_head …, or `mtp` and `encoder` for
+    everything in them."""
     return parse(path).heading
 
 
 def component_of(line: Matmul) -> str:
-    """Component that a product is summed under: its heading, except that self-attention is divided in two.
+    """Component that a matmul is summed under: its heading, with self-attention split in two.
 
-    The axes decide, not the name: a product of queries with keys, or of weights with values, has both T and S, or
-    T and tokens of a source or compressed keys, or windows.
+    The axes decide, not the name: matmuls of scores and values have T and S, T and source tokens, T and compressed
+    keys, or windows.
     """
     heading = heading_of(line.path)
     if heading != "attn":

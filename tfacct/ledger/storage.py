@@ -1,8 +1,8 @@
-"""Storage of a model's tensors: a plain width for all, or a format for some of them.
+"""Storage of a model's tensors: one width for all, or a format for some of them.
 
-A dtype of 16 bits or more stores every tensor alike. A narrower one takes the matrices of the blocks only, and other
-tensors stay in bf16, as in published checkpoints. This module knows shapes and bytes, not transformers; a model's own
-storage, which chooses by name, is made where its config is read.
+A dtype of 16 bits or more applies to every tensor. A narrower one applies to the matrices of the layers only; other
+tensors stay in bf16, as in published checkpoints. This module knows shapes and bytes, not transformers. Storage that
+selects tensors by name is created when a config is loaded.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tfacct.ledger.einsum import Size, SpecError, divided, whole_bytes
 from tfacct.ledger.formats import Format
 
 Role: TypeAlias = Literal["matrix", "expert", "dense", "head", "embedding", "other"]
-"""Role of a tensor to a format: a matrix of a layer; the weight of all experts; a matrix of a model that also has
-experts; the head; a table of tokens; or none of these: a vector, a depthwise convolution, a router or gate."""
+"""Role of a tensor for a format: a matrix of a layer; the weights of the experts; another matrix of a model with
+experts; the head; an embedding; or other: a vector, a depthwise convolution, a router or gate."""
 EVERY: frozenset[Role] = frozenset(("matrix", "expert", "dense", "head", "embedding", "other"))
 MATRICES: frozenset[Role] = EVERY - {"head", "embedding", "other"}
 SCALE = 4
-"""Bytes of the scale of a vector of a cache."""
+"""Bytes of the scale of a cached vector."""
 WIDE = "bf16"
-"""Dtype of the tensors that a narrow one does not take."""
+"""Dtype of the tensors that a narrow format does not quantize."""
 
 
 class Stored(NamedTuple):
-    """A tensor as a format sees it: `copies` of a matrix of `elements` numbers, `inputs` of them per output.
+    """A tensor for a format: `copies` of a matrix of `elements` numbers, with `inputs` per output.
 
-    The copies of an experts' weight are the experts, each stored by itself. `path` is that of the ledger's line.
+    The experts of a layer are copies, each stored separately. `path` is the ledger's path.
     """
 
     role: Role
@@ -48,10 +48,10 @@ class Stored(NamedTuple):
 
 @record
 class Width:
-    """A plain width: `bits` for every element. Activations, keys and values have one.
+    """A plain width for activations, keys and values: `bits` per element.
 
-    A cache may be kept in pages of `page` tokens, and have a scale of `scale` bytes for each vector of a token. Or its
-    vectors are stored in blocks of `block` numbers, and the `bits` are those of a block:
+    A cache may have pages of `page` tokens, and a scale of `scale` bytes for each vector of a token. With `block` > 1,
+    vectors are stored in blocks of `block` numbers, and `bits` is the size of a block:
 
     >>> width("q8_0").bytes(128), width("q8_0").each
     (136, Fraction(17, 16))
@@ -65,23 +65,23 @@ class Width:
 
     @property
     def rounds(self) -> bool:
-        """True if an element may end inside a byte."""
+        """True if an element is no whole number of bytes."""
         return self.bits % 8 != 0
 
     @property
     def each(self) -> Fraction:
-        """Bytes of an element, without the scale of its vector."""
+        """Bytes per element, without the scale of its vector."""
         return Fraction(self.bits, 8 * self.block)
 
     def bytes(self, elements: Size) -> Size:
-        """Bytes of `elements` numbers, rounded up; of whole blocks."""
+        """Bytes of `elements` numbers, rounded up; with blocks, `elements` must be a multiple of `block`."""
         taken = whole_bytes(elements, self.bits)
         return taken if self.block == 1 else divided(taken, self.block)
 
 
 @record
 class Storage:
-    """How the weights of a model are stored. Made by `storage(name)`, or from a model's config.
+    """How the weights of a model are stored: created by `storage(name)` or from a config.
 
     A matrix of 6 outputs and 64 inputs takes 2 bytes for each of its 384 numbers in bf16:
 
@@ -94,21 +94,21 @@ class Storage:
     >>> storage("mxfp4").bytes(Stored("expert", elements=384, inputs=64))
     204
 
-    Formats narrower than 16 bits take matrices only, and a table stays wide:
+    Formats narrower than 16 bits apply to matrices only; an embedding stays in bf16:
 
     >>> table = Stored("embedding", elements=384)
     >>> storage("nf4").bytes(table), storage("nf4").dtype(table)
     (768, 'bf16')
 
-    `choose` gives the format of a tensor; None is `wide`, the width of all that no format takes. `about` says in words
-    what is stored of a matrix, and `takes` which tensors, where their roles alone decide.
+    `choose` returns the format of a tensor, or None for `wide`, the width of unquantized tensors. `about` describes the
+    format in words. `takes` are the quantized roles, if only the role decides.
 
-    `scaled`: `about` names scales, all of which are counted.
+    `scaled`: the format has scales, and all are counted.
 
-    `by_block`: the format depends on the block's number, and a tensor's path must hold it. `ahead`: outputs that stand
-    in front of a tensor's own, where the model's files hold several of the ledger's tensors as one. `left`: paths of
-    matrices that a model's config leaves as they are. `least`: the storage with fewest bytes, where versions of the
-    program that writes the files differ; `differs` says in what.
+    `by_block`: the format depends on the layer number, so paths must have it. `ahead`: outputs before a tensor's own,
+    if the files store several tensors of the ledger as one. `left`: paths of matrices that the config excludes from
+    quantization. `least`: the storage with the fewest bytes, if versions of the program that writes the files differ;
+    `differs` describes the difference.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Storage:
 
     @property
     def narrow(self) -> bool:
-        """True if some tensors stay wider than the format's own numbers."""
+        """True if some tensors are not quantized."""
         return self.takes != EVERY
 
     def bytes(self, tensor: Stored) -> Size:
@@ -143,15 +143,15 @@ class Storage:
         return tensor.copies * taken.matrix(outputs, inputs)
 
     def format_of(self, tensor: Stored) -> Format | None:
-        """Format of a tensor; None where it is stored wide."""
+        """Format of a tensor; None if it is not quantized."""
         if self.by_block and paths.repeated(tensor.path):
-            raise SpecError(f"{tensor.path}: {self.name} depends on the block's number")
+            raise SpecError(f"{tensor.path}: {self.name} depends on the layer number")
         return self.choose(tensor)
 
     def cuts(self, whole: Stored, part: Stored) -> bool:
-        """True if a tensor that is divided into parts like this one has a block, group or word of its format cut.
+        """True if sharding a tensor into parts like this one splits a block, group or word of its format.
 
-        What a format stores once for a tensor, an output or an input is on each part that has it.
+        Data that a format stores once for a tensor, an output or an input is in each part.
 
         >>> whole = Stored("matrix", elements=96 * 512, inputs=512)
         >>> [storage("mxfp4").cuts(whole, Stored("matrix", 96 * inputs, inputs)) for inputs in (256, 128, 16)]
@@ -181,16 +181,16 @@ _BLOCKS: dict[str, Format] = {
     "fp8-block": formats.fp8(),
 }
 ALSO: Mapping[str, Role] = {"head": "head", "embed": "embedding"}
-"""What `units.ALSO` names, by role."""
+"""Roles of the names in `units.ALSO`."""
 _EXPERTS_FIRST = ("mxfp4",)
-"""Formats that take of a model with experts these alone: gpt-oss is published so (`modules_to_not_convert`)."""
+"""Formats that quantize only the experts of a model with experts, as gpt-oss is published
+(`modules_to_not_convert`)."""
 
 
 def width(name: str, page: int = 1) -> Width:
-    """Plain width by the name of its dtype, of a cache also with scales (`fp8-token`), in llama.cpp's blocks (`q8_0`)
-    and in pages of so many tokens.
+    """Width by the name of a dtype or cache format: with scales (`fp8-token`) or in llama.cpp's blocks (`q8_0`).
 
-    Raises TfacctError, also for formats of weights, which store no cache.
+    `page`: tokens per page of a cache. Raises TfacctError, also for formats that are for weights only.
     """
     key = name.lower()
     if key in units.BLOCK_CACHES:
@@ -202,7 +202,7 @@ def width(name: str, page: int = 1) -> Width:
 
 
 def by_role(taken: Format, takes: frozenset[Role]) -> Callable[[Stored], Format | None]:
-    """The choice of a format for tensors of these roles."""
+    """Function for `Storage.choose` that applies a format to tensors of these roles."""
     return lambda tensor: taken if tensor.role in takes else None
 
 
@@ -229,9 +229,9 @@ DEFAULT_DTYPE = BF16.name
 
 
 def dtypes(dtype: str | None, kv_dtype: str | None = None) -> tuple[str, str]:
-    """The names of the weights' dtype and the cache's.
+    """Names of the weights' dtype and the cache's dtype.
 
-    Where none was named the cache has that of the activations, which quantized weights leave in bf16.
+    By default the cache has the dtype of the activations, which is bf16 with quantized weights.
     """
     stored = units.dtype_name(DEFAULT_DTYPE if dtype is None else dtype)
     if kv_dtype is not None:

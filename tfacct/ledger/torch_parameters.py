@@ -1,4 +1,4 @@
-"""Parameters as torch modules store them, for optimizers."""
+"""Parameters as torch modules store them; optimizers depend on their shapes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class TorchParameter(NamedTuple):
-    """A parameter as the class stores it: `copies` tensors of this shape.
+    """A parameter as the transformers class stores it: `copies` tensors of this shape.
 
-    `stack`: the number of the layers' kind, None outside the layers. `embedding`: it is an embedding's.
+    `stack`: index of the kind of layer, None outside the layers. `embedding`: it belongs to an embedding.
     """
 
     shape: tuple[int, ...]
@@ -24,10 +24,10 @@ class TorchParameter(NamedTuple):
 
     @property
     def rows_and_columns(self) -> int:
-        """Number of rows and columns of all its matrices; 0 of a vector."""
+        """Number of rows plus columns of all its matrices; 0 for a vector."""
         return sum(self.elements // side for side in self.shape[-2:]) if len(self.shape) > 1 else 0
 
     @property
     def hidden_matrix(self) -> bool:
-        """True of a matrix in a layer: torch.optim.Muon takes no other parameter."""
+        """True for a matrix in a layer: torch.optim.Muon accepts no other parameter."""
         return self.stack is not None and len(self.shape) == 2

@@ -1,7 +1,7 @@
 """Workloads: the sequences, new tokens, keys and logits of one forward pass.
 
-Prefill is T = S, a decode step is T = 1, a chunk is T < S. An encoder runs over the whole source in the prefill,
-I = J, and not again, I = 0. The formulas never ask which it is.
+Prefill is T = S, a decode step is T = 1, a chunk is T < S. An encoder runs over the whole source in the prefill, I = J,
+and not in later steps, I = 0. The formulas are the same for all.
 """
 
 from __future__ import annotations
@@ -20,34 +20,33 @@ AXES = {
     "I": "new source tokens (J in the prefill, then 0)",
     "J": "source tokens seen",
 }
-"""Axes that a workload binds, with their meaning. An operand that carries none of them is a weight."""
+"""Axes of a workload, with their meaning. An operand without any of them is a weight."""
 
 CHUNKS, ONE_BY_ONE = "Nc", "Tr"
-"""Axes that a step binds where a recurrence runs in chunks: how many there are, and the tokens taken one by one."""
+"""Axes of a step for recurrences in chunks: number of chunks, and tokens processed one by one."""
 PATCHES = "Ti"
-"""The axis that a step binds where learned tokens stand in front of an image's patches: the tokens less those."""
+"""Axis of a step for images with learned tokens: patches, without the learned tokens."""
 MERGED = "Tm"
-"""The axis that a step binds where neighbouring patches are merged: the tokens divided by how many are one then."""
+"""Axis of a step for merged patches: tokens divided by the patches merged into one."""
 TILES = "Nw"
-"""The axis that a step binds where patches see those of a window alone: the tokens divided by how many a window has."""
+"""Axis of a step for attention in windows of patches: tokens divided by the patches in a window."""
 PADDED = "Ip"
-"""The axis that a step binds where an encoder attends in windows that overlap: the tokens that it reads, padded to
-whole windows."""
+"""Axis of a step for overlapping windows of an encoder: its tokens, padded to whole windows."""
 HALVES, OVERLAPPING = "Ih", "Iw"
-"""Axes that it binds there too: halves of windows, and windows, each of which shares a half with the next."""
+"""Axes for the same: half windows, and windows, each of which shares a half with the next."""
 OF_WINDOWS = PADDED, HALVES, OVERLAPPING
 POSITIONS = "Sp"
-"""All positions up to the end of the step, in a block whose S is bound to fewer: chunks are counted from the first."""
+"""Axis of all positions up to the end of the step, for layers where S is smaller: chunks count from position 0."""
 ENTRIES, HEAVY_ENTRIES = "Sc", "Sh"
-"""Axes that a step binds where tokens are compressed, lightly or heavily: the keys made of them up to its end."""
+"""Axes of a step for lightly and heavily compressed tokens: compressed keys up to the end of the step."""
 COMPRESSED = {
     "entries": {"light": ENTRIES, "heavy": HEAVY_ENTRIES},
     "new": {"light": "Tc", "heavy": "Th"},
     "waiting": {"light": "Zc", "heavy": "Zh"},
     "any": {"light": "Uc"},
 }
-"""All that a step binds there: those keys, those of them made in the step, the tokens that wait for one to be full, and
-1 where there is a key already, else 0."""
+"""Axes of a step for compressed tokens: all compressed keys, those completed in the step, tokens that wait for the next
+one, and `any`: 1 if there is a compressed key, else 0."""
 OF_STEPS = frozenset(
     (
         *AXES,
@@ -61,35 +60,35 @@ OF_STEPS = frozenset(
         *(axis for named in COMPRESSED.values() for axis in named.values()),
     )
 )
-"""Axes that no weight has."""
+"""Axes of a step, which no weight has."""
 
 LARGEST = 10**12
-"""Largest size that is accepted. A larger one is a typo: nobody means 10^12 tokens or layers."""
+"""Largest size that is accepted; a larger one is assumed to be a typo."""
 
 Logits = Literal["all", "last"]
 
 
 @record
 class Workload:
-    """One forward pass of `batch` sequences, with `tokens` new ones and `context` of them at its end.
+    """One forward pass of `batch` sequences with `tokens` new tokens; `context` includes them.
 
     Prefill: all tokens are new, and every position gets logits:
 
     >>> Workload(context=8192, tokens=8192).axes()
     {'B': 1, 'T': 8192, 'S': 8192, 'O': 8192, 'I': 0, 'J': 0}
 
-    A decode step: one new token, and the same context at its end:
+    A decode step: one new token, and the same context after it:
 
     >>> Workload(context=8192, tokens=1).axes()
     {'B': 1, 'T': 1, 'S': 8192, 'O': 1, 'I': 0, 'J': 0}
 
-    An encoder reads a source once. Behind the prefill its tokens are seen and none is new:
+    An encoder reads a source once. After the prefill, its tokens are visible and none is new:
 
     >>> Workload(context=20, tokens=1, source=512, new_source=0).axes()["J"]
     512
 
-    `logits`: positions whose logits are computed, or None if there are none. Sizes may be ints, arrays or symbols;
-    those that a user gives are checked by `Request`.
+    `logits`: positions with logits, or None if there are none. Sizes may be ints, arrays or symbols; `Request` checks
+    sizes given by a user.
     """
 
     context: Any
@@ -101,7 +100,7 @@ class Workload:
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Sizes by the names that the reference model uses."""
+        """Sizes by the reference model's names."""
         step = {"batch": self.batch, "tokens": self.tokens, "context": self.context}
         return {**step, "source": self.source, "new_source": self.new_source}
 
@@ -113,9 +112,9 @@ class Workload:
 
 
 class Whole(TypedDict, total=False):
-    """Keywords of a request about whole sequences: the context is what counts, not how many of its tokens are new.
+    """Keywords of a request about whole sequences; all tokens are new.
 
-    Sizes are numbers, or texts as the command line takes them: `"8k"`.
+    Sizes are numbers, or text as on the command line: `"8k"`.
     """
 
     ctx: int | str | None
@@ -124,7 +123,7 @@ class Whole(TypedDict, total=False):
 
 
 class Step(Whole, total=False):
-    """Keywords of a request about a step: how many tokens of the context are new, too."""
+    """Keywords of a request about a step, with the number of new tokens."""
 
     tokens: int | str | None
     decode: bool
@@ -132,7 +131,7 @@ class Step(Whole, total=False):
 
 @record
 class Request:
-    """A workload as a user words it; what is left out depends on the model.
+    """A workload as a user gives it; missing sizes default to the model's.
 
     Raises UsageError for sizes that are not whole numbers from 1 to 10^12, and for options that contradict each other.
     """
@@ -158,8 +157,8 @@ class Request:
     def workload(self, longest: int, *, source: int | None = None, has_cache: bool = True) -> Workload:
         """Return the workload for a model whose longest context is `longest` positions.
 
-        `source`: longest source of its encoder, None without one. `has_cache`: the model caches something between
-        steps; if not, every step takes the whole context. Raises UsageError for a step that the model cannot run.
+        `source`: longest source of the encoder, None without one. `has_cache`: the model has a cache; if not, every
+        step processes the whole context. Raises UsageError for a step that the model cannot run.
         """
         context = longest if self.ctx is None else self.ctx
         tokens = 1 if self.decode else context if self.tokens is None else self.tokens
@@ -187,9 +186,9 @@ def new_tokens(count: int) -> str:
 
 
 def whole_sequences(name: str, value: str | None = None, *, does: str = "counts") -> UsageError:
-    """What to raise where an option goes with whole sequences only."""
-    beside = f"{option('decode')} nor {option('tokens')}"
-    return UsageError(f"{option(name, value)} {does} whole sequences: it goes with neither {beside}")
+    """Error for an option that works with whole sequences only."""
+    step = f"{option('decode')} or {option('tokens')}"
+    return UsageError(f"{option(name, value)} {does} whole sequences; it does not work with {step}")
 
 
 def check_size(what: str, value: object, most: int = LARGEST) -> None:
