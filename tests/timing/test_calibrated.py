@@ -143,10 +143,10 @@ def test_what_time_says_of_a_swept_machine() -> None:
         ("mamba-130m", {}, "mamba.read_out was not swept"),
         ("deepseek-v2-lite", {}, "latent attention was not swept"),
         ("granite-3.1-1b-a400m", {}, "was not swept"),
-        ("gpt2", {"dtype": "bf16"}, "swept in fp32, not in bf16"),
-        ("gpt2", {"on": "2xcpu"}, "was swept as one device, not as 2\non='cpu'"),
-        ("gpt2", {"bound_only": True}, "is of engines"),
-        ("gpt2", {"kv_dtype": "fp8"}, "is of engines"),
+        ("gpt2", {"dtype": "bf16"}, "calibrated in fp32, not in bf16"),
+        ("gpt2", {"on": "2xcpu"}, "was calibrated as one device, not as 2\non='cpu'"),
+        ("gpt2", {"bound_only": True}, "was calibrated with the reference model"),
+        ("gpt2", {"kv_dtype": "fp8"}, "was calibrated with the reference model"),
         ("llama-3.1-70b", {"ctx": 64}, "do not fit into"),
     ],
 )
@@ -158,7 +158,7 @@ def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> Non
 def test_a_swept_machine_serves_no_users() -> None:
     with pytest.raises(TfacctError, match="serves no requests"):
         tfacct.load("gpt2").serve(on="cpu", prompt=8, new=8)
-    with pytest.raises(TfacctError, match="swept for a plain step"):
+    with pytest.raises(TfacctError, match="calibrated for a plain step"):
         tfacct.load("gpt2").train_time(on="cpu", recompute="full")
     fitting = tfacct.load("gpt2").fit()
     assert "cpu" not in {line["device"] for line in fitting.lines}

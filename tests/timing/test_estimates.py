@@ -79,14 +79,14 @@ def test_a_device_without_measured_runs_says_so() -> None:
 def test_narrow_weights_without_units_are_multiplied_in_bf16() -> None:
     model = tfacct.load("llama-3.1-8b")
     said = {on: words(" ".join(model.time(on=on, dtype="fp8", ctx=1024).notes)) for on in ("a100-sxm-80gb", "h100-sxm")}
-    assert "multiplied in bf16" in said["a100-sxm-80gb"] and "multiplied in fp8" in said["h100-sxm"]
+    assert "Matmuls run in bf16" in said["a100-sxm-80gb"] and "Matmuls run in fp8" in said["h100-sxm"]
 
 
 def test_wide_weights_without_units_say_so() -> None:
     model = tfacct.load("gpt2")
-    assert "no bf16 units: they are multiplied in fp16" in words(" ".join(model.time(on="t4").notes))
-    assert "multiplied" not in " ".join(model.time(on="t4", dtype="fp16").notes)
-    assert "multiplied" not in " ".join(model.time(on="h100-sxm").notes)
+    assert "no bf16 units: matmuls run in fp16" in words(" ".join(model.time(on="t4").notes))
+    assert "atmuls run" not in " ".join(model.time(on="t4", dtype="fp16").notes)
+    assert "atmuls run" not in " ".join(model.time(on="h100-sxm").notes)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_wide_weights_without_units_say_so() -> None:
         ("falcon-h1-7b", {"on": "8xh100-sxm"}, "no kernel is known for mamba"),  # whatever divides its heads
         ("bert-base", {"on": "h100-sxm"}, "no estimate for an encoder"),
         ("t5-small", {"on": "h100-sxm"}, "no estimate for an encoder"),
-        ("gpt2", {"on": "h100-sxm", "prefill": True, "decode": True}, "does not go with"),
-        ("gpt2", {"on": "h100-sxm", "prefill": True, "tokens": 3}, "does not go with"),
+        ("gpt2", {"on": "h100-sxm", "prefill": True, "decode": True}, "does not work with"),
+        ("gpt2", {"on": "h100-sxm", "prefill": True, "tokens": 3}, "does not work with"),
     ],
 )
 def test_what_is_refused(model: str, asked: dict[str, Any], message: str) -> None:
@@ -385,7 +385,7 @@ def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
     wide, narrow = (model.time(on="h100-sxm", dtype=name, batch=8, prefill=True) for name in ("tf32", "bf16"))
     assert wide.bound_seconds == pytest.approx(2 * narrow.bound_seconds, rel=0.15)
     assert "no tf32 units" not in words(" ".join(wide.notes))
-    assert "no tf32 units: they are multiplied in fp32" in words(" ".join(model.time(on="t4", dtype="tf32").notes))
+    assert "no tf32 units: matmuls run in fp32" in words(" ".join(model.time(on="t4", dtype="tf32").notes))
 
 
 @pytest.mark.parametrize(("dtype", "runs"), [("fp32", 0), ("q4_k_m", 0), ("bf16", 168), ("fp8", 398)])

@@ -242,14 +242,14 @@ def test_what_a_divided_step_says() -> None:
     flops = 8 * model.flops(ctx=1024, train=True, recompute="full").total_flops
     assert step.constant_utilization_seconds == pytest.approx(flops / (10 * 0.48 * 312e12))
     said = " ".join(" ".join(step.notes).split())
-    assert "5 devices share widths and tokens, 2 stages share layers; attention is unfused" in said
+    assert "Layout: tp=5 sp pp=2; attention is unfused" in said
     assert "18 of them on this device" in said and "erred 8.7%" in said
     other = model.train_time(on="10xh100-sxm", tp=5, pp=2, ctx=1024)
     assert other.interval_80_seconds is None and other.validation is None
     assert "its error here is not known" in " ".join(" ".join(other.notes).split())
     # one micro-batch through two stages: one of the two waits for half of what the blocks take, less the head's share
-    assert any("more micro-batches (gradient_accumulation) help" in note for note in other.notes)
-    assert not any("Stages wait" in note for note in step.notes)
+    assert any("more micro-batches (gradient_accumulation)" in note for note in other.notes)
+    assert not any("Stages are idle" in note for note in step.notes)
 
 
 def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ran]) -> None:
@@ -310,7 +310,7 @@ def test_a_step_at_a_stated_utilization_by_hand() -> None:
     assert facts["days"] == pytest.approx(1e12 * 57_912_852_480 / (8 * 0.5 * 989.4e12) / 86_400, rel=1e-12)
     assert facts["assumptions"] == {"mfu": 0.5}
     assert facts["interval_80_seconds"] is facts["validation"] is facts["constant_utilization_seconds"] is None
-    assert "50.0% MFU is your assumption, not an estimate." in report.said
+    assert "50.0% MFU is your assumption, not an estimate." in report.notes
 
 
 def test_a_stated_utilization_needs_no_measured_step() -> None:

@@ -1,8 +1,4 @@
-"""Time of a step on devices: serving kernel by kernel, training by what takes the time, and a calibrated machine.
-
-`time` estimates a step of serving, `time_train` a training step under FSDP or under tensor and pipeline parallelism.
-On a machine that was swept both estimate the reference model.
-"""
+"""Estimated time of a step: serving kernel by kernel, training part by part, a calibrated machine line by line."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError
+from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 from tfacct.ledger.storage import DEFAULT_DTYPE
 from tfacct.ledger.workload import Request, Workload, new_tokens
@@ -22,7 +19,7 @@ from tfacct.loading.links import Link
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.report import PLAIN, Amount, Cell, Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build, model_notes
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
@@ -46,7 +43,7 @@ CONVENTION = (
 
 
 class OnDevices(TypedDict):
-    """Devices that share a model."""
+    """The devices of a model that is served, the formats of its weights and its cache."""
 
     device: str
     count: int
@@ -76,11 +73,12 @@ Validated = TypedDict(
     },
 )
 
-Validated.__doc__ = "Errors of such estimates on measured runs that the constants had not seen; shares are of 1."
+Validated.__doc__ = "Errors of such estimates on measured runs that no constant was fitted to; shares are of 1."
 
 
 class Calibrated(TypedDict):
-    """The sweep of a machine: whole passes measured over predicted, the median error of these, and their ends."""
+    """The calibration of a machine. `checks`: whole passes, measured over predicted; then their median error and
+    their range."""
 
     machine: str
     dtype: str
@@ -95,7 +93,7 @@ class Calibrated(TypedDict):
 
 
 def error_note(one: Placement, sequences: int = 1) -> str:
-    """The measured error of an estimate of serving, or the reason why none is known."""
+    """The measured error of a serving estimate, or why it is not known."""
     error = one.error("request", sequences)
     if error is None:
         return _unknown(one.unmeasured(sequences))
@@ -110,20 +108,19 @@ def error_note(one: Placement, sequences: int = 1) -> str:
 
 
 def evidence_note(one: Placement, sequences: int = 1) -> str:
-    """The runs that the error was measured on; empty where none is known."""
+    """The runs that the error was measured on; empty if it is not known."""
     error = one.error("request", sequences)
     if error is None:
         return ""
     models = "models with experts" if error.kind == "experts" else "dense models"
     return (
-        f"The error is that of the latency of requests to {models}; {_fitted(error.on.get(one.device.id, 0), 'run')},"
-        f" and {units.percent(error.coverage)} of the measured runs lie in the interval of the others."
+        f"Measured: request latency of {models}; {_fitted(error.on.get(one.device.id, 0), 'run')};"
+        f" {units.percent(error.coverage)} of the runs lie in the interval of the others."
     )
 
 
 def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Link | None) -> str:
-    """The measured error of the estimate of a training step, or the reason why none is known. `link`: of all
-    devices."""
+    """The measured error of a training step's estimate, or why it is not known. `link`: of all devices."""
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
     kind: Class = "divided" if megatron else "training"
@@ -153,25 +150,25 @@ def _fitted(here: int, what: str) -> str:
 
 
 def formats_note(one: Placement) -> str:
-    """The format of weights, and the units that multiply them."""
+    """The formats of weights, activations and cache, and the units that multiply."""
     used, wide = units_of(one.device, one.dtype), one.host.activations.name
     note = f"FLOPs and bytes are per device. Weights {one.dtype}, activations {wide}, cache {one.cache}."
     if one.dtype not in WIDE:
-        note += f" Narrow weights are multiplied in {used}."
+        note += f" Matmuls run in {used}."
     elif used != one.dtype:
-        note += f" The device has no {one.dtype} units: they are multiplied in {used}."
+        note += f" The device has no {one.dtype} units: matmuls run in {used}."
     return note
 
 
 def range_note(one: Placement) -> str:
-    """Says that the upper end is counted, where the bytes of the weights are a range."""
+    """That the weights are counted at their upper end; empty if their size is exact."""
     weights = one.host.weights
-    return "" if weights.least is None else f"The upper end of the weights' range is counted: {weights.differs}."
+    return "" if weights.least is None else f"Weights are counted at the upper end of their range: {weights.differs}."
 
 
 def files_notes(one: Placement) -> list[str]:
-    """The difference between the files next to the config and the count, where the config names the format; and a
-    cache that it stores in another format."""
+    """How the checkpoint differs from the count, if the format was not given; and the format of the cache, if the
+    config names one."""
     given = selection.format_facts(one.model, one.asked)["dtype_from"] == selection.GIVEN
     return [
         *(() if given else model_notes.files_notes([one.model])),
@@ -180,19 +177,19 @@ def files_notes(one: Placement) -> list[str]:
 
 
 def link_notes(*links: Link | None) -> list[str]:
-    """The links that devices use."""
+    """The links between devices, each once."""
     return list(dict.fromkeys(link.words for link in links if link is not None))
 
 
 def placement_facts(one: Placement) -> dict[str, Any]:
-    """The devices in the JSON."""
+    """Keys of `OnDevices`."""
     split = one.host.split
     return {
         "device": one.device.id,
         "count": one.count,
         "tp": split.tp,
         "ep": split.ep,
-        "link": None if one.link is None else one.link.facts(),
+        "link": one.link and one.link.facts(),
         **one.device.memory_facts(),
         "dtype": one.dtype,
         **selection.format_facts(one.model, one.asked),
@@ -201,13 +198,13 @@ def placement_facts(one: Placement) -> dict[str, Any]:
 
 
 def validation_facts(one: Placement, sequences: int = 1) -> dict[str, Any] | None:
-    """Errors on measured runs in the JSON; null where none was like this."""
+    """Keys of `Validated`; None if no run like this was measured."""
     error = one.error("request", sequences)
     return None if error is None else error_facts(error, one.device.id, one.runs_alike)
 
 
 def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
-    """Errors in the JSON. `device`: its id; `alike`: fitted runs whose weights have the same format."""
+    """Keys of `Validated`. `device`: its id. `alike`: fitted runs with weights in the same format."""
     reported = REPORTED[error.kind, error.metric]
     return {
         "class": error.kind,
@@ -223,39 +220,45 @@ def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
 
 
 def assumptions(*laws: Any) -> dict[str, float]:
-    """Every constant of the laws by name; of serving without any."""
+    """Fitted constants by name: those of the laws given, or of serving."""
     return {field.name: getattr(law, field.name) for law in laws or (CONSTANTS,) for field in fields(law)}
 
 
-# A step
+# A step.
 
 
 BOUND = "never below"
 IDLE = 0.25
-"""Share of a step that stages wait, from which on a note says how they wait less."""
-NAMES = {
-    "products": "products of blocks",
+"""Idle share of a step from which on a note suggests more micro-batches."""
+PARTS = {
+    "products": "matmuls of layers",
     "head": "head",
     "attention": "attention",
     "pointwise": "pointwise",
     "logits": "logits and loss",
-    "launches": "launches",
-    "gathers": "gathers, scatters",
-    "sums": "sums over tp",
-    "waiting": "waiting of stages",
-    "gradients": "sums of gradients",
+    "launches": "kernel launches",
+    "gathers": "all-gather, reduce-scatter",
+    "sums": "collectives over tp",
+    "waiting": "idle pipeline stages",
+    "gradients": "gradient all-reduce",
     "optimizer": "optimizer",
     "rest": "rest",
 }
+"""Parts of a training step: `parts_seconds` in the JSON, and their names in the table."""
 LEAST = (
-    "At least: in bf16, weights, AdamW's state, and the larger of gradients and the activations that matmuls read.",
-    "At least: in bf16, weights, gradients, AdamW's state and the activations that matmuls read.",
+    "weights, AdamW's state, and the larger of gradients and the activations that matmuls read, in bf16",
+    "weights, gradients, AdamW's state and the activations that matmuls read, in bf16",
 )
 """What the least memory includes: of one micro-batch, and of several, whose gradients stay in memory."""
 TRAIN_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under FSDP"
-MEGATRON_CONVENTION = "an estimate: seconds by a fitted law over FLOPs, bytes and launches, as Megatron divides a step"
+MEGATRON_CONVENTION = (
+    "an estimate: seconds by a fitted law over FLOPs, bytes and launches, under Megatron-LM's tensor and pipeline"
+    " parallelism"
+)
 STATED_CONVENTION = "seconds of all FLOPs, without recomputation, at a stated share of the bf16 peak"
-SWEPT_CONVENTION = "an estimate: seconds read off a sweep of this machine, for the reference model, line by line"
+CALIBRATED_CONVENTION = (
+    "an estimate: seconds of the reference model, line by line, from the calibration of this machine"
+)
 
 
 TIMES_AND_FLOPS = (Column("times", "times", "count", drop=1), Column("flops", "FLOPs", "flops", drop=1))
@@ -323,6 +326,26 @@ class TimeTrainReport(build.ModelReport):
     calibration: Calibrated | None
 
 
+@record
+class ServingStep:
+    """A step of a model that is served. `bound_only`: the bound is asked for, without an estimate."""
+
+    one: Placement
+    work: Workload
+    step: Step
+    kernels: list[Alike]
+    bound_only: bool
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Seconds between which 80% of such steps lie; None without an estimate or a known error."""
+        return None if self.bound_only else self.one.interval(self.step.seconds, self.work.batch, self.step.bound)
+
+    def rate(self, seconds: float) -> float:
+        """New tokens per second."""
+        return float(self.work.batch * self.work.tokens / seconds)
+
+
 @answers(TimeReport)
 def time(
     model: LoadedModel,
@@ -332,59 +355,53 @@ def time(
     prefill: bool = False,
     bound_only: bool = False,
 ) -> Report:
-    """Seconds of a decode step, of `tokens` new tokens, or with `prefill` of whole prompts. Raises TfacctError, also
-    where weights and cache do not fit into the usable memory."""
+    """Seconds of a decode step, of a step of `request.tokens` new tokens, or of the `prefill` of whole prompts. Raises
+    TfacctError, also if weights and cache do not fit."""
     memory = on.memory()
     if prefill and (request.decode or request.tokens is not None):
         other = "decode" if request.decode else "tokens"
-        raise UsageError(f"{option('prefill')} does not go with {option(other)}", "leave one of the two out")
+        raise UsageError(f"{option('prefill')} does not work with {option(other)}", "leave one of the two out")
     if not prefill and request.tokens is None:
         request = replace(request, decode=True)
-    if swept := _swept(memory):
+    if calibrated := _calibrated(memory):
         for name, given in (("lower_bound", bound_only), ("ep", on.ep != 1), ("kv_dtype", on.kv_dtype is not None)):
             if given:
-                raise UsageError(f"{option(name, True)} is of engines: {swept} was swept with the reference model")
-        return _time_swept(model, request, memory, train=False, dtype=on.dtype)
+                raise UsageError(
+                    f"{option(name, True)} does not work on {calibrated}, which was calibrated with the reference model"
+                )
+        return _time_calibrated(model, request, memory, train=False, dtype=on.dtype)
     request = replace(request, logits="last")
     one = on.place(model, memory)
     work = selection.runnable(model, request)
     one.check_room(work.context, work.batch, memory)
     step = one.host.step(work)
-    rows = by_kernel(step, one.count, bound_only)
+    served = ServingStep(one, work, step, by_kernel(step, one.count, bound_only), bound_only)
     what = "one decode step" if work.tokens == 1 else "a prefill" if prefill else f"a step of {new_tokens(work.tokens)}"
     stored = selection.format_name(model, on.dtype)
     return build.report(
         "time",
         [model],
-        _bound_table(rows, step) if bound_only else _table(rows, step, one, work),
-        [_facts(one, work, step, rows, bound_only)],
+        _bound_table(served) if bound_only else _table(served),
+        [_facts(served)],
         title=f"{build.label(model)}: {what} on {one.where}, {stored}, context {work.context:,}, batch {work.batch:,}",
         convention=CONVENTION,
-        answer=_answer(one, work, step, bound_only),
-        notes=lambda _: notes(NOTES, (one, work, bound_only)),
+        answer=_answer(served),
+        notes=lambda _: notes(NOTES, served),
         requests=[request],
     )
 
 
-def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Table:
-    whole = step.seconds
-    shown = [
-        _row(
-            row.kernel,
-            row.times,
-            row.flops,
-            bytes=row.bytes or None,
-            limit=row.limit,
-            seconds=Fraction(row.seconds),
-            share=Fraction(row.seconds / whole),
-        )
-        for row in rows
+def _table(served: ServingStep) -> Table:
+    step, whole = served.step, Fraction(served.step.seconds)
+    rows: list[Row] = [
+        {**row._asdict(), "seconds": Fraction(row.seconds), "share": Fraction(row.seconds) / whole, **_no_zeros(row)}
+        for row in served.kernels
     ]
-    share = Fraction(step.engine / whole)
-    shown.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": Fraction(step.engine), "share": share})
+    engine = Fraction(step.engine)
+    rows.append({"kernel": "engine", "times": 1, "limit": "host", "seconds": engine, "share": engine / whole})
     totals: list[Row] = [{"kernel": "step", "seconds": f"≈ {units.seconds(whole)}"}]
-    if (ends := one.interval(whole, work.batch, step.bound)) is not None:
-        totals.append({"kernel": "80% interval", "seconds": units.time_range(ends), PLAIN: 1})
+    if served.interval is not None:
+        totals.append({"kernel": "80% interval", "seconds": units.time_range(served.interval), PLAIN: 1})
     totals.append({"kernel": BOUND, "seconds": units.seconds(step.bound), PLAIN: 1})
     columns = (
         Column("kernel", "kernel"),
@@ -393,27 +410,24 @@ def _table(rows: list[Alike], step: Step, one: Placement, work: Workload) -> Tab
         Column("limit", "limit", drop=1),
         *ESTIMATED,
     )
-    return columns, (tuple(shown),), tuple(totals)
+    return columns, (tuple(rows),), tuple(totals)
 
 
-def _row(kernel: str, times: int, flops: int, **cells: Cell) -> Row:
-    return {"kernel": kernel, "times": times, "flops": flops or None, **cells}
+def _no_zeros(row: Alike) -> Row:
+    return {"flops": row.flops or None, "bytes": row.bytes or None}
 
 
-def _of(work: Workload) -> str:
-    """What a step gives: `a token of each of 32 sequences`."""
-    new = "a token" if work.tokens == 1 else new_tokens(work.tokens)
-    return new if work.batch == 1 else f"{new} of each of {work.batch:,} sequences"
-
-
-def _bound_table(rows: list[Alike], step: Step) -> Table:
-    """FLOPs and bytes alone: no law, no constants. Kernels without any are left out."""
+def _bound_table(served: ServingStep) -> Table:
+    """FLOPs and bytes of the kernels that have any, and the bound, which uses no fitted constant."""
+    step = served.step
     totals: list[Row] = [
         {"kernel": "FLOPs at the peak", "seconds": units.seconds(step.compute), PLAIN: 1},
         {"kernel": "weights and cache at the bandwidth", "seconds": units.seconds(step.memory), PLAIN: 1},
         {"kernel": BOUND, "seconds": units.seconds(step.bound)},
     ]
-    shown = [_row(row.kernel, row.times, row.flops, bytes=row.bytes or None) for row in rows if row.flops or row.bytes]
+    rows: list[Row] = [
+        {"kernel": row.kernel, "times": row.times, **_no_zeros(row)} for row in served.kernels if row.flops or row.bytes
+    ]
     columns = (
         Column("kernel", "kernel"),
         Column("times", "times", "count", drop=1),
@@ -421,59 +435,59 @@ def _bound_table(rows: list[Alike], step: Step) -> Table:
         Column("bytes", "bytes", "bytes"),
         Column("seconds", "", "seconds"),
     )
-    return columns, (tuple(shown),), tuple(totals)
+    return columns, (tuple(rows),), tuple(totals)
 
 
-def _answer(one: Placement, work: Workload, step: Step, bound_only: bool) -> str:
-    per = work.batch * work.tokens
-    if bound_only:
-        least = units.seconds(step.bound)
-        return f"At the peaks {_of(work)} takes {least}, never less: at most {units.three(per / step.bound)} tokens/s."
-    ends = one.interval(step.seconds, work.batch, step.bound)
-    interval = f", {units.time_range(ends)} in 4 of 5 cases" if ends else ""
-    return f"≈ {units.seconds(step.seconds)} for {_of(work)}{interval}: ≈ {units.three(per / step.seconds)} tokens/s."
+def _answer(served: ServingStep) -> str:
+    work, step = served.work, served.step
+    what = "a token" if work.tokens == 1 else new_tokens(work.tokens)
+    what += "" if work.batch == 1 else f" of each of {work.batch:,} sequences"
+    if served.bound_only:
+        rate = units.three(served.rate(step.bound))
+        return f"At the peaks {what} takes {units.seconds(step.bound)}, never less: at most {rate} tokens/s."
+    interval = f", {units.time_range(served.interval)} in 4 of 5 cases" if served.interval else ""
+    rate = units.three(served.rate(step.seconds))
+    return f"≈ {units.seconds(step.seconds)} for {what}{interval}: ≈ {rate} tokens/s."
 
 
-def _bound_note(about: tuple[Placement, Workload, bool]) -> str:
-    one, _, bound_only = about
-    if not bound_only:
+def _bound_note(served: ServingStep) -> str:
+    if not served.bound_only:
         return ""
-    experts = " Of experts it reads those of one token: routing decides which others are read."
-    return (
-        "The bound is all FLOPs at the peaks or weights and cache at the bandwidth, whichever takes longer."
-        f"{experts if one.model.ledger.experts else ''}"
-    )
+    experts = " Experts: those of one token." if served.one.model.ledger.experts else ""
+    return f"The bound: all FLOPs at the peak, or weights and cache at the bandwidth, whichever is longer.{experts}"
 
 
 NOTES = (
-    NoteRow("error", 1, lambda about: not about[2] and error_note(about[0], about[1].batch)),
+    NoteRow("error", 1, lambda of: not of.bound_only and error_note(of.one, of.work.batch)),
     NoteRow("bound", 1, _bound_note),
-    NoteRow("files", 2, lambda about: files_notes(about[0])),
-    NoteRow("range", 2, lambda about: range_note(about[0])),
-    NoteRow("links", 2, lambda about: link_notes(about[0].link)),
-    NoteRow("formats", 2, lambda about: formats_note(about[0])),
-    NoteRow("evidence", 3, lambda about: not about[2] and evidence_note(about[0], about[1].batch)),
+    NoteRow("files", 2, lambda of: files_notes(of.one)),
+    NoteRow("range", 2, lambda of: range_note(of.one)),
+    NoteRow("links", 2, lambda of: link_notes(of.one.link)),
+    NoteRow("formats", 2, lambda of: formats_note(of.one)),
+    NoteRow("evidence", 3, lambda of: not of.bound_only and evidence_note(of.one, of.work.batch)),
 )
-"""Of a step of serving: the placement, the workload, and whether only the bound was asked for."""
 
 
-def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_only: bool) -> dict[str, Any]:
-    per = work.batch * work.tokens
-    ends = None if bound_only else one.interval(step.seconds, work.batch, step.bound)
-    lines = [{**row._asdict(), "seconds": None if bound_only else row.seconds} for row in rows]
-    return {
+def _facts(served: ServingStep) -> dict[str, Any]:
+    """Keys of `TimeReport`."""
+    one, work, step = served.one, served.work, served.step
+    facts = {
         "workload": selection.workload_facts(work, masked=True, dtype=one.dtype),
         "on": placement_facts(one),
-        "estimate": not bound_only,
-        "value_seconds": None if bound_only else step.seconds,
-        "interval_80_seconds": None if ends is None else list(ends),
+        "estimate": not served.bound_only,
         "bound_seconds": step.bound,
-        "tokens_per_second": None if bound_only else per / step.seconds,
-        "engine_seconds": None if bound_only else step.engine,
-        "kernels": lines,
-        "validation": None if bound_only else validation_facts(one, work.batch),
+        "kernels": [row._asdict() for row in served.kernels],
         "assumptions": assumptions(),
-        "calibration": None,
+    }
+    if served.bound_only:
+        return {**facts, "kernels": [{**row._asdict(), "seconds": None} for row in served.kernels]}
+    return {
+        **facts,
+        "value_seconds": step.seconds,
+        "interval_80_seconds": served.interval,
+        "tokens_per_second": served.rate(step.seconds),
+        "engine_seconds": step.engine,
+        "validation": validation_facts(one, work.batch),
     }
 
 
@@ -481,12 +495,15 @@ def _facts(one: Placement, work: Workload, step: Step, rows: list[Alike], bound_
 def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOptions) -> Report:
     """Seconds of a training step on devices that share it. Raises TfacctError."""
     memory = on.memory(training=True)
-    if swept := _swept(memory):
+    if calibrated := _calibrated(memory):
         if how != StepOptions():
-            raise UsageError(f"{swept} was swept for a plain step: one micro-batch, no recomputation, no days")
-        return _time_swept(model, request, memory, train=True, dtype=on.dtype)
+            raise UsageError(
+                f"{calibrated} was calibrated for a plain step: one micro-batch, no recomputation, no days"
+            )
+        return _time_calibrated(model, request, memory, train=True, dtype=on.dtype)
     dtype = units.dtype_name(on.dtype or DEFAULT_DTYPE)
     one = step_estimate(model, selection.runnable(model, request), memory, dtype, how)
+    estimated = MEGATRON_CONVENTION if one.megatron else TRAIN_CONVENTION
     return build.report(
         "time",
         [model],
@@ -494,11 +511,7 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
         [_train_facts(one)],
         title=f"{build.label(model)}: one training step on {one.device.several(one.trained.devices)}, {dtype},"
         f" {_train_words(one)}",
-        convention=STATED_CONVENTION
-        if how.mfu is not None
-        else MEGATRON_CONVENTION
-        if one.megatron
-        else TRAIN_CONVENTION,
+        convention=estimated if how.mfu is None else STATED_CONVENTION,
         answer=_train_answer(one),
         notes=lambda _: notes(TRAIN_NOTES, one),
         requests=[request],
@@ -506,73 +519,84 @@ def time_train(model: LoadedModel, request: Request, on: Deployment, how: StepOp
 
 
 def _train_words(one: StepEstimate) -> str:
-    """The step in words."""
+    """The workload and the recipe, after a title."""
     parts = one.trained.accumulate
     accumulated = f", {parts:,} micro-batches" if parts > 1 else ", 1 micro-batch" if one.megatron else ""
-    again = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
+    recompute = "" if one.how.recompute == "none" else f", recompute {one.how.recompute}"
     each = "on each device" if not one.megatron else f"on every {one.how.mesh.ranks:,} devices"
-    return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{again}"
+    return f"context {one.work.context:,}, batch {one.work.batch:,} {each}{accumulated}{recompute}"
+
+
+def _recipe_facts(how: StepOptions, device: Device, count: int) -> dict[str, Any]:
+    """Keys of `TimeTrainReport` that say how a step runs."""
+    mesh = how.mesh
+    return {
+        "train": True,
+        "device": device.id,
+        "devices": count,
+        "accumulate": how.accumulate,
+        "recompute": how.recompute,
+        **{"tp": mesh.tp, "sp": mesh.sp, "pp": mesh.pp, "pp_chunks": mesh.chunks},
+        "estimate": True,
+        "assumptions": {},
+    }
 
 
 def _train_facts(one: StepEstimate) -> dict[str, Any]:
-    """The step in the JSON."""
-    fits = one.memory.fits is not False
-    ends, measured = one.interval if fits else None, None
-    if ends is not None and measured_alike(one.model, one.megatron):
-        measured = error_facts(one.validation, one.device.id, STORED[one.validation.kind][one.dtype])
-    return {
+    """Keys of `TimeTrainReport`."""
+    mfu = one.how.mfu
+    facts = {
         "workload": selection.workload_facts(one.work, dtype=one.dtype),
-        "train": True,
-        "device": one.device.id,
-        "devices": one.trained.devices,
-        "accumulate": one.trained.accumulate,
-        "recompute": one.how.recompute,
-        "tp": one.how.mesh.tp,
-        "sp": one.how.mesh.sp,
-        "pp": one.how.mesh.pp,
-        "pp_chunks": one.how.mesh.chunks,
-        "link": None if one.link is None else one.link.facts(),
-        "link_tp": None if one.link_tp is None else one.link_tp.facts(),
-        "estimate": True,
+        **_recipe_facts(one.how, one.device, one.trained.devices),
+        "link": one.link and one.link.facts(),
+        "link_tp": one.link_tp and one.link_tp.facts(),
         "fits": one.memory.fits,
         "least_bytes": one.memory.least,
         "needed_bytes": one.memory.counted,
         "usable_bytes": one.memory.usable,
-        "value_seconds": one.parts.seconds if fits else None,
-        "interval_80_seconds": None if ends is None else list(ends),
-        "constant_utilization_seconds": one.usual if fits and one.how.mfu is None else None,
-        "parts_seconds": one.parts._asdict() if fits else None,
-        "tokens_per_second_each": one.rate if fits else None,
-        "mfu": one.mfu("full") if fits else None,
-        "mfu_palm": one.mfu("palm") if fits else None,
-        "days": one.days if fits else None,
-        "validation": measured,
-        "assumptions": assumptions(TRAINING, *([MEGATRON] if one.megatron else []))
-        if one.how.mfu is None
-        else {"mfu": one.how.mfu},
-        "calibration": None,
+        "assumptions": {"mfu": mfu} if mfu is not None else assumptions(TRAINING, *[MEGATRON] * one.megatron),
+    }
+    if one.memory.fits is False:
+        return facts
+    measured = one.interval is not None and measured_alike(one.model, one.megatron)
+    alike = STORED[one.validation.kind][one.dtype] if measured else 0
+    return {
+        **facts,
+        "value_seconds": one.parts.seconds,
+        "interval_80_seconds": one.interval,
+        "constant_utilization_seconds": one.usual if mfu is None else None,
+        "parts_seconds": one.parts._asdict(),
+        "tokens_per_second_each": one.rate,
+        "mfu": one.mfu("full"),
+        "mfu_palm": one.mfu("palm"),
+        "days": one.days,
+        "validation": error_facts(one.validation, one.device.id, alike) if measured else None,
     }
 
 
 def _train_table(one: StepEstimate) -> Table:
-    """Seconds by what they go to, or the memory that is missing."""
+    """Seconds by part; of a step that does not fit, its memory."""
     if one.memory.fits is False:
         return _missing_memory(one)
     if one.how.mfu is not None:
         return _stated_table(one, one.how.mfu)
     whole = one.parts.seconds
     rows: list[Row] = [
-        {"what": NAMES[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
+        {"what": PARTS[name], "seconds": Fraction(seconds), "share": Fraction(seconds / whole)}
         for name, seconds in one.parts._asdict().items()
         if seconds
     ]
     totals: list[Row] = [{"what": "step", "seconds": f"≈ {units.seconds(whole)}"}]
     if one.interval is not None:
         totals.append({"what": "80% interval", "seconds": units.time_range(one.interval), PLAIN: 1})
-    share = megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
-    usual = f"at {units.percent(share)} of the peak"
+    usual = f"at {units.percent(_usual_mfu(one))} of the peak"
     totals.append({"what": usual, "seconds": f"≈ {units.seconds(one.usual)}", PLAIN: 1})
-    return (Column("what", "what"), *ESTIMATED), (tuple(rows),), tuple(totals)
+    return (Column("what", "part"), *ESTIMATED), (tuple(rows),), tuple(totals)
+
+
+def _usual_mfu(one: StepEstimate) -> float:
+    """The median utilization of measured runs."""
+    return megatron_time.UTILIZATION if one.megatron else fsdp_time.UTILIZATION
 
 
 def _stated_table(one: StepEstimate, mfu: float) -> Table:
@@ -599,68 +623,46 @@ def _missing_memory(one: StepEstimate) -> Table:
 
 
 def _train_answer(one: StepEstimate) -> str:
-    """The step, its rate, its utilization; whether it fits comes first."""
-    if one.memory.fits is False:
-        return _does_not_fit(one)
-    mfu = units.percent(one.mfu("full") or 0)
-    rate = units.three(one.rate)
-    days = (
-        ""
-        if one.days is None
-        else f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
-    )
-    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {rate} tokens/s on each device, {mfu} of its peak{days}."
     room = one.memory
+    if room.fits is False:
+        needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
+        changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, room.usable)
+        advice = f"; try {' '.join(option(name, value) for name, value in changed.items())}" if changed else ""
+        return f"Does not fit: needs {needs} on each device{advice}."
+    seconds = f"≈ {units.seconds(one.parts.seconds)}: ≈ {units.three(one.rate)} tokens/s on each device"
+    seconds += f", {units.percent(one.mfu('full') or 0)} of its peak"
+    if one.days is not None:
+        seconds += f", ≈ {units.three(one.days)} days for {units.people(one.how.tokens_total or 0)} tokens"
     if room.fits is None and room.counted is not None:
         counted = f"{units.binary(room.counted)} of {units.binary(room.usable)}"
-        return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}"
-    return seconds
-
-
-def _does_not_fit(one: StepEstimate) -> str:
-    """The answer about a step that cannot run, with the options of one that can."""
-    room = one.memory
-    needs = f"at least {units.binary(room.least)} of {units.binary(room.usable)}"
-    changed = fitting_options(one.model, one.work, one.trained.devices, one.device, one.how, room.usable)
-    advice = "" if not changed else f"; try {' '.join(option(name, value) for name, value in changed.items())}"
-    return f"Does not fit: needs {needs} on each device{advice}."
+        return f"Does not fit as transformers runs it, which needs {counted}. With kernels that save less: {seconds}."
+    return f"{seconds}."
 
 
 def _room_note(one: StepEstimate) -> str:
-    """Whether a step that may fit does."""
+    """Whether a step fits that is not sure to exceed the memory."""
     counted, usable = one.memory.counted, units.binary(one.memory.usable)
     if counted is None:
         return f"Whether the step fits is not known: {one.memory.reason}."
     if counted <= one.memory.usable:
         return f"Fits: needs {units.binary(counted)} of {usable} as transformers runs it, all in bf16 with AdamW."
-    least = units.binary(one.memory.least)
-    return f"The least that kernels could need is {least}: {LEAST[one.how.accumulate > 1].removeprefix('At least: ')}"
+    return f"Any kernels need at least {units.binary(one.memory.least)}: {LEAST[one.how.accumulate > 1]}."
 
 
 def _layout(one: StepEstimate) -> str:
-    """The parallel layout in words."""
     if not one.megatron:
-        return "Devices share by FSDP only."
+        return "Layout: FSDP over all devices."
     mesh, copies = one.how.mesh, one.trained.devices // one.how.mesh.ranks
-    made = []
-    if mesh.tp > 1:
-        made.append(f"{mesh.tp:,} devices share widths{' and tokens' if mesh.sp else ''}")
-    if mesh.pp > 1:
-        made.append(f"{mesh.pp:,} stages share layers")
-    if copies > 1:
-        made.append(f"{copies:,} copies take a batch each")
-    return f"{', '.join(made)}; attention is unfused."
+    sizes = {"tp": mesh.tp, "pp": mesh.pp, "dp": copies}
+    sp = " sp" if mesh.sp else ""
+    named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
+    return f"Layout: {named}; attention is unfused."
 
 
 def _baseline(one: StepEstimate) -> str:
-    """The error of the plainest of predictions."""
     steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
-    erred = (
-        f"A constant {units.percent(megatron_time.UTILIZATION)} of the peak, recomputation counted, erred 8.7%"
-        if one.megatron
-        else f"A constant utilization of {units.percent(fsdp_time.UTILIZATION)} erred 13.1%"
-    )
-    return f"{erred} on {steps}: a strong baseline."
+    recomputed, error = (", recomputation counted,", "8.7%") if one.megatron else ("", "13.1%")
+    return f"A constant {units.percent(_usual_mfu(one))} MFU{recomputed} erred {error} on {steps}: a strong baseline."
 
 
 def _mfu(one: StepEstimate) -> str:
@@ -672,27 +674,28 @@ def _mfu(one: StepEstimate) -> str:
 def _assumed(one: StepEstimate) -> str:
     if one.how.mfu is None:
         return ""
-    again = " It counts no recomputation." if one.how.recompute != "none" else ""
-    return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{again}"
+    recomputed = " It counts no recomputation." if one.how.recompute != "none" else ""
+    return f"{units.percent(one.how.mfu)} MFU is your assumption, not an estimate.{recomputed}"
 
 
 def _idle(one: StepEstimate) -> dict[str, str] | None:
-    """Stages that wait for a large share of the step."""
     waiting = one.parts._asdict().get("waiting", 0.0) / one.parts.seconds
     return {"share": units.percent(waiting), "more": option("gradient_accumulation")} if waiting >= IDLE else None
 
 
 def _if_timed(when: Callable[[StepEstimate], Any], assumed: bool = False) -> Callable[[StepEstimate], Any]:
-    """Only of a step that fits and has an estimate; `assumed`: also at a utilization that the user states."""
+    """`when` of a step that may fit and has an estimate; `assumed`: also of one at a stated utilization."""
     return lambda one: one.memory.fits is not False and (assumed or one.how.mfu is None) and when(one)
 
 
 TRAIN_NOTES = (
-    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1]),
+    NoteRow("least", 1, lambda one: one.memory.fits is False and LEAST[one.how.accumulate > 1], "At least: {}."),
     NoteRow("room", 1, _if_timed(_room_note, assumed=True)),
     NoteRow("assumed", 1, _if_timed(_assumed, assumed=True)),
     NoteRow("error", 1, _if_timed(lambda one: step_error_note(one.model, one.device, one.megatron, one.link))),
-    NoteRow("waiting", 1, _if_timed(_idle), "Stages wait for {share} of the step; more micro-batches ({more}) help."),
+    NoteRow(
+        "waiting", 1, _if_timed(_idle), "Stages are idle for {share} of the step; try more micro-batches ({more})."
+    ),
     NoteRow("baseline", 2, _if_timed(_baseline)),
     NoteRow("links", 2, _if_timed(lambda one: link_notes(one.link_tp, one.link))),
     NoteRow("mfu", 3, _if_timed(_mfu)),
@@ -700,124 +703,119 @@ TRAIN_NOTES = (
 )
 
 
-def _swept(memory: MemoryLimit) -> str:
-    """The id of a device that was swept; empty for others."""
+# The reference model on a calibrated machine.
+
+
+def _calibrated(memory: MemoryLimit) -> str:
+    """The id of a device with a calibration; empty for another."""
     assert memory.device is not None
     return memory.device.id if memory.device.calibration is not None else ""
 
 
-def _time_swept(model: LoadedModel, request: Request, memory: MemoryLimit, *, train: bool, dtype: str | None) -> Report:
-    """Seconds of a pass of the reference model on a swept machine. Raises TfacctError."""
+def _time_calibrated(
+    model: LoadedModel, request: Request, memory: MemoryLimit, *, train: bool, dtype: str | None
+) -> Report:
+    """Seconds of a pass of the reference model. Raises TfacctError."""
     device = memory.device
     assert device is not None and device.calibration is not None
     on = device.calibration
     if memory.count != 1:
-        raise UsageError(f"{device.id} was swept as one device, not as {memory.count:,}", option("on", device.id))
+        raise UsageError(f"{device.id} was calibrated as one device, not as {memory.count:,}", option("on", device.id))
     if dtype is not None and units.dtype_name(dtype) != on.dtype:
-        raise UsageError(f"{device.id} was swept in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
+        raise UsageError(f"{device.id} was calibrated in {on.dtype}, not in {dtype}", option("dtype", on.dtype))
     work = selection.runnable(model, request)
     one = reference_pass(model, work, train, device)
     if one.bytes > memory.usable:
         raise UsageError(
             f"{model.name}: {units.binary(one.bytes)} of weights and cache do not fit into the usable {memory.words}"
         )
-    what = _pass_words(one)
+    what = "one decode step" if _decodes(one) else "a forward pass"
+    what = "a forward and a backward pass" if train else what
     return build.report(
         "time",
         [model],
-        _swept_table(one),
-        [_swept_facts(one)],
+        _calibrated_table(one),
+        [_calibrated_facts(one)],
         title=f"{build.label(model)}: {what} on {device.name}, {on.dtype}, context {work.context:,},"
         f" batch {work.batch:,}",
-        convention=SWEPT_CONVENTION,
+        convention=CALIBRATED_CONVENTION,
         answer=f"≈ {units.seconds(one.seconds)} for {what}: ≈ {units.three(one.rate)} tokens/s.",
-        notes=lambda _: notes(SWEPT_NOTES, one),
+        notes=lambda _: notes(CALIBRATED_NOTES, one),
         requests=[request],
     )
 
 
-def _pass_words(one: ReferencePass) -> str:
-    """The pass in words."""
-    if one.train:
-        return "a forward and a backward pass"
-    return "one decode step" if one.work.tokens == 1 < one.work.context else "a forward pass"
+def _decodes(one: ReferencePass) -> bool:
+    return bool(one.work.tokens == 1 < one.work.context)
 
 
-def _swept_table(one: ReferencePass) -> Table:
-    """Seconds by what they go to."""
-    whole = one.seconds
-    rows = [
-        _row(part.name, part.times, part.flops, seconds=Fraction(part.seconds), share=Fraction(part.seconds / whole))
+def _calibrated_table(one: ReferencePass) -> Table:
+    """Seconds by kind of line."""
+    rows: tuple[Row, ...] = tuple(
+        {
+            "kernel": part.name,
+            "times": part.times,
+            "flops": part.flops or None,
+            "seconds": Fraction(part.seconds),
+            "share": Fraction(part.seconds / one.seconds),
+        }
         for part in one.parts
-    ]
+    )
     totals: list[Row] = [
-        {"kernel": "pass", "seconds": f"≈ {units.seconds(whole)}"},
-        {"kernel": "by its checks", "seconds": units.time_range(one.interval), PLAIN: 1},
+        {"kernel": "pass", "seconds": f"≈ {units.seconds(one.seconds)}"},
+        {"kernel": "range of its checks", "seconds": units.time_range(one.interval), PLAIN: 1},
         {"kernel": "plain roofline", "seconds": f"≈ {units.seconds(one.roofline)}", PLAIN: 1},
     ]
-    return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (tuple(rows),), tuple(totals)
+    return (Column("kernel", "lines"), *TIMES_AND_FLOPS, *ESTIMATED), (rows,), tuple(totals)
 
 
 def _run_words(one: ReferencePass) -> str:
-    step = " --train" if one.train else " --decode" if one.work.tokens == 1 < one.work.context else ""
+    step = " --train" if one.train else " --decode" if _decodes(one) else ""
     return spelled(f"`tfacct mfu --run {one.model.name}{step}` runs it.", "measure() runs it.")
 
 
-SWEPT_NOTES = (
+CALIBRATED_NOTES = (
     NoteRow("doubtful", 1, lambda one: one.on.checks.doubtful, DOUBT),
     NoteRow(
         "error",
         1,
         lambda one: {"count": len(one.on.checks.ratios), "ends": one.on.checks.ends, "error": one.on.checks.error},
-        "Estimate for the reference model, which runs unfused; an engine takes another time. {count:,} whole passes of"
-        " small models took × {ends[0]:.2f} … {ends[1]:.2f} of such an estimate when the machine was swept: median"
-        " error {error:.1%}.",
+        "Estimate for the reference model, which is unfused: no time of an engine. {count:,} whole passes of small"
+        " models took × {ends[0]:.2f} … {ends[1]:.2f} of their estimates: median error {error:.1%}.",
     ),
     NoteRow(
         "swept",
         2,
         lambda one: {"on": one.on, "runs": _run_words(one)},
-        "Swept on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}. {runs}",
+        "Calibrated on {on.read}: {on.machine}, {on.threads_words}, torch {on.torch}. {runs}",
     ),
 )
 
 
-def _swept_facts(one: ReferencePass) -> dict[str, Any]:
-    """The pass in the JSON."""
+def _calibrated_facts(one: ReferencePass) -> dict[str, Any]:
+    """Keys of `TimeTrainReport` of a training step, else of `TimeReport`."""
     on, device = one.on, one.device
-    common = {
+    facts = {
         "workload": selection.workload_facts(one.work, dtype=on.dtype),
         "estimate": True,
         "value_seconds": one.seconds,
-        "interval_80_seconds": None,
-        "validation": None,
         "assumptions": {},
         "calibration": on.facts(),
     }
     if one.train:
         return {
-            **common,
-            "train": True,
-            "device": device.id,
-            "devices": 1,
-            "accumulate": 1,
-            "recompute": "none",
-            **{"tp": 1, "sp": False, "pp": 1, "pp_chunks": 1, "link": None, "link_tp": None},
-            "fits": None,
+            **facts,
+            **_recipe_facts(StepOptions(), device, 1),
             "least_bytes": one.bytes,
-            "needed_bytes": None,
             "usable_bytes": device.memory,
-            "constant_utilization_seconds": None,
             "parts_seconds": {part.name: part.seconds for part in one.parts},
             "tokens_per_second_each": one.rate,
             "mfu": one.flops / one.seconds / device.peak[on.dtype],
-            "mfu_palm": None,
-            "days": None,
         }
     place = {"device": device.id, "count": 1, "tp": 1, "ep": 1, "link": None, **device.memory_facts()}
     stored = {"dtype": on.dtype, **selection.format_facts(one.model, on.dtype), "kv_dtype": on.dtype}
     return {
-        **common,
+        **facts,
         "on": {**place, **stored},
         "bound_seconds": one.roofline,
         "tokens_per_second": one.rate,
