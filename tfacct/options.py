@@ -138,6 +138,11 @@ class Where(Usable, total=False):
     ]
 
 
+ExpertGroups = Annotated[
+    int, Option("Expert parallelism: groups of devices with 1/N of the experts, sharded by width.", "N", LAYOUT)
+]
+
+
 class Ranks(TypedDict, total=False):
     """Ranks that shard a model."""
 

@@ -107,7 +107,7 @@ class Fitted(opt.Whole, opt.Where, total=False):
 def fit(
     model: "LoadedModel",
     *,
-    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[Fitted],

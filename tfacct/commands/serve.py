@@ -26,9 +26,9 @@ def serve(
         int | Sequence[int] | str | None,
         Option("Concurrent requests. Default: some up to what fits.", "N[,N…]"),
     ] = None,
-    within: Annotated[float | str | None, Option("Add how many requests get a token within 50ms.", "TIME")] = None,
+    within: Annotated[float | str | None, Option("Find the requests that get a token within 50ms.", "TIME")] = None,
     price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
-    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **usable: Unpack[opt.Usable],
@@ -40,9 +40,9 @@ def serve(
     >>> served.largest_requests, [line["requests"] for line in served.lines]
     (193, [1, 16])
 
-    `prompt`, `new`: tokens of a request. `requests`: in flight at all times. `within`: seconds (or `"50ms"`) for each
-    output token; `price`: of one device for an hour. Of each device `use` times its memory less `reserve` is usable:
-    0.9 and 2 GB. Raises TfacctError.
+    `prompt`, `new`: tokens of a request. `requests`: concurrent requests. `within`: the time per output token, in
+    seconds or as `"50ms"`, for which the number of requests is found. `price`: of one device for an hour. Usable
+    memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load

@@ -13,15 +13,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.reports.time import TimeReport, TimeTrainReport
 
-On = Annotated[
-    str,
-    Option(
-        "Devices that share the model: h100, 4xh100.",
-        "[N]xDEVICE",
-        opt.WHERE,
-        complete="device",
-    ),
-]
+On = Annotated[str, Option("Devices that share the model: h100, 4xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
 
 
 class Timed(opt.Step, opt.Usable, total=False):
@@ -33,8 +25,8 @@ def time(
     *,
     on: On,
     prefill: Annotated[bool, Option("Whole prompts: all tokens of the context are new.")] = False,
-    lower_bound: Annotated[bool, Option("Only the bound that follows from the peaks; no estimate.")] = False,
-    ep: Annotated[int, Option("Parts that experts are divided into; within a part by width.", "N", opt.LAYOUT)] = 1,
+    lower_bound: Annotated[bool, Option("The bound by the peaks, without an estimate.")] = False,
+    ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
@@ -49,9 +41,9 @@ def time(
     >>> step.estimate, step.value_seconds > step.bound_seconds
     (True, True)
 
-    An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: parts
-    that experts are divided into. `lower_bound`: only the bound that follows from the peaks. Of each device `use`
-    times its memory less `reserve` is usable: 0.9 and 2 GB. Raises TfacctError.
+    An estimate of one new token, or with `prefill` of whole prompts. `on`: devices that share the model. `ep`: groups
+    of them that shard the experts. `lower_bound`: the bound by the peaks, without an estimate. Usable memory of each
+    device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
     """
     from tfacct.reports.time import time
     from tfacct.timing.placement import Deployment
@@ -73,9 +65,9 @@ def train_time(
     recompute: Annotated[
         Literal["none", "full", "attention"], Option("Activation checkpointing of a training step.", None, opt.RECIPE)
     ] = "none",
-    total_tokens: Annotated[opt.Size | None, Option("Add the days for so many tokens: 1.5T, 300B.", "N")] = None,
+    total_tokens: Annotated[opt.Size | None, Option("Add the days for this many tokens: 1.5T, 300B.", "N")] = None,
     mfu: Annotated[
-        float | None, Option("Assume this utilization, 0.5, in place of an estimate. Any model, any device.", "SHARE")
+        float | None, Option("Assume this utilization, 0.5, instead of an estimate: any model, any device.", "SHARE")
     ] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
@@ -85,20 +77,20 @@ def train_time(
     pp_chunks: Annotated[int, opt.of(opt.Layout.__annotations__["pp_chunks"])] = 1,
     **whole: Unpack[TimedTraining],
 ) -> "Found[TimeTrainReport]":
-    """Estimated seconds of a training step on devices that share it by FSDP, each with `batch` sequences.
+    """Estimated seconds of a training step, by default under FSDP with `batch` sequences on each device.
 
     >>> from tfacct import load
     >>> step = load("mpt-7b").train_time(on="8xa100-sxm-40gb", ctx="2k", batch=6, recompute="full")
     >>> step.validation["points"], sorted(step.parts_seconds)[:3]
     (49, ['attention', 'gathers', 'head'])
 
-    `gradient_accumulation`: micro-batches before an update. `recompute`: every layer (`full`), or attention, from
-    scores to values, under `tp`. `tp`, `pp`: devices that shard widths, and stages that shard layers, each in
-    `pp_chunks` parts, instead of FSDP; then `tp` · `pp` devices have `batch` sequences together. `sp`: those of `tp`
-    shard the residual stream too. `total_tokens`: adds the days that so many take. Of each device `use` times its
-    memory less `reserve` is usable: 1 and 2 GB. `dtype`: bf16, or, under FSDP, fp8 for the matrix products of the
-    layers. `mfu`: the step at this share of the bf16 peak instead, which is your assumption and no estimate. Printed by
-    `time --train`. Raises TfacctError, without `mfu` also for a model with experts: no step of one was measured.
+    `gradient_accumulation`: micro-batches of a step. `recompute`: activation checkpointing of every layer (`full`), or
+    of `attention` under `tp` or `pp`. `tp`, `pp`: tensor and pipeline parallelism instead of FSDP, with `pp_chunks`
+    stages on each rank; `batch` is then that of `tp` · `pp` devices together. `sp`: sequence parallelism. `dtype`:
+    bf16, or under FSDP fp8 for the matmuls of layers. `total_tokens`: adds the days for this many. `mfu`: your
+    assumption, instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1)
+    times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError; without `mfu` also for a
+    model with experts, of which no step was measured.
     """
     from tfacct.reports.time import time_train
     from tfacct.timing.megatron_time import MegatronLayout
@@ -116,15 +108,15 @@ def train_time(
 
 
 def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
-    """Refuse ranks whose time was not measured, with what is counted of them."""
+    """Raises UsageError for a layout without measured runs."""
     if cp != 1:
         raise UsageError(
-            f"{option('cp', cp)} is not timed: no run whose ranks shard a sequence was measured",
+            f"{option('cp', cp)} has no estimate: no run under context parallelism was measured",
             "`tfacct flops` and `tfacct plan` count what a rank computes and sends",
         )
     if pp != 1 and not train:
         raise UsageError(
-            f"{option('pp', pp)} needs {option('train', True)}: no run that serves in stages was measured",
+            f"{option('pp', pp)} needs {option('train', True)}: no serving under pipeline parallelism was measured",
             "`tfacct flops` and `tfacct memory` count a stage",
         )
     if tp != 1 and not train:
@@ -140,5 +132,5 @@ COMMAND = Command(
         "tfacct time llama-3.1-70b --on 4xh100 --dtype fp8 --ctx 8k --batch 32",
         "tfacct time llama-3.1-8b --train --on 8xh100 --ctx 8k --recompute full",
     ),
-    variants={"train": Variant(train_time, Option("A training step. Devices share it by FSDP, or by --tp and --pp."))},
+    variants={"train": Variant(train_time, Option("A training step, under FSDP or --tp and --pp."))},
 )

@@ -1,4 +1,4 @@
-"""Concurrent requests on devices: throughput, latency and cost. Estimates, with ranges where the scheduler decides."""
+"""Throughput, latency and cost by number of concurrent requests: estimates, with ranges where the scheduler decides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tfacct.timing.placement import CROWD, Deployment
 
 
 class Within(TypedDict):
-    """Users whose tokens come within a time: at least, if prompts cut in, and at most, if they wait."""
+    """Requests that get each token within a time: at least, if prompts interrupt answers, and at most, if they wait."""
 
     seconds: float
     requests_least: int
@@ -40,7 +40,8 @@ class Within(TypedDict):
 
 
 class ServedRequests(TypedDict):
-    """A number of requests at once, estimated. `value_seconds` is the time of one, `token_seconds` a bracket."""
+    """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token if prompts
+    wait, and if they interrupt answers."""
 
     requests: int
     prompts_at_once: int
@@ -56,7 +57,7 @@ class ServedRequests(TypedDict):
 
 
 class ServeReport(build.ModelReport):
-    """Estimated request time, rates and cost by the number of requests."""
+    """Estimated throughput, latency and cost by number of concurrent requests."""
 
     _line = ServedRequests
 
@@ -75,14 +76,14 @@ class ServeReport(build.ModelReport):
 
 @answers(ServeReport)
 def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
-    """Request time, rates and cost by the number of requests. Raises TfacctError, also where not one request fits."""
+    """Throughput, latency and cost by number of requests. Raises TfacctError, also if no request fits."""
     load = load.checked()
     memory = on.memory()
     assert memory.device is not None
     if memory.device.calibration is not None:
         raise UsageError(
-            f"{memory.device.id} was swept with the reference model, which serves no requests",
-            "`tfacct time` predicts its passes",
+            f"{memory.device.id} was calibrated with the reference model, which serves no requests",
+            "`tfacct time` estimates its passes",
         )
     about = serving(model, on, load, memory)
     one, request = about.one, Request(ctx=load.prompt + load.new)
@@ -113,16 +114,11 @@ def _table(about: Serving) -> Table:
         }
         for loop in about.loops
     ]
+    token, first = ((f"{name}_low", f"{name}_high") for name in ("token_seconds", "first_token_seconds"))
     columns = (
         Column("requests", "requests", "count"),
-        Column("token_seconds", "≈ per token", "seconds", keys=("token_seconds_low", "token_seconds_high")),
-        Column(
-            "first_token_seconds",
-            "≈ first token",
-            "seconds",
-            keys=("first_token_seconds_low", "first_token_seconds_high"),
-            drop=1,
-        ),
+        Column("token_seconds", "≈ per token", "seconds", keys=token),
+        Column("first_token_seconds", "≈ first token", "seconds", keys=first, drop=1),
         Column("request_seconds", "≈ request", "seconds"),
         Column("tokens_per_second_each", "≈ tokens/s each", "rate", drop=3),
         Column("tokens_per_second", "≈ tokens/s", "rate"),
@@ -136,42 +132,41 @@ def _range(low: float, high: float) -> tuple[Fraction, Fraction | None]:
 
 
 def _answer(about: Serving) -> str:
+    """Requests within the time that was asked for, those that fit, and the throughput of the most that are shown."""
     requests, cost = about.most.requests, about.most.cost
     at_once = " fits at once" if requests == 1 else " fit at once"
     fit = f" ({about.fitting:,} fit)" if requests < about.fitting else at_once
     million = "" if cost is None else f", ≈ {units.three(cost)} per million output tokens"
-    return f"{_requests(requests)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
+    most = f"{_requests(requests)}{fit}: ≈ {units.three(about.most.served.rate)} tokens/s{million}."
+    if about.target is None or about.load.within is None:
+        return most
+    return f"≈ {_requests(about.target[0])} within {units.seconds(about.load.within)} per token; {most}"
 
 
 def _requests(number: int) -> str:
     return "1 request" if number == 1 else f"{number:,} requests"
 
 
-def _interval(about: Serving) -> dict[str, str] | None:
-    """The sentence of intervals that would go below what the devices' peaks allow."""
+def _waiting(about: Serving) -> str:
+    if about.target is None or about.target[0] == about.target[1]:
+        return ""
+    within = units.seconds(about.load.within or 0)
+    return f"If prompts wait for running answers, {_requests(about.target[1])} get a token within {within}."
+
+
+def _bounded(about: Serving) -> str:
+    """Requests whose interval would begin below what the peaks allow."""
     cut = [loop.served for loop in about.loops if loop.interval and loop.interval[0] == loop.served.request_bound]
-    ends = ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.requests)}" for served in cut)
-    return {"ends": ends} if cut else None
+    return ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.requests)}" for served in cut)
 
 
 def _crowded(about: Serving) -> bool:
     return about.one.error("request", about.fewest) is not None and about.one.unmeasured(about.most.requests) != ""
 
 
-def _within(about: Serving) -> dict[str, str] | None:
-    if about.target is None or about.load.within is None:
-        return None
-    cut_in, wait = about.target
-    return {
-        "time": units.seconds(about.load.within),
-        "requests": _requests(cut_in),
-        "more": "" if cut_in == wait else f"; {wait:,} if prompts wait for running answers",
-    }
-
-
 NOTES = (
     NoteRow("error", 1, lambda about: error_note(about.one, about.fewest)),
-    NoteRow("within", 1, _within, "Within {time} per token: ≈ {requests}{more}."),
+    NoteRow("within", 1, _waiting),
     NoteRow("crowded", 1, _crowded, f"Above {CROWD:,} requests experts were hardly measured: the error is not known."),
     NoteRow("range", 2, lambda about: range_note(about.one)),
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
@@ -182,11 +177,11 @@ NOTES = (
         "ranges",
         2,
         lambda about: about.most.requests > 1,
-        "Ranges: per token, from prompts that wait for running answers to prompts that cut in; of a first token, from a"
-        " request alone to one after all other prompts. The scheduler decides.",
+        "Ranges: time per token if prompts wait for running answers, or interrupt them; time to first token of a"
+        " request alone, or after all other prompts. The scheduler decides.",
     ),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
-    NoteRow("bound", 3, _interval, "No request goes below its bound, where its interval begins: {ends}."),
+    NoteRow("bound", 3, _bounded, "Intervals begin at the bound where it is higher: {}."),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one, about.fewest)),
     NoteRow("fitting", 3, lambda about: _requests(about.fitting), "The cache of {} fits with the weights: a count."),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
@@ -194,11 +189,8 @@ NOTES = (
 
 
 def _facts(about: Serving) -> dict[str, Any]:
-    within = None
-    if about.target is not None:
-        least, most = about.target
-        within = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
-    return {
+    """Keys of `ServeReport`."""
+    facts = {
         "on": placement_facts(about.one),
         "estimate": True,
         "prompt": about.load.prompt,
@@ -207,21 +199,25 @@ def _facts(about: Serving) -> dict[str, Any]:
         "reserve_bytes": about.memory.reserve,
         "price_per_hour": about.load.price,
         "largest_requests": about.fitting,
-        "within": within,
         "lines": [_line(loop) for loop in about.loops],
         "validation": validation_facts(about.one, about.fewest),
         "assumptions": assumptions(),
     }
+    if about.target is not None:
+        least, most = about.target
+        facts["within"] = {"seconds": about.load.within, "requests_least": least, "requests_most": most}
+    return facts
 
 
 def _line(loop: Loaded) -> dict[str, Any]:
+    """Keys of `ServedRequests`."""
     served = loop.served
     return {
         "requests": loop.requests,
         "prompts_at_once": served.prompts,
-        "token_seconds": list(served.token),
+        "token_seconds": served.token,
         "value_seconds": served.request,
-        "interval_80_seconds": None if loop.interval is None else list(loop.interval),
+        "interval_80_seconds": loop.interval,
         "bound_seconds": served.request_bound,
         "first_token_seconds_most": loop.last_token,
         "tokens_per_second_each": loop.each,
