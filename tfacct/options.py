@@ -1,7 +1,7 @@
-"""Every option, once: its type, its metavar, its help. The command line, Python's methods and the schema share them.
+"""Every option: its type, metavar and help. The command line, Python's methods and the schema are derived from them.
 
-A group of options is a TypedDict that a command takes as `**options: Unpack[Group]`. (Annotations are not postponed:
-signatures are read as the program runs.)
+A group of options is a TypedDict that a command takes as `**options: Unpack[Group]`. Annotations are not postponed,
+because signatures are read at run time.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 
 class Option(NamedTuple):
-    """What the help says of an option. The first sentence of `help` is all that the short help shows.
+    """Metadata of an option. The short help shows only the first sentence of `help`.
 
-    `complete`: the function of cli/complete.py that offers its values. `default`: of an option of a group. `argument`:
-    it has no dashes. `advanced`:
-    the short help leaves it out.
+    `complete`: the function in cli/complete.py for its values. `default`: the default of an option in a group.
+    `argument`: positional. `advanced`: only in --help-all.
     """
 
     help: str
@@ -40,7 +39,7 @@ class Option(NamedTuple):
 STEP, DTYPES, WHERE, LAYOUT, RECIPE = "Step", "Dtypes", "Where", "Layout", "Recipe"
 MODELS, OUTPUT = "Models", "Output"
 GROUPS = (STEP, DTYPES, WHERE, LAYOUT, RECIPE, MODELS, OUTPUT)
-"""Groups of options that several commands share, in the order of the help."""
+"""Groups of shared options, in the order of the help."""
 _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
 
 Size = int | str
@@ -96,7 +95,7 @@ Limit = Annotated[int | None, Option("Rows of the table at most; 0: all.", "N")]
 
 
 class Whole(TypedDict, total=False):
-    """Whole sequences: the context is what counts, not how many of its tokens are new. Sizes: numbers, or `"8k"`."""
+    """A workload of whole sequences. Sizes are numbers, or text such as `"8k"`."""
 
     ctx: Annotated[
         Size | None,
@@ -110,14 +109,14 @@ class Whole(TypedDict, total=False):
 
 
 class Step(Whole, total=False):
-    """A step: how many tokens of the context are new, too."""
+    """A workload with the number of new tokens."""
 
     tokens: Annotated[Size | None, Option("New tokens, out of the context. Default: all.", "T", STEP)]
     decode: Annotated[bool, Option("One new token: --tokens 1.", None, STEP, default=False)]
 
 
 class Usable(TypedDict, total=False):
-    """The memory of a device that may be used: use × memory − reserve."""
+    """The usable memory of a device: use × memory − reserve."""
 
     use: Annotated[
         float | None,
@@ -157,7 +156,7 @@ class Ranks(TypedDict, total=False):
 
 
 class Layout(Ranks, total=False):
-    """A parallel layout: the ranks, and how they share the work."""
+    """A parallel layout."""
 
     dp: Annotated[
         int, Option("Data parallelism: copies of these ranks (DDP; with --fsdp HSDP), each with a batch.", **_RANKS)
@@ -206,7 +205,7 @@ class Layout(Ranks, total=False):
 
 
 class MetricRecipe(TypedDict, total=False):
-    """The recipe of a training step, as far as it changes the bytes of a metric. What is not given is as in `train`."""
+    """The part of a training recipe that changes the bytes of a metric. Defaults are those of `train`."""
 
     recompute: Recompute
     optimizer: Annotated[
@@ -247,7 +246,7 @@ class MetricRecipe(TypedDict, total=False):
 
 
 class ModelStates(TypedDict, total=False):
-    """Copies of weights and gradients, and what is on the host."""
+    """Copies of weights and gradients, and offloading."""
 
     master_weights: Annotated[
         str | None,
@@ -292,19 +291,19 @@ class Counted(TypedDict, total=False):
 
 
 class MetricTerms(Counted, MetricRecipe, total=False):
-    """Ways to count a metric, of a training step too."""
+    """Ways to count a metric, training included."""
 
 
 class StepOnRanks(Step, Ranks, total=False):
-    """A step, and the ranks that shard it."""
+    """A step on ranks that shard it."""
 
 
 class WholeOnRanks(Whole, Ranks, total=False):
-    """Whole sequences, and the ranks that shard the model."""
+    """Whole sequences on ranks that shard the model."""
 
 
 class WholeOnDevices(Whole, Where, Ranks, total=False):
-    """Whole sequences, the devices and their ranks."""
+    """Whole sequences on devices and their ranks."""
 
 
 class StepOnLayout(Step, Layout, total=False):
@@ -320,7 +319,7 @@ MODEL_HELP = "Preset, config.json, TOML, hub id, or - for stdin."
 
 
 class Which(NamedTuple):
-    """The models that a command line names."""
+    """The models on a command line."""
 
     models: Annotated[
         list[str] | None, Option(f"{MODEL_HELP} None: every preset.", "[MODEL]…", complete="model", argument=True)
@@ -376,7 +375,7 @@ class Shown(NamedTuple):
 
 
 def spread(function: Callable[..., Any]) -> Signature:
-    """The function's signature, with each option of its group spelled out."""
+    """A function's signature with its option groups expanded."""
     found = []
     for parameter in signature(function).parameters.values():
         if parameter.kind is not Parameter.VAR_KEYWORD or parameter.name == "sets":
@@ -390,25 +389,25 @@ def spread(function: Callable[..., Any]) -> Signature:
 
 
 def of(annotation: Any) -> Option:
-    """What is said of an option whose annotation this is."""
+    """The metadata in an annotation."""
     if get_origin(annotation) is Annotated:
         return next(one for one in annotation.__metadata__ if isinstance(one, Option))
     raise TypeError(f"no option: {annotation}")
 
 
 def plain(annotation: Any) -> Any:
-    """The type alone."""
+    """The type in an annotation."""
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def choices(annotation: Any) -> tuple[Any, ...]:
-    """The values of an option that takes one of a few."""
+    """The allowed values of an option; empty if any value is allowed."""
     kind = plain(annotation)
     return next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
 
 
 def typed(name: str, annotation: Any) -> str:
-    """An option as it is typed, with what it takes: `--ctx S`."""
+    """An option as it is typed, with its metavar: `--ctx S`."""
     about = of(annotation)
     if about.argument:
         return str(about.metavar)
@@ -417,7 +416,7 @@ def typed(name: str, annotation: Any) -> str:
 
 
 def shared() -> dict[str, Any]:
-    """Annotations of the options that several commands share, in the order of the help."""
+    """Annotations of the shared options, in the order of the help."""
     groups = (Step, {"dtype": Dtype, "kv_dtype": KvDtype}, Where, Layout, TrainingRecipe, Which, Shown)
     found = {
         name: kind
@@ -433,12 +432,12 @@ def shared() -> dict[str, Any]:
 
 
 def among(group: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given options that belong to a group."""
+    """The given options that belong to a group."""
     return {name: value for name, value in given.items() if name in group.__annotations__}
 
 
 def request(given: Mapping[str, Any], **more: Any) -> Request:
-    """The workload among other options. Raises UsageError."""
+    """The workload in the given options. Raises UsageError."""
     read = {
         name: value if name == "decode" else size(name, value) for name, value in among(Step, {**given, **more}).items()
     }
@@ -446,10 +445,10 @@ def request(given: Mapping[str, Any], **more: Any) -> Request:
 
 
 def mesh(given: Mapping[str, Any]) -> "Mesh | None":
-    """The mesh among other options; None where its ranks shard nothing. Raises UsageError."""
+    """The mesh in the given options; None if nothing is sharded. Raises UsageError."""
     mine = among(Layout, given)
     defaults = {name: of(Layout.__annotations__[name]).default for name in mine}
-    if all(repr(value) == repr(defaults[name]) for name, value in mine.items()):  # True is no 1
+    if all(repr(value) == repr(defaults[name]) for name, value in mine.items()):  # True is not 1
         return None
     from tfacct.parallel.mesh import mesh_of
 
@@ -457,7 +456,7 @@ def mesh(given: Mapping[str, Any]) -> "Mesh | None":
 
 
 def mesh_of_pass(given: Mapping[str, Any]) -> "Mesh | None":
-    """The same for one rank's share of a forward pass. Raises UsageError."""
+    """The mesh of a forward pass. Raises UsageError."""
     found = mesh(given)
     if found is None:
         return None
@@ -467,9 +466,9 @@ def mesh_of_pass(given: Mapping[str, Any]) -> "Mesh | None":
 
 
 def budget(given: Mapping[str, Any], *, training: bool = False) -> "MemoryLimit | None":
-    """The usable memory of the devices among other options; None where none is named. Raises TfacctError."""
+    """The usable memory of the named devices; None if none is named. Raises TfacctError."""
     on, use, reserve = (given.get(name) for name in ("on", "use", "reserve"))
-    if on is None:  # without the files of devices
+    if on is None:  # does not read device files
         for name, value in {"use": use, "reserve": reserve}.items():
             if value is not None:
                 raise UsageError(f"{option(name)} needs {option('on')}")
@@ -480,7 +479,7 @@ def budget(given: Mapping[str, Any], *, training: bool = False) -> "MemoryLimit 
 
 
 def recipe(given: Mapping[str, Any], dtype: str | None = None, **more: Any) -> "Recipe":
-    """The recipe among other options, as it was typed: `Recipe.checked` checks it. Raises UsageError."""
+    """The recipe in the given options, not yet checked (see `Recipe.checked`). Raises UsageError."""
     from tfacct.training.recipe import Recipe
 
     named = {name: value for name, value in among(TrainingRecipe, given).items() if value is not None}
@@ -492,7 +491,7 @@ def recipe(given: Mapping[str, Any], dtype: str | None = None, **more: Any) -> "
 
 
 def counting(given: Mapping[str, Any]) -> "Counting":
-    """How a metric is counted, among other options. Raises UsageError."""
+    """How a metric is counted, from the given options. Raises UsageError."""
     from tfacct.reports.build import Counting, named_of
 
     recipe = named_of({name: given.get(name) for name in MetricRecipe.__annotations__})
@@ -501,19 +500,19 @@ def counting(given: Mapping[str, Any]) -> "Counting":
 
 
 def size(name: str, given: Any) -> Any:
-    """Whole number that `given` stands for: `"8k"`, and numpy's integers too. What is none is left to be refused."""
+    """`given` as a whole number: `"8k"`, or an integer of numpy. Anything else is returned unchanged."""
     if isinstance(given, str):
         return units.read_tokens(option(name), given)
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         return given
     try:
         return given.__index__()
-    except TypeError:  # an array that holds something else than one whole number
+    except TypeError:  # an array that is not one whole number
         return given
 
 
 def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[str, Any]]:
-    """Sizes that an option holds, None where it holds one or none; and the options with the largest of them."""
+    """The list of sizes if one option has several, else None; and the options with its largest."""
     from tfacct.base import ranges
 
     given = step.get(name)
@@ -530,12 +529,12 @@ def several(name: str, step: Mapping[str, Any]) -> tuple[list[int] | None, dict[
 
 
 def sizes(name: str, given: Any) -> Any:
-    """Whole numbers that a range such as `"1k..128k"` stands for; a collection of sizes as it is."""
+    """The whole numbers in a range such as `"1k..128k"`; a collection unchanged."""
     from tfacct.base import ranges
 
     if isinstance(given, str):
         return ranges.read_values(option(name), given)
-    if isinstance(given, range):  # whole numbers already, and perhaps very many
+    if isinstance(given, range):  # whole numbers already, perhaps very many
         return given
     if isinstance(given, Collection) and any(isinstance(value, str) for value in given):
         return [size(name, value) for value in given]

@@ -1,4 +1,4 @@
-"""The command line: parse options, get one report, print it. No arithmetic."""
+"""The command line: parses options, asks for one report, prints it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import sys
 from tfacct.output import signs, width
 
 THRESHOLD = 1_000_000
-"""New objects between two searches for cycles. Reports make fewer; the default of 700 searches a hundred times."""
+"""New objects between two garbage collections. A report makes fewer; the default, 700, would collect a hundred
+times."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one message on stderr and exit code 2."""
+    """Run the command line. A wrong use prints one message on stderr and exits with 2."""
     gc.set_threshold(THRESHOLD)
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # or it looks through every package
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # otherwise it searches every package
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  closed: or errors would go to stdout
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""The program."""
+"""The entry point."""
 
 from tfacct.cli.root import app
 

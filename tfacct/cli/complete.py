@@ -1,6 +1,6 @@
-"""Shell completion: names and values, from the same places as the commands read them.
+"""Shell completion of names and values.
 
-Nothing is asked of the hub and nothing read from standard input.
+It never asks the hub and never reads standard input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
 
 UNKNOWNS = ("ctx", "batch", "num_key_value_heads", "tp", "fsdp", "pp")
-"""Unknowns that an equation of any model may be solved for."""
+"""Unknowns that `solve` accepts for any model."""
 
 
 def model(incomplete: str) -> list[str]:
@@ -46,17 +46,17 @@ def device(incomplete: str) -> list[str]:
 
 
 def dtype(incomplete: str) -> list[str]:
-    """Ways to store weights."""
+    """Formats of weights."""
     return _beginning(incomplete, units.DTYPES)
 
 
 def kv_dtype(incomplete: str) -> list[str]:
-    """Ways to store the KV cache."""
+    """Formats of the KV cache."""
     return _beginning(incomplete, (*units.BITS, *units.CACHES))
 
 
 def recompute(incomplete: str) -> list[str]:
-    """Parts of a layer that a training step may run again."""
+    """Values of --recompute."""
     from tfacct.training.recompute import ATTENTION, MODULES, OP, SELECTIVE
 
     modules = (f"{SELECTIVE}:{name}" for name in (*MODULES, OP))
@@ -71,7 +71,7 @@ def optimizer(incomplete: str) -> list[str]:
 
 
 def metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Metrics, after those that stand before a comma."""
+    """Metrics, in a comma-separated list."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in _metrics(ctx, last)]
 
@@ -84,7 +84,7 @@ def until(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Unknowns of an equation: of the model on the line also each field that holds a whole number."""
+    """Unknowns of an equation, with the whole-number fields of the model on the line."""
     found = _on_the_line(ctx)
     fields = {} if found is None else {name: found.raw.get(name) for name in found.config.counted(found.raw)}
     whole = (name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool))
@@ -92,7 +92,7 @@ def unknown(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def assignment(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Fields of the config of the model on the line; of every family where there is none."""
+    """Config fields of the model on the line; without a model, those of every family."""
     return [] if "=" in incomplete else [f"{name}=" for name in _beginning(incomplete, _fields(ctx))]
 
 
@@ -101,7 +101,7 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def _metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Metrics that every model has; behind `flops.` and `share.` the products and parts of the model on the line."""
+    """Metrics of every model; after `flops.` and `share.` the matmuls and parts of the model on the line."""
     from tfacct.accounts.metrics import METRICS, STEP_METRICS, products
 
     kinds = ("flops.", "share.")
@@ -137,7 +137,7 @@ def _on_the_line(ctx: typer.Context) -> LoadedModel | None:
 
 
 def _named(ctx: typer.Context) -> list[str]:
-    """Words on the line that are no options. Before an option that still lacks its value they are not sorted yet."""
+    """Words on the line that are not options. Typer has not sorted them yet if an option lacks its value."""
     named = [value for key in ("models", "model", "name") if (value := ctx.params.get(key))]
     return [word for value in (*named, ctx.args) for word in ([value] if isinstance(value, str) else value)]
 

@@ -1,4 +1,4 @@
-"""Errors of the command line: a message on stderr; with `--json`, one JSON object on stderr."""
+"""Errors of the command line: one message on stderr, or one JSON object with `--json`."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from tfacct.commands.command import Command
 from tfacct.output import signs
 
 CLOSED_PIPE = 141
-"""Exit code where the reader of the output stops reading: 128 + SIGPIPE, as a shell reports it of other programs."""
+"""Exit code if the reader of stdout stops reading: 128 + SIGPIPE, as shells report it."""
 
 UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
-"""What typer raises for a command line that it cannot read; typer does not export it."""
+"""Typer's exception for a command line that it cannot parse; typer does not export it."""
 
 REMOVED = {"--as": "`tfacct train MODEL --exact` runs the class, or the reference model where transformers has none"}
-"""Options that are gone, and what answers instead."""
+"""Removed options, and what replaces them."""
 INSTEAD = {
     ("memory", "--train"): "`tfacct train` counts the memory of a training step",
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
 }
-"""Options that a command does not have, and what answers instead."""
+"""Command and option that it never had → what answers instead."""
 
 
 def complain(error: TfacctError) -> None:
-    """Print an error on stderr: with `--json` on the command line as one object, else as text."""
+    """Print an error on stderr, as one JSON object if the command line has `--json`."""
     line = sys.argv[1:]
     error.message = spellings.in_typed_words(error.message, line)
     error.hint = error.hint and spellings.in_typed_words(error.hint, line)
@@ -53,7 +53,7 @@ def complain(error: TfacctError) -> None:
 
 
 def usage_error(error: Any) -> UsageError:
-    """An error of the parser of the command line, in the words that the program's own errors have."""
+    """An error of typer's parser in this program's wording."""
     command = error.ctx.command_path if getattr(error, "ctx", None) else "tfacct COMMAND"
     name = getattr(error, "option_name", "")
     typed = spellings.in_typed_words(name, sys.argv[1:])
@@ -64,7 +64,7 @@ def usage_error(error: Any) -> UsageError:
 
 
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
-    """What to type in place of a word or an option that this command does not know; None of another error."""
+    """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
     if option in REMOVED or (words[-1], option) in INSTEAD:
         return REMOVED.get(option) or INSTEAD[words[-1], option]
@@ -96,9 +96,9 @@ def _options(name: str) -> set[str]:
 
 
 def _invalid_value(error: Any) -> str | None:
-    """Message about a value that has another type than its option; None of another error.
+    """The message about a value of the wrong type; None for another error.
 
-    Typer validates values with pydantic from 0.26 on, and shows its texts as they are.
+    From 0.26 on, typer validates values with pydantic and shows its messages unchanged.
     """
     cause: Any = error.__cause__
     if not hasattr(cause, "errors"):
@@ -112,10 +112,10 @@ def _invalid_value(error: Any) -> str | None:
 
 @contextmanager
 def closed_pipe_ends() -> Iterator[None]:
-    """Exit with the code of a closed pipe, and without a traceback, where nobody reads the output any more."""
+    """Exit with CLOSED_PIPE and without a traceback if the reader of stdout is gone."""
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  what is left in the buffer has no reader
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  the buffer's rest has no reader
         raise typer.Exit(CLOSED_PIPE) from None

@@ -1,4 +1,4 @@
-"""The help: of the program, of a command on one screen, and of every option."""
+"""Help of the program, short help of a command (one screen), full help of a command."""
 
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from tfacct.options import of, typed
 from tfacct.output import width
 
 SCREEN = 24
-"""Lines that a help has at most."""
+"""Most lines of a short help."""
 NARROW = 80
-"""Columns of a help, in a terminal that is no narrower."""
+"""Most columns of a help."""
 
 
 def overview(commands: Mapping[str, Command]) -> str:
-    """Every command with the first line of its help."""
+    """Every command with its summary."""
     lines = [
         "Count the parameters, FLOPs and memory of a transformer from its config.",
         "Usage: tfacct COMMAND [MODEL]… [OPTIONS]   MODEL: preset, config.json, hub id",
@@ -33,7 +33,7 @@ def overview(commands: Mapping[str, Command]) -> str:
 
 
 def short(command: Command) -> str:
-    """The help of a command: its own options, the names of the shared ones, examples."""
+    """The short help of a command: its own options, names of the shared options, examples."""
     parameters = run.parameters_of(command)
     own = [name for name, one in parameters.items() if not of(one.annotation).group and not _hidden(one)]
     metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
@@ -56,7 +56,7 @@ def short(command: Command) -> str:
 
 
 def full(command: Command) -> str:
-    """Every option of a command with its whole help, by group."""
+    """The full help of a command: every option, by group."""
     parameters = run.parameters_of(command)
     metavars = {name: typed(name, one.annotation) for name, one in parameters.items()}
     lines, before = [command.summary, ""], ""
@@ -79,7 +79,7 @@ def _first(text: str) -> str:
 
 
 def _rows(rows: Iterable[tuple[str, str]], *, cut: bool) -> list[str]:
-    """Two columns; of a long text only what stands on its first line where `cut`."""
+    """Lines of two columns; `cut` shortens a long text to one line."""
     rows, found = list(rows), []
     left = min(24, max((len(name) for name, _ in rows), default=0) + 2) if cut else 24
     for name, text in rows:

@@ -1,4 +1,4 @@
-"""The program: each command is built, when it is used, from the signature of its function."""
+"""The typer app. Builds each command from its function's signature, on first use."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -19,7 +19,7 @@ from tfacct.commands.command import Command
 
 
 def command_of(name: str) -> Command:
-    """The command of a name, from its module."""
+    """The command with this name."""
     found: Command = import_module(f"tfacct.commands.{name}").COMMAND
     return found
 
@@ -28,12 +28,12 @@ class Options(TyperCommand):
     """One command, with its help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write the help that fits a screen."""
+        """Write the short help."""
         formatter.write(help_pages.short(command_of(self.name or "")))
 
 
 class Commands(Mapping[str, Any]):
-    """The commands, each built when it is asked for: a run asks for one."""
+    """The commands by name, each built on first use."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in NAMES:
@@ -52,18 +52,18 @@ class Group(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = Commands()  # type: ignore[assignment]  # nobody adds to them
+        self.commands = Commands()  # type: ignore[assignment]  # never changed
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """Their names, in the order of the help."""
+        """The names of the commands, in the order of the help."""
         return list(NAMES)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """Write every command with its first line."""
+        """Write the help of the program."""
         formatter.write(help_pages.overview({name: command_of(name) for name in NAMES}))
 
     def make_context(self, info_name: Any, args: list[str], *given: Any, **settings: Any) -> Any:
-        """Read the command line, and print the help where it asks for it."""
+        """Parse the command line; print the full help for --help-all."""
         with closed_pipe_ends():
             return super().make_context(
                 info_name, spellings.read(args, quiet=settings.get("resilient_parsing", False)), *given, **settings
@@ -84,7 +84,7 @@ app = typer.Typer(
 
 
 def built(command: Command) -> Any:
-    """The command as typer runs it."""
+    """The typer command of a command."""
 
     def answer(help_all: bool = False, **given: Any) -> None:  # noqa: ARG001
         run.run(command, given)
@@ -110,7 +110,7 @@ def _is_argument(parameter: Parameter) -> bool:
 
 
 def _typed(parameter: Parameter) -> Parameter:
-    """A parameter as typer reads it: a number is a text, which one function reads, and a flag has no opposite."""
+    """A parameter for typer. Numbers are declared as text, which `run` parses; flags have no `--no-` form."""
     about, kind, default = opt.of(parameter.annotation), opt.plain(parameter.annotation), parameter.default
     kinds = (kind, *get_args(kind))
     typed: Any = str

@@ -1,4 +1,4 @@
-"""From the typed options to the function that answers, and from its report to the screen."""
+"""Runs a command: typed options → its function → the report on the screen or in files."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ from tfacct.loading.overrides import read_overrides
 from tfacct.options import Shown, Which
 from tfacct.output import signs
 
-if TYPE_CHECKING:  # pydantic is behind these: help and completion do without
+if TYPE_CHECKING:  # these import pydantic, which help and completion do not need
     from tfacct.loading.model import LoadedModel
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 
 SHORT = {"verbose": ("-v",), "output": ("-o",)}
-"""Options with a letter."""
+"""Options with a short form."""
 
 
 def _is_picture(file: str) -> bool:
@@ -37,7 +37,7 @@ def _is_picture(file: str) -> bool:
 
 
 def check(show: Shown, command: Command) -> None:
-    """Refuse two forms at once, and a file that cannot be written, before anything is counted."""
+    """Raise UsageError for two output formats, or a file that cannot be written, before anything is counted."""
     if show.json + show.csv + show.markdown > 1:
         raise UsageError("choose one of --json, --csv and --markdown")
     if show.limit is not None and show.limit < 0:
@@ -65,7 +65,7 @@ def check(show: Shown, command: Command) -> None:
 
 
 def file_path(show: Shown, file: str, command: Command) -> Path:
-    """Where a file of the output is written. Raises UsageError where it cannot, or must not, be."""
+    """The path of an output file. Raises UsageError if it cannot or must not be written."""
     from tfacct.output import files, plot
 
     if command.page:
@@ -76,14 +76,14 @@ def file_path(show: Shown, file: str, command: Command) -> Path:
 
 
 def endings_of(command: Command) -> tuple[str, ...]:
-    """Endings of the files that a command writes."""
+    """File endings that a command can write."""
     if command.page:
         return (".html",)
     return (".json", ".csv", ".md", ".html", *(".tex",) * command.latex, *PICTURES * command.drawn)
 
 
 def _declared(group: type, *names: str) -> Iterator[Parameter]:
-    """Options that a NamedTuple declares."""
+    """Parameters for fields of a NamedTuple."""
     for name in names:
         default = Parameter.empty if name == "model" else group._field_defaults[name]  # type: ignore[attr-defined]
         annotation = group.__annotations__[name]
@@ -91,7 +91,7 @@ def _declared(group: type, *names: str) -> Iterator[Parameter]:
 
 
 def parameters_of(command: Command) -> dict[str, Parameter]:
-    """Every parameter of a command by its name in Python: arguments, its own options, shared groups, output."""
+    """Parameters of a command by Python name: arguments, own options, shared groups, output."""
     found: dict[str, Parameter] = {}
     if command.takes == "models":
         found |= {one.name: one for one in _declared(Which, "models", "sets", "family", "max_params", "part")}
@@ -101,7 +101,7 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
         name = command.takes
         kind, about = get_args(found[name].annotation)
         found[name] = found[name].replace(annotation=Annotated[kind, about._replace(complete="family_or_model")])
-    if "fields" in command.options:  # it sets fields itself
+    if "fields" in command.options:  # the command has its own option for fields
         found.pop("sets", None)
     found |= command.options
     shown = ["output", "force", "open"] if command.page else [*Shown._fields[:-4]]
@@ -161,7 +161,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
 
 
 def _read(parameter: Parameter, value: Any) -> Any:
-    """A value as the function takes it: whole numbers are read from their text, as `16k` or `1e6`."""
+    """A typed value as the function takes it; whole numbers are parsed from text such as `16k` or `1e6`."""
     kinds = {opt.plain(parameter.annotation), *get_args(opt.plain(parameter.annotation))}
     if isinstance(value, str):
         if any(get_origin(kind) is Literal and isinstance(get_args(kind)[0], int) for kind in kinds):
@@ -174,7 +174,7 @@ def _read(parameter: Parameter, value: Any) -> Any:
 
 
 def typed_as(name: str, value: Any) -> str:
-    """An option as it was typed, with its value where that is one of a few words."""
+    """An option as it was typed, with its value if that is one of a few words."""
     return f"{shell_option(name)} {value}" if name in ("by", "part", "recompute") else shell_option(name)
 
 
@@ -183,7 +183,7 @@ def _apart(one: str, other: str) -> UsageError:
 
 
 def _misplaced(command: Command, variant: str, name: str, given: Mapping[str, Any]) -> UsageError:
-    """The error about an option that the answer asked for does not take."""
+    """The error for an option that this answer does not take."""
     value = given[name]
     annotation = command.options[name].annotation
     typed = opt.typed(name, annotation).strip("[]…") if opt.of(annotation).argument else typed_as(name, value)
@@ -198,7 +198,7 @@ def _misplaced(command: Command, variant: str, name: str, given: Mapping[str, An
 
 @contextmanager
 def _progress() -> Iterator[None]:
-    """Show the progress of long work, where somebody watches."""
+    """Show a progress bar for long work if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -216,7 +216,7 @@ def _progress() -> Iterator[None]:
 
 
 def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tuple[Any, ...]:
-    """What the function takes before its options: the models, the model, or nothing."""
+    """The function's first argument: the models, the model, or none."""
     if which.part == "both":
         for name in command.not_both:
             if name in typed:
@@ -243,7 +243,7 @@ def _models(command: Command, variant: str, which: Which, typed: set[str]) -> tu
 
 
 def _one(command: Command, name: str, which: Which) -> "LoadedModel":
-    """The one model of a name; of a family, where a command takes one, its largest preset."""
+    """The model with this name; for a family, its largest preset if the command accepts families."""
     changed = read_overrides(which.sets or ())
     if not command.of_family:
         return find(name, changed)
@@ -253,7 +253,7 @@ def _one(command: Command, name: str, which: Which) -> "LoadedModel":
 
 
 def _is_family(name: str) -> bool:
-    """True for the name of a family that is no preset's."""
+    """True for the name of a family that is not also a preset."""
     from tfacct import families
     from tfacct.loading import presets
 
@@ -261,7 +261,7 @@ def _is_family(name: str) -> bool:
 
 
 def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]":
-    """The models that were named; none named: every preset that the filters leave."""
+    """The named models; without names, every preset that matches the filters."""
     changed = read_overrides(which.sets or ())
     if which.models:
         if which.family is not None or which.max_params is not None:
@@ -287,7 +287,7 @@ def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]
 
 
 def find(model: str, changed: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> "LoadedModel":
-    """The model that is named, with a spinner where the hub takes its time."""
+    """The named model, with a spinner while the hub answers."""
     from tfacct.loading import find as sources
     from tfacct.output.progress import spinner
 
@@ -311,8 +311,7 @@ def _print(text: str) -> None:
 
 
 def _show(found: Found, show: Shown, command: Command) -> None:
-    """Print a report in the form that was asked for. Files come first: where one cannot be written, nothing is
-    printed."""
+    """Print a report in the requested format. Files are written first: if one fails, nothing is printed."""
     if show.sort is not None:
         from tfacct.output.sorting import sorted_by
 
@@ -348,7 +347,7 @@ def _latex(found: Found) -> str:
 
 
 def _write(file: str, found: Found, show: Shown, command: Command) -> str:
-    """Write a file of the output. Returns what to say of it."""
+    """Write an output file. Returns the message about it."""
     from tfacct.output import files, html
 
     path, report = file_path(show, file, command), found.report
@@ -372,7 +371,7 @@ def _write(file: str, found: Found, show: Shown, command: Command) -> str:
 
 
 def _save(page: commands.Page, show: Shown, command: Command) -> None:
-    """Write a page, say what must be known of it, and show it if that was asked for."""
+    """Write a page, print a message about it, and open it with --open."""
     from tfacct.output import files
 
     file = (show.output or [page.file_name])[-1]

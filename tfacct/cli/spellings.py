@@ -1,6 +1,6 @@
 """Other spellings of options and commands: those of trainers and engines, and those of the last release.
 
-They are read before the command line is parsed, and no help shows them. Python takes the names of this program only.
+They are replaced before the command line is parsed. The help does not show them, and Python does not accept them.
 """
 
 import re
@@ -47,15 +47,15 @@ SPELLINGS: Mapping[str, str] = {
     "plot": "output",
     "part-by": "by",
 }
-"""Option → the name that it has here."""
+"""Option → its name in this program."""
 BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device": ("on", ("devices", "mfu", "check")),
     "exact": ("digits", ("train",)),
     "micro-batch-size": ("batch", ("train",)),
 }
-"""Option → the name that it has here, and the commands that have an option of their own of the first name."""
+"""Option → its name in this program, and the commands in which it is an option of its own."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
-"""Values of options that have another name now."""
+"""Former values of options → current ones."""
 COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("list", "ls", "presets", "model", "search"), "models"),
     **dict.fromkeys(("gpu", "gpus", "device", "hardware"), "devices"),
@@ -67,25 +67,25 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
     **dict.fromkeys(("parameters", "count"), "params"),
 }
-"""What other programs call a command → the one that is suggested for it."""
+"""Other programs' names of a command → the command to suggest."""
 FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
-"""Flags that other programs have for a dtype."""
+"""Other programs' flags for a dtype."""
 PARTS = ("none", "full", "attention", "selective")
 
 
 def normalized(token: str) -> str:
-    """An option, or one of the values that it may have, by the name that it has here."""
+    """An option or value by its name in this program."""
     return SPELLINGS.get(token, VALUES.get(token, token))
 
 
 def own(option: str) -> str:
-    """An option as it was typed by the name that it has here."""
+    """A typed option by its name in this program."""
     word = option.removeprefix("--")
     return f"--{BY_COMMAND[word][0] if word in BY_COMMAND else normalized(word)}"
 
 
 def in_typed_words(text: str, line: Sequence[str]) -> str:
-    """A message with each option as it was typed on this command line."""
+    """A message with each option spelled as on this command line."""
     names = [word.partition("=")[0] for word in line if word.startswith("--")]
     for name in names:
         if own(name) not in names:
@@ -94,14 +94,14 @@ def in_typed_words(text: str, line: Sequence[str]) -> str:
 
 
 def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
-    """The command line in today's words; a hint on stderr names what has moved, unless `quiet`, as while a shell
-    completes the line. Raises UsageError."""
+    """The command line in current spelling. A hint on stderr names a moved command, unless `quiet` (shell completion).
+    Raises UsageError."""
     words = [word for one in line for word in _apart(one)]
     if words and words[0] in FORMER and words[0] not in NAMES:
         words = _moved(words, quiet)
-    if words and words[0] not in ("check", "budget"):  # which have these options
+    if words and words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
-    if words[:1] == ["mfu"] and "--run" not in words:  # of a training run anyway
+    if words[:1] == ["mfu"] and "--run" not in words:  # implied
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):
         return ["--help"] if words == ["help"] else ["--version"]
@@ -112,7 +112,7 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
 
 
 def _apart(word: str) -> list[str]:
-    """`--option=value` as two words where the option has another name here."""
+    """`--option=value` as two words if the option has another name here."""
     name, equals, value = word.partition("=")
     return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
 
@@ -121,12 +121,12 @@ _READ_HERE = {*SPELLINGS, *BY_COMMAND, "model", "config", "gpus", "on", "recompu
 
 
 def _of_command(command: str, word: str) -> str:
-    """An option by the name that it has in this command."""
+    """An option by its name in this command."""
     return own(word) if word[2:] in BY_COMMAND and command not in BY_COMMAND[word[2:]][1] else word
 
 
 def _moved(words: list[str], quiet: bool) -> list[str]:
-    """A command of the last release in today's words."""
+    """A command of the last release in current spelling."""
     former, *rest = words
     command, *options = FORMER[former]
     if former == "kv":
@@ -140,7 +140,7 @@ def _moved(words: list[str], quiet: bool) -> list[str]:
         rest.remove("--calibrate")
     if former == "diff":
         rest = _listed(rest)
-    if not quiet and "--json" not in words:  # a refusal is one object then
+    if not quiet and "--json" not in words:  # an error must be one JSON object
         print(f"hint: `tfacct {former}` is now `{' '.join(['tfacct', command, *options])}`", file=sys.stderr)
     return [command, *rest, *options]
 
@@ -162,7 +162,7 @@ def _listed(words: list[str]) -> list[str]:
 
 
 def _with_values(words: list[str]) -> list[str]:
-    """Options that may stand without a value, with one: `--recompute` is full, `--qlora 32` has rank 32."""
+    """Options with an optional value, with the value: `--recompute` is full, `--qlora 32` has rank 32."""
     found: list[str] = []
     for at, word in enumerate(words):
         after = words[at + 1] if at + 1 < len(words) else ""
@@ -197,7 +197,7 @@ def _on_devices(words: list[str]) -> list[str]:
     for place, word in enumerate(rest[:-1]):
         if _is(word, "on"):
             return [*rest[:place], "--on", f"{count}x{rest[place + 1]}", *rest[place + 2 :]]
-    if words[0] == "plan":  # which asks for the device itself
+    if words[0] == "plan":  # which has its own error for a missing device
         return words
     raise UsageError(f"{words[at]} {count} names no device", f"--on {count}xh100, or another of `tfacct devices`")
 

@@ -1,4 +1,4 @@
-"""A command: its function, and what the command line needs besides its signature."""
+"""A command: its function, and what the command line needs in addition to the signature."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter
@@ -21,7 +21,7 @@ else:
 
 
 class Found(NamedTuple, Generic[ReportT]):
-    """A report; what draws its picture, derives its total and writes its formula, where something does."""
+    """A report with optional functions that draw its picture, derive its total and write its formula."""
 
     report: ReportT
     chart: "Callable[[], Chart] | None" = None
@@ -34,7 +34,7 @@ class Markdown(str):
 
 
 class Page(NamedTuple):
-    """An HTML page in place of a report: its text, the file it is written to by default, and what to say of it."""
+    """An HTML page instead of a report: its text, its default file name, and a message about it."""
 
     html: str
     file_name: str
@@ -43,9 +43,9 @@ class Page(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """Another answer of a command: an option selects it, by any value, or by one for which `when` holds, and not with
-    the option `unless`. `option`: what the help says of one that the function does not take. `few`: presets that are
-    asked where no MODEL is named. `counts_projector`: where it is other than the command's.
+    """Another answer of a command, selected by an option: by a value for which `when` is true, unless the option
+    `unless` is given. `option`: help of a selecting flag that the function does not take. `few`: presets to use if no
+    MODEL is named. `counts_projector`: replaces the command's.
     """
 
     function: Callable[..., Any]
@@ -56,19 +56,19 @@ class Variant(NamedTuple):
     counts_projector: Literal["nothing", "parameters", "work", ""] = ""
 
     def chosen(self, name: str, options: Mapping[str, Any]) -> bool:
-        """True where the option `name` selects this variant."""
+        """True if the option `name` selects this variant."""
         left_out = not self.unless or options.get(self.unless) is None
         return left_out and options[name] is not None and self.when(options[name])
 
 
 class Command(NamedTuple):
-    """A command. `function` answers it, or the one of the `variants` whose option is given.
+    """A command. Its `function` answers, or that of the selected variant.
 
-    `explained`: options that --explain does not derive; None where it derives nothing. `drawn`: a picture can be drawn.
-    `latex`: --latex prints the formula. `fails`: when the exit code is 1: where the report disagrees, or there with
-    --strict. `not_both`: options that mean nothing with --part both, whose projector counts `counts_projector`.
-    `of_family`: MODEL may be a family. `every_preset`: without a MODEL it is about all of them. `page`: the answer is a
-    page. `writes`: the function itself writes --output. `whole`: a terminal shows all rows.
+    `explained`: options that --explain does not support; None if there is no --explain. `drawn`: has a picture.
+    `latex`: --latex prints the formula. `fails`: when the exit code is 1: if the report disagrees, always or only with
+    --strict. `not_both`: options that --part both does not support. `counts_projector`: what --part both counts of the
+    projector. `of_family`: MODEL may be a family. `every_preset`: no MODEL means every preset. `page`: the answer is a
+    page. `writes`: the function writes --output itself. `whole`: a terminal shows all rows.
     """
 
     function: Callable[..., Any]
@@ -88,12 +88,12 @@ class Command(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name on the command line."""
+        """The name on the command line."""
         return self.function.__name__.rstrip("_")
 
     @property
     def takes(self) -> str:
-        """`models`, `model`, or "" of a command that takes neither."""
+        """What the command takes: `models`, `model` or ""."""
         return takes(self.function)
 
     @property
@@ -116,19 +116,19 @@ class Command(NamedTuple):
 
 
 def takes(function: Callable[..., Any]) -> str:
-    """`models`, `model`, or "" of a function that takes neither."""
+    """`models`, `model`, or "": what a function takes first."""
     first = next(iter(opt.spread(function).parameters), "")
     return first if first in ("models", "model") else ""
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """Those parameters of a function that are options, by name."""
+    """The options among a function's parameters, by name."""
     parameters = opt.spread(function).parameters
     return {name: one for name, one in parameters.items() if get_origin(one.annotation) is Annotated}
 
 
 def largest(family: str, fields: Mapping[str, Any]) -> "LoadedModel":
-    """The largest preset of a family, with fields set over its config."""
+    """The largest preset of a family, with config fields overridden."""
     from tfacct.loading import presets
 
     name = presets.load_all(family=family)[-1].name
@@ -136,10 +136,10 @@ def largest(family: str, fields: Mapping[str, Any]) -> "LoadedModel":
 
 
 SHOWN: "list[Tick]" = []
-"""The progress bar of the command line, while it shows one."""
+"""The visible progress bar, if any."""
 
 
 def tick(what: str, done: int, of: int) -> None:
-    """Report the progress of long work; Python's callers see nothing of it."""
+    """Report the progress of long work to the command line."""
     for shown in SHOWN:
         shown(what, done, of)
