@@ -1,4 +1,4 @@
-"""A report of one kind of question: its JSON keys are typed attributes, and `plot` draws it."""
+"""Reports of one kind, with their JSON keys as typed attributes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Answer(views.Report):
     model: str
     family: str
 
-    if not TYPE_CHECKING:  # a type checker knows the keys by the annotations, and no others
+    if not TYPE_CHECKING:  # type checkers see only the annotated keys
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_") or name in Report.__slots__:
@@ -50,7 +50,8 @@ P = ParamSpec("P")
 
 
 def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, AnswerT]]:
-    """Decorator of a report's function: its report is of this kind, and has every key of it, null without a value."""
+    """Decorator for functions that return a report of this kind. The report gets every key of the kind; a missing value
+    is null."""
 
     def decorated(function: Callable[P, Report]) -> Callable[P, AnswerT]:
         @wraps(function)
@@ -66,7 +67,7 @@ def answers(kind: type[AnswerT]) -> Callable[[Callable[P, Report]], Callable[P, 
 
 
 def nullable(kind: type[Answer]) -> tuple[str, ...]:
-    """Keys that are null where a question has no answer to them."""
+    """Keys that may be null."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
@@ -80,7 +81,7 @@ def nullable(kind: type[Answer]) -> tuple[str, ...]:
 
 
 def answered(report: AnswerT, chart: Callable[[], Chart] | None = None) -> AnswerT:
-    """The report for Python's callers, all its facts read; `chart` makes what `plot` draws."""
+    """The report for a Python caller, with all lazy facts computed. `chart` returns the chart that `plot` draws."""
     answer = replace(report, models=tuple(map(read, report.models)))
     object.__setattr__(answer, "_chart", chart)
     return answer

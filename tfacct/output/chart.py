@@ -1,4 +1,4 @@
-"""A picture as data: what is drawn, in which units, and its caption. The view draws it."""
+"""A chart as data: series, units, caption. `output.plot` draws it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tfacct.output.report import Kind
 
 @record
 class Chart:
-    """Series over a shared axis, and what is worth a word beside them.
+    """Series over a shared axis, with labels.
 
     areas and lines: values over numbers, areas stacked. bars and pairs: values over names, in rows from the top, bars
-    stacked, pairs side by side. `unit` is that of the values.
+    stacked, pairs side by side. `unit`: the unit of the values.
     """
 
     kind: Literal["areas", "lines", "bars", "pairs"]

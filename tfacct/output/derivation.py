@@ -1,4 +1,4 @@
-"""A derivation as text: for a terminal, Markdown, or LaTeX. `reports.explain` writes its steps."""
+"""A derivation, and its text for a terminal, Markdown or LaTeX. `reports.explain` builds the steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Axis(NamedTuple):
 class Step(NamedTuple):
     """A line of the ledger: `symbols` = `numbers` = `result`.
 
-    `spec`: its axes, `more`: those of the products that take as many FLOPs again in a training step.
+    `spec`: einsum spec of the line; `more`: specs of its backward matmuls.
     """
 
     name: str
@@ -42,15 +42,15 @@ class Component(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Sum of its steps."""
+        """Sum of the steps."""
         return sum(step.result for step in self.steps)
 
 
 @record
 class Derivation:
-    """A count that a reader can do again by hand: the axes, a product for every line, the sums.
+    """A count that a reader can repeat by hand: axes, a product for every line, sums.
 
-    `takeaway` is a sentence, `check` the same in numbers; both may be empty. `rule`: what a step multiplies, in units.
+    `takeaway`: a sentence, `check`: the same in numbers; both may be empty. `rule`: what a step multiplies.
     """
 
     unit: str
@@ -67,7 +67,7 @@ class Derivation:
 
     @property
     def sums(self) -> list[tuple[str, str, int]]:
-        """Every sum: its name, its terms, what they come to."""
+        """Every sum: name, terms, result."""
         found = [
             (component.name, _terms(step.result for step in component.steps), component.total)
             for component in self.components
@@ -75,7 +75,7 @@ class Derivation:
         return [*found, ("total", _terms(component.total for component in self.components), self.total)]
 
     def facts(self) -> dict[str, Any]:
-        """Derivation as it stands in the JSON."""
+        """The derivation for the JSON."""
         return {
             "unit": self.unit,
             "takeaway": self.takeaway or None,
@@ -105,8 +105,8 @@ class Derivation:
 
 
 def lines(derivation: Derivation, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Lines of at most `width` and their styles, without the takeaway, which is the report's answer. `spelled` is a
-    text as the screen can show it."""
+    """Lines of at most `width` columns, with styles. The takeaway is omitted: it is the report's answer. `spelled`
+    replaces signs that the screen cannot show."""
 
     def wrapped(text: str, indent: int, style: str = "") -> Iterator[tuple[str, str]]:
         for line in _broken(printable(text), width, indent, spelled):
@@ -226,18 +226,18 @@ def _tex(text: str) -> str:
 
 _BREAK = re.compile(r" (?=[·=+→/−] )|(?<=[,;.:]) |(?<!\d) (?=[A-Za-z(])")
 _LONG = re.compile(r"(?<=[·(])(?=[A-Z(⌈0-9])")
-"""Where a line may be broken: before a sign of arithmetic and before a word, but not between a number and its unit;
+"""Where a line may be broken: before an operator and before a word, but not between a number and its unit;
 behind a factor where nothing else helps."""
 
 
 def _hanging(head: str, text: str, width: int, spelled: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """Text behind a head, its further lines below its own beginning."""
+    """Text after a head, with a hanging indent."""
     for number, line in enumerate(_filled(text.split(" "), width - len(head), spelled)):
         yield spelled((" " * len(head) if number else head) + line), ""
 
 
 def _broken(text: str, width: int, indent: int, spelled: Callable[[str], str]) -> Iterator[str]:
-    """The text in lines, the first `indent`ed and the others two more."""
+    """The text in lines, the first indented by `indent`, the others by two more."""
     room = width - indent - 2
     pieces = (piece for long in _BREAK.split(text) for piece in _pieces(long, room, spelled))
     for number, line in enumerate(_filled(pieces, room, spelled)):

@@ -1,4 +1,4 @@
-"""Each kind of chart, drawn into matplotlib's axes."""
+"""Draws each kind of chart into matplotlib axes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FEW = 8
-"""Markers on a line in print."""
+"""Markers on a line in the print style."""
 IN_A_ROW = 4
-"""Names over the rows."""
+"""Entries of a legend line."""
 
 
 def draw(axes: Axes, chart: Chart, look: Look, *, named: bool = True) -> None:
-    """Draw a chart: its series, the names of its axes, its marks. Title and caption are the caller's.
+    """Draw a chart: series, axis labels, marks. The caller adds title and caption.
 
-    Not `named`: another picture of the same figure says what the bars are.
+    `named` false: another chart of the figure has the legend.
     """
     _dress(axes, look)
     axes.set_xlabel(chart.x_label, color=look.ink)
@@ -78,7 +78,7 @@ def _lines(axes: Axes, chart: Chart, look: Look) -> None:
 
 
 def _labels_right(axes: Axes, chart: Chart, look: Look, ends: list[End]) -> None:
-    """Words right of the axes and over them, and the lines of levels."""
+    """Labels to the right of the axes and above them, and horizontal lines of levels."""
     for level, text in chart.levels:
         axes.axhline(level, color=look.ink, linewidth=0.9, linestyle="--")
         ends.append(End(float(chart.x[-1]), level, text, look.ink))
@@ -118,7 +118,7 @@ def _bars(axes: Axes, chart: Chart, look: Look) -> None:
 
 
 def _write_ends(axes: Axes, tops: list[tuple[float, float, str]], look: Look) -> None:
-    """Write what each bar is behind it: its row, its value, the text."""
+    """Write a text at the end of each bar."""
     for y, value, text in tops:
         axes.annotate(
             text,
@@ -134,7 +134,7 @@ def _write_ends(axes: Axes, tops: list[tuple[float, float, str]], look: Look) ->
 
 
 def _legend(axes: Axes, look: Look) -> None:
-    """Name the series over the rows, in the order in which they stand."""
+    """The legend above the rows, in the order of the series."""
     handles, labels = axes.get_legend_handles_labels()
     lines = [line for line in handles if line in axes.lines]  # matplotlib lists lines first
     bars = [bar for bar in handles if bar not in lines]

@@ -1,4 +1,4 @@
-"""Text from outside, such as names of files and fields, escaped for other programs."""
+"""Escapes text from outside, such as file names, for CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENTITIES = {"<": "&lt;", "&": "&amp;"}
 
 
 def csv_cell(text: str) -> str:
-    """Text of a cell that no spreadsheet takes for a formula: what begins like one gets an apostrophe in front.
+    """Text of a cell that no spreadsheet runs as a formula: an apostrophe precedes what begins like one.
 
     >>> csv_cell("=cmd()"), csv_cell("-1+2"), csv_cell("gpt2")
     ("'=cmd()", "'-1+2", 'gpt2')
@@ -21,7 +21,7 @@ def csv_cell(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    r"""Text in Markdown: no emphasis, no column, no link and no HTML but what this program writes itself.
+    r"""Text in Markdown without emphasis, columns, links or HTML of its own.
 
     >>> markdown("a*b | c"), markdown("<img src=x>"), markdown("[a](b)"), markdown("[1, 2] & 3 -> 4")
     ('a\\*b \\| c', '&lt;img src=x>', '\\[a](b)', '[1, 2] & 3 -> 4')

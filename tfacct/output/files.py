@@ -1,4 +1,4 @@
-"""Output files: checked before the work if they cannot be written, and never half written."""
+"""Output files: checked before the work, and never half written."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tfacct.base.spelling import option
 
 
 def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: bool) -> Path:
-    """File that an option names, links followed. Raises UsageError where it cannot, or must not, be written.
+    """The file that an option names, links followed. Raises UsageError if it cannot or must not be written.
 
-    `endings`: those that a file may have; `what` such a file is called in the message; `force` allows to overwrite.
+    `endings`: allowed file endings; `what`: the kind of file, for the message; `force`: overwriting is allowed.
     """
     asked = Path(file)
     if asked.suffix.lower() not in endings:
@@ -37,7 +37,7 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
 
 
 def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
-    """Write a file that was checked: `into` fills another one beside it, which then takes its place."""
+    """Write a checked file: `into` fills a temporary file in its folder, which then replaces it."""
     try:
         with atomic_write(path) as temporary:
             into(temporary)
@@ -46,5 +46,5 @@ def write(name: str, path: Path, into: Callable[[Path], object]) -> None:
 
 
 def write_text(name: str, path: Path, text: str) -> None:
-    """Write a text, in UTF-8, to a file that was checked."""
+    """Write a text in UTF-8 to a checked file."""
     write(name, path, lambda target: target.write_text(text, encoding="utf-8"))

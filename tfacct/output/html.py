@@ -1,6 +1,6 @@
-"""A report as HTML: a fragment for a notebook, or a page for a file. Nothing in it runs, and nothing is fetched.
+"""A report as HTML: a fragment for a notebook, or a page for a file. It has no scripts and fetches nothing.
 
-The looks stand in `report.css`, by classes; no element has a style of its own, so a page can forbid them.
+All styles are classes in `report.css`: no element has a style attribute, so the page's policy forbids them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tfacct.output.layout import AGREES, longest_bar
 from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Kind, Report, Row
 
 CODE = ("spec", "formula")
-"""Kinds of cells that are notation."""
+"""Kinds of cells with notation."""
 WIDTH = 100
-"""Letters in a line of a derivation."""
+"""Characters in a line of a derivation."""
 
 
 def page(report: Report, digits: bool = False) -> str:
-    """A whole document: the report with its conventions folded below it, readable in light and dark, on paper and by
-    a screen reader. Its policy forbids scripts and every request."""
+    """A whole document: the report, with its conventions folded below. Works in light and dark, on paper and with a
+    screen reader. Its policy forbids scripts and requests."""
     style = stylesheet()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -56,7 +56,7 @@ def page(report: Report, digits: bool = False) -> str:
 
 
 def fragment(report: Report, digits: bool = False) -> str:
-    """The report as one element, with the stylesheet that a page around it does not have."""
+    """The report as one element that includes its stylesheet."""
     return "\n".join(
         [
             '<div class="tfacct">',
@@ -68,7 +68,7 @@ def fragment(report: Report, digits: bool = False) -> str:
 
 
 def stylesheet() -> str:
-    """The looks of a report, all under the class `tfacct`."""
+    """The styles of a report, all under the class `tfacct`."""
     return files("tfacct.output").joinpath("report.css").read_text(encoding="utf-8")
 
 
@@ -93,7 +93,7 @@ def _body(report: Report, heading: str, digits: bool) -> Iterator[str]:
 
 
 def _table(report: Report, digits: bool) -> Iterator[str]:
-    """The rows, a body for every section and a foot for the totals; wider than the screen, it scrolls by itself."""
+    """The rows: a body for every section, a foot for the totals. A wide table scrolls by itself."""
     columns = report.columns
     longest = {column.key: longest_bar(report, column.key) for column in columns if column.kind == "bar"}
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(report.title)}">'
@@ -110,7 +110,7 @@ def _table(report: Report, digits: bool) -> Iterator[str]:
 
 def _header(column: Column) -> str:
     if not column.label:
-        return f"<td{_classed(column.kind)}></td>"  # a header that says nothing is none
+        return f"<td{_classed(column.kind)}></td>"  # an empty header
     return f'<th scope="col"{_classed(column.kind)}>{_text(column.label)}</th>'
 
 
@@ -126,7 +126,7 @@ def _row(row: Row, columns: tuple[Column, ...], longest: dict[str, Fraction], di
 
 
 def _number(column: Column, row: Row, digits: bool) -> str:
-    """A cell; what it rounds is written out on hover."""
+    """A cell; the exact number shows on hover."""
     cell = row.get(column.key)
     shown, whole = column.text(cell, digits), column.text(cell, digits=True)
     more = f' title="{_text(whole)}"' if whole != shown else ""
@@ -139,14 +139,14 @@ def _cell(column: Column, cell: Cell, digits: bool) -> str:
 
 
 def _classed(kind: Kind, shown: str = "") -> str:
-    """Class of a cell: words to the left, a verdict in its colour; numbers stand to the right without one."""
+    """CSS class of a cell: text to the left, a verdict in its colour; none for numbers, which are on the right."""
     if kind == "verdict" and shown:
         return f' class="words {"good" if shown in AGREES else "bad"}"'
     return ' class="words"' if kind in LEFT else ""
 
 
 def _bar(cell: Cell, longest: Fraction) -> str:
-    """A bar beside numbers that say the same: a drawing that readers aloud pass over."""
+    """A bar; screen readers skip it, because the numbers have the same content."""
     if not isinstance(cell, Fraction) or cell <= 0:
         return f"<td>{_text(cell) if isinstance(cell, str) else ''}</td>"
     width = f"{float(100 * cell / longest):.4g}"
@@ -159,5 +159,5 @@ def _paragraphs(texts: Iterable[str]) -> str:
 
 
 def _text(words: str) -> str:
-    """Words that somebody else may have chosen, as text."""
+    """Text from outside, escaped."""
     return escape(printable(words))

@@ -1,4 +1,4 @@
-"""JSON Schema of Python types, and of the keys of an answer."""
+"""JSON Schemas of Python types and of the keys of an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", None
 
 
 def facts(kind: type[Answer]) -> dict[str, Any]:
-    """Types of a report's keys by name."""
+    """Types of a report's keys, by name."""
     typed: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Answer):
@@ -26,8 +26,7 @@ def facts(kind: type[Answer]) -> dict[str, Any]:
 
 
 class Schema:
-    """Types turned into schemas; objects with a name are collected. `meaning` of a record's name and a key: its
-    description, if it has one."""
+    """Builds schemas of types and collects named objects. `meaning(record, key)`: the description of a key, if any."""
 
     def __init__(self, closed: bool, meaning: Callable[[str, str], str | None] | None = None) -> None:
         self.closed = closed
@@ -35,7 +34,7 @@ class Schema:
         self.named: dict[str, Any] = {}
 
     def whole(self, properties: dict[str, Any], optional: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
-        """Object with these properties, all of them required but the `optional` ones."""
+        """Schema of an object with these properties; all are required except `optional`."""
         required = [key for key in properties if key not in optional]
         closed = {"additionalProperties": False} if self.closed else {}
         return {"type": "object", "required": required, "properties": properties, **closed}
@@ -43,7 +42,7 @@ class Schema:
     def object(
         self, typed: Mapping[str, Any], optional: set[str] | frozenset[str] = frozenset(), record: str = ""
     ) -> dict[str, Any]:
-        """Object of keys with these types, of the record of that name."""
+        """Schema of the record `name` with keys of these types."""
         return self.whole({key: self.of(hint) | self._described(record, key) for key, hint in typed.items()}, optional)
 
     def _described(self, record: str, key: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Labels on a picture in place of a legend: at the end of a line, above a mark, moved apart where they would meet."""
+"""Labels on a picture instead of a legend: at the end of a line or above a mark, moved apart if they overlap."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 POINTS = 9
 LINE = 1.35 * POINTS
-"""Points from one line of letters to the next."""
+"""Points between lines of text."""
 REACH = 20
-"""Points from the end of a line to its name."""
+"""Points between the end of a line and its label."""
 
 
 class End(NamedTuple):
@@ -27,7 +27,7 @@ class End(NamedTuple):
 
 
 def at_ends(axes: Axes, ends: Sequence[End], look: Look) -> None:
-    """Name lines and areas right of the axes, each by a stroke of its colour."""
+    """Label lines and areas to the right of the axes, each with a stroke of its colour."""
     _lay_out(axes)
     box = axes.get_window_extent()
     width, height = (size * 72 / axes.figure.dpi for size in (box.width, box.height))
@@ -56,9 +56,9 @@ def at_ends(axes: Axes, ends: Sequence[End], look: Look) -> None:
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places nearest to those wanted, each at least a gap from the next, within the limits where there is room.
+    """Places nearest to the wanted ones with at least `gap` between them, within the limits if there is room.
 
-    The least squares of the moves, by pooling neighbours that would meet (isotonic regression).
+    Minimizes the squared moves by pooling overlapping neighbours (isotonic regression).
 
     >>> apart([0, 1, 50], 10, 0, 100)
     [0.0, 10.0, 50.0]
@@ -80,7 +80,7 @@ def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[
 
 
 def above(axes: Axes, marks: Sequence[tuple[float, str]], look: Look) -> None:
-    """Mark one place or two by thin lines, with words over the axes, away from each other where they would meet."""
+    """Mark one or two places by thin lines with labels above the axes, apart from each other."""
     _lay_out(axes)
     sentences = [
         axes.annotate(
@@ -105,13 +105,13 @@ def above(axes: Axes, marks: Sequence[tuple[float, str]], look: Look) -> None:
 
 
 def _side(axes: Axes, place: float) -> str:
-    """Which side of a mark its words stand on, so that they stay over the axes."""
+    """The side of a mark for its label, so that the label stays within the axes."""
     (at, _) = axes.transAxes.inverted().transform(axes.transData.transform((place, 0)))
     return "left" if at < 0.15 else "right" if at > 0.85 else "center"
 
 
 def _lay_out(axes: Axes) -> None:
-    """Give the axes the size that they will have, so that words can be measured."""
+    """Lay the axes out at their final size, so that text can be measured."""
     figure = axes.get_figure(root=True)
     if figure is not None:
         figure.draw_without_rendering()

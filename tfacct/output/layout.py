@@ -1,8 +1,8 @@
-"""A report as lines of text that fit a width. Digits are never wrapped, and no column that was asked for is lost.
+"""A report as lines of text that fit a width. Digits are never wrapped, and no requested column is lost.
 
-A table that is too wide gives up, in this order: columns by their `drop`, from 5 (notation) to 2 (ratios); headers of
-one line; details, whose `drop` is 1; cells of text in one line. What is still too wide is printed in several parts, one
-under the other, each with the columns that name its rows.
+A table that is too wide gives up, in this order: columns by their `drop`, from 5 (notation) to 2 (ratios); headers on
+one line; details (`drop` 1); text cells on one line. A table that is still too wide is printed in several parts, one
+below the other, each with the columns that name its rows.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tfacct.output.report import BACKGROUND, LEFT, PLAIN, Cell, Column, Report, 
 BAR_AT_LEAST, BAR_AT_MOST = 6, 24
 GAP = 2
 DECORATION = ("bar", "spec", "gigabytes")
-"""Kinds of columns that say nothing new: they leave first, and unmentioned."""
+"""Kinds of columns that repeat others: they are hidden first, and not mentioned."""
 DETAIL = 1
-"""The `drop` of columns that leave only where broken headers do not help."""
+"""The `drop` of columns that are hidden only if breaking headers does not help."""
 TEXT = re.compile(r"(?<=[^÷×] )|(?<=\.)(?=[A-Za-z])|(?<=[a-z_]{8}_)(?=[a-z])")
 FORMULA = re.compile(r"(?<=[^÷×] )|(?<=[·*])(?![*])")
 HEADER = re.compile(r"(?<=[^÷/×] )|(?<=[._])(?=[A-Za-z])|(?<=\S\+)(?=\S)")
-"""Where a cell of text, a formula and a header may be broken: never within a number."""
+"""Where a text cell, a formula and a header may be broken: never within a number."""
 
 
 AGREES = ("ok", "proven")
-"""Verdicts that are good ones."""
+"""Positive verdicts."""
 ANSWER, TOTAL, LARGEST, ASIDE, GOOD, BAD = "bold", "bold", "cyan", "dim", "green", "bold red"
-"""Styles. None says anything that the words do not."""
+"""Styles. None has a meaning that the words lack."""
 
 
 class Span(NamedTuple):
-    """Characters of a line that have a style of their own."""
+    """A styled range of characters in a line."""
 
     start: int
     end: int
@@ -57,19 +57,19 @@ class Line(NamedTuple):
 
 @record
 class Part:
-    """The columns that stand side by side, and how wide each is. A header is broken at its width, or stands whole."""
+    """Columns side by side and their widths. A header is broken at its width, or on one line."""
 
     columns: tuple[Column, ...]
     widths: dict[str, int]
 
     @property
     def width(self) -> int:
-        """Characters of a line, the space before it included."""
+        """Characters of a line, its leading space included."""
         return 1 + sum(self.widths[column.key] + GAP for column in self.columns) - GAP
 
 
 class Table:
-    """A report's cells as text, and the columns that are left of it."""
+    """A report's cells as text."""
 
     def __init__(self, report: Report, digits: bool, spelled: Callable[[str], str], limit: int = 0) -> None:
         self.spelled = spelled
@@ -99,7 +99,7 @@ class Table:
         }
 
     def parts(self, width: int) -> tuple[list[Part], list[Column]]:
-        """The table in one part or several, none wider than `width`; and the columns that had to leave."""
+        """The table in parts that are at most `width` wide, and the hidden columns."""
         part = self._fewer(self._part(self.columns), width, above=DETAIL)
         if part.width > width:
             part = self._fewer(self._header_broken(part.columns), width, above=0)
@@ -112,8 +112,8 @@ class Table:
 
     @staticmethod
     def _fewer(part: Part, width: int, above: int) -> Part:
-        """The part without its least wanted columns, those whose `drop` is above a number, until it fits. Columns of
-        one rank leave together; details one by one, from the right, for what a table begins with matters most."""
+        """The part with the least important columns (highest `drop`) removed until it fits. Columns of one `drop` leave
+        together; details leave one by one from the right, because the first columns matter most."""
         while part.width > width and (droppable := [column for column in part.columns if column.drop > above]):
             most = max(column.drop for column in droppable)
             least = [column for column in droppable if column.drop == most]
@@ -122,18 +122,18 @@ class Table:
         return part
 
     def _part(self, columns: tuple[Column, ...]) -> Part:
-        """The columns with every header in one line, a bar as short as it may be."""
+        """The columns with every header on one line and bars at their shortest."""
         return Part(columns, {column.key: max(len(column.label), self._content(column)) for column in columns})
 
     def _content(self, column: Column) -> int:
         return max(BAR_AT_LEAST, self.beside_bars[column.key]) if column.kind == "bar" else self.body[column.key]
 
     def _header_broken(self, columns: tuple[Column, ...]) -> Part:
-        """The columns with every header broken wherever it is wider than what stands under it."""
+        """The columns with every header broken that is wider than its cells."""
         return Part(columns, {c.key: max(self._content(c), _longest(c.label, HEADER)) for c in columns})
 
     def _text_broken(self, part: Part, width: int) -> Part:
-        """The part with cells of text broken, the widest first, until it fits; as it is where it cannot."""
+        """The part with text cells broken, the widest first, until it fits; unchanged if it cannot fit."""
         widths = dict(part.widths)
         least = {
             column.key: max(
@@ -152,7 +152,7 @@ class Table:
         return replace(part, widths=widths)
 
     def _widened(self, part: Part, width: int) -> Part:
-        """The part with its headers in as few lines, and its bars as long, as there is room for."""
+        """The part with the fewest header lines and the longest bars that fit."""
         broken = [column for column in part.columns if len(column.label) > part.widths[column.key]]
         while broken:
             tallest = max(broken, key=lambda column: _height(column, part.widths[column.key]))
@@ -202,12 +202,12 @@ class Table:
             shown += len(lines)
 
     def _style(self, row: Row) -> str:
-        """Style of a row: the one with the largest share stands out a little."""
+        """Style of a row: the row with the largest share is highlighted."""
         share = row.get("share")
         return LARGEST if share and share == self.largest else ""
 
     def _says(self, part: Part, text: dict[str, str]) -> bool:
-        """True if a row says anything in this part of a table."""
+        """True if a row has a value in this part of a table."""
         return len(part.columns) == len(self.columns) or any(
             text[column.key] for index, column in enumerate(part.columns) if index and not column.names_rows
         )
@@ -226,8 +226,8 @@ class Table:
 def lines(
     report: Report, width: int, *, digits: bool, spelled: Callable[[str], str], verbose: bool = False, limit: int = 0
 ) -> Iterator[Line]:
-    """A report's title, answer, table, notes, and last the columns that had to leave. `spelled` is a text as the screen
-    can show it, before it is measured; `limit`: the most rows of the table, 0 for all."""
+    """Lines of a report: title, answer, table, notes, hidden columns. `spelled` replaces signs that the screen cannot
+    show, before text is measured; `limit`: most rows of the table, 0 for all."""
     if report.derivation is not None or not report.answer_first:
         yield from _sentence(spelled(report.title), width)
     yield from _sentence(spelled(report.answer), width, ANSWER)
@@ -265,23 +265,23 @@ def _of_total(row: Row) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A sentence in lines of at most `width`: broken at spaces, a long formula between factors, an address never."""
+    """A sentence in lines of at most `width`, broken at spaces; a long formula between factors, a URL never."""
     lines = textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False)
     return [part for line in lines for part in ([line] if "://" in line else _broken(line, width, FORMULA))]
 
 
 def _height(column: Column, width: int) -> int:
-    """Lines of its header."""
+    """Lines in the header."""
     return len(_broken(column.label, width, HEADER))
 
 
 def _breaks(column: Column) -> re.Pattern[str]:
-    """Pattern of the places where its cells may be broken."""
+    """Pattern of the places where cells may be broken."""
     return FORMULA if column.kind == "formula" else TEXT
 
 
 def _broken(text: str, width: int, breaks: re.Pattern[str]) -> list[str]:
-    """The text in lines of at most `width`, where it can be broken so."""
+    """The text in lines of at most `width` if it can be broken so."""
     if len(text) <= width:
         return [text]
     found, line = [], ""
@@ -300,7 +300,7 @@ def _longest(text: str, breaks: re.Pattern[str]) -> int:
 
 
 def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> Iterator[Line]:
-    """One row in as many lines as its highest cell: text to the left, numbers to the right, nothing behind the last."""
+    """One row in as many lines as its highest cell: text to the left, numbers to the right, no trailing spaces."""
     for index in range(max(map(len, cells.values()))):
         text, spans = " ", []
         for column in part.columns:
@@ -313,7 +313,7 @@ def _side_by_side(part: Part, cells: dict[str, list[str]], style: str = "") -> I
 
 
 def longest_bar(report: Report, key: str) -> Fraction:
-    """The value whose bar is as long as there is room."""
+    """The value whose bar has the full length."""
     return max((cell for row in report.cells if isinstance(cell := row.get(key), Fraction)), default=Fraction(1))
 
 

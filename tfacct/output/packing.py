@@ -1,4 +1,4 @@
-"""The data of a page in compact form: texts and lines once each, facts of models in columns."""
+"""The data of a page in compact form: each text and line once, facts of models in columns."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tfacct.base.ranges import spans
 
 KINDS = ("product", "pointwise", "state", "table")
 WORDS = ("family", "kind", "form", "shared", "cache_name")
-"""Facts of a model that are words which many models share."""
+"""Facts of a model that are text shared by many models."""
 
 
 class Pool:
-    """Texts, each once; called with a text it gives its number."""
+    """A list of distinct texts; calling it with a text returns the text's index."""
 
     def __init__(self, values: Sequence[str] = ()) -> None:
         self.numbers = {text: number for number, text in enumerate(values)}
@@ -25,12 +25,12 @@ class Pool:
 
     @property
     def values(self) -> list[str]:
-        """All of them, by their numbers."""
+        """The texts, by index."""
         return list(self.numbers)
 
 
 def packed(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data as a page embeds it."""
+    """The data in the form that a page embeds."""
     texts, runs = Pool(data["texts"]), Pool()
     models = [_packed_words(model, texts) for model in data["models"]]
     often = Counter(name for model in models for name in model)
@@ -64,7 +64,7 @@ def _packed_row(model: Mapping[str, Any], columns: Sequence[str]) -> list[Any]:
 
 
 def _packed_line(line: Mapping[str, Any], texts: Pool) -> list[Any]:
-    """Path, spec and kind of a line, and its unusual facts."""
+    """Path, spec and kind of a line, and facts that few lines have."""
     rest = {name: fact for name, fact in line.items() if name not in ("line", "path", "spec")}
     kind = KINDS.index(line.get("line", "product"))
     return [line["path"], texts(line["spec"]), *([kind] if kind or rest else []), *([rest] if rest else [])]

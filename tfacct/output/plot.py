@@ -1,4 +1,4 @@
-"""Charts as pictures, by matplotlib: files that are never half written, or axes; no text below 9 points."""
+"""Draws charts with matplotlib, into files or axes. No text is below 9 points."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ WIDTH = 7.5
 ROW = 0.2
 """Inches of a row of bars."""
 TITLE, CAPTION = 76, 104
-"""Letters in a line that spans the picture."""
+"""Characters in a line as wide as the picture."""
 HEADING: dict[str, Any] = {"fontsize": POINTS + 2, "fontweight": "bold"}
 
 
 def check(file: str, *, force: bool) -> Path:
-    """The file that a picture may be written to, links followed. Raises UsageError before anything is drawn."""
+    """The file for a picture, links followed. Raises UsageError before anything is drawn."""
     path = files.check("output", file, ENDINGS, "picture", force=force)
     check_matplotlib()
     return path
 
 
 def check_matplotlib() -> None:
-    """Raise MissingExtraError if matplotlib is not there."""
+    """Raise MissingExtraError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -44,7 +44,7 @@ def check_matplotlib() -> None:
 
 
 def save(chart: Chart, path: Path, look: Look | None = None) -> None:
-    """Draw a chart into `path`: written beside it first, so that no half of a picture is ever there."""
+    """Draw a chart into the file `path`, which is never half written."""
     from matplotlib import rc_context
 
     figure = draw(chart, look)
@@ -54,12 +54,12 @@ def save(chart: Chart, path: Path, look: Look | None = None) -> None:
 
 
 def _undated(path: Path) -> dict[str, Any]:
-    """No date in the file."""
+    """Metadata without a date."""
     return {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
 
 
 def draw(chart: Chart, look: Look | None = None) -> Figure:
-    """Figure of a chart, with its title above it and its caption below."""
+    """The figure of a chart, with title and caption."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_inches(chart), layout="constrained")
@@ -68,10 +68,10 @@ def draw(chart: Chart, look: Look | None = None) -> Figure:
 
 
 def axes(chart: Chart, ax: Axes | None = None, *, look: Look | None = None) -> Axes:
-    """Axes that a chart was drawn into: `ax`, or those of a new pyplot figure, which a notebook shows by itself.
+    """Draw a chart and return its axes: `ax`, or those of a new pyplot figure, which a notebook shows.
 
-    A chart of several pictures has axes for each under one title, and the first are returned; into `ax` goes the first
-    picture alone. Raises MissingExtraError without matplotlib.
+    A chart with side charts has axes for each under one title; the first are returned. Into `ax` goes only the first
+    chart. Raises MissingExtraError without matplotlib.
     """
     check_matplotlib()
     look = look or Look()
@@ -102,7 +102,7 @@ def _compose(figure: Figure, chart: Chart, look: Look) -> Axes:
 
 
 def _title(text: str) -> str:
-    """Lines of about one length."""
+    """The title in lines of about equal length."""
     unbroken = _unbroken(text)
     lines, width = len(textwrap.wrap(unbroken, TITLE)), TITLE
     while width > 1 and len(textwrap.wrap(unbroken, width - 1)) == lines:
@@ -115,12 +115,12 @@ def _caption(text: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """The text with no number parted from its unit, and no sign from what it stands between."""
+    """The text with no-break spaces between numbers and units and around operators."""
     return re.sub(r"(?<=\d) (?=[A-Z]i?B?\b)|(?<=[×÷+]) | (?=[×÷+])", "\N{NO-BREAK SPACE}", text)
 
 
 def _axis_names() -> Any:
-    """Sizes of letters and hatches; a `$` in a name is a `$`."""
+    """Matplotlib settings: font sizes, hatches, no math mode."""
     from matplotlib import rc_context
 
     return rc_context({"font.size": POINTS + 1, "hatch.linewidth": 0.6, "text.parse_math": False})
@@ -134,7 +134,7 @@ def _rows(chart: Chart) -> int:
 
 
 def _inches(chart: Chart) -> tuple[float, float]:
-    """Size of a figure in which no two letters meet."""
+    """Size in inches of a figure without overlapping text."""
     if chart.kind in ("areas", "lines"):
         return WIDTH, max(4.6, 1.5 + len(chart.series) * LINE / 72)
     return WIDTH, max(3.2, 1.6 + sum(0.5 + ROW * _rows(each) for each in (chart, *chart.side_charts)))

@@ -1,4 +1,4 @@
-"""A progress bar or a spinner on stderr, removed when the work is done; nothing if stderr is no terminal."""
+"""A progress bar or spinner on stderr, removed at the end; nothing if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfacct.output.report import Tick, unwatched
 
 @contextmanager
 def progress() -> Iterator[Tick]:
-    """A callable for the rooms below, which know no progress bar."""
+    """A function that shows progress, to be passed to the work."""
     if not sys.stderr.isatty():
         yield unwatched
         return
@@ -30,7 +30,7 @@ def progress() -> Iterator[Tick]:
     task = bar.add_task("", total=None)
 
     def tick(what: str, done: int, of: int) -> None:
-        if not bar.live.is_started:  # whoever has nothing to say in the first second shows nothing
+        if not bar.live.is_started:  # nothing is shown for work that takes less than a second
             bar.start()
         bar.update(task, description=what, completed=done, total=of)
 
@@ -42,7 +42,7 @@ def progress() -> Iterator[Tick]:
 
 @contextmanager
 def spinner() -> Iterator[Callable[[str], None]]:
-    """A callable that says what is waited for, until the block ends."""
+    """A function that shows what the program waits for, until the block ends."""
     with ExitStack() as shown:
 
         def waiting(what: str) -> None:

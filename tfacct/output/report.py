@@ -1,4 +1,4 @@
-"""A report as data: rows, columns, notes, and the exact facts. Tables and pages are views of it, in modules above."""
+"""A report as data: rows, columns, notes, exact facts. Tables and pages are views of it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tfacct.output.derivation import Derivation
 
 SCHEMA = 3
-"""Version of the JSON in docs/json.md: it rises when a key is renamed, removed or changes its meaning."""
+"""Version of the JSON (docs/json.md): rises if a key is renamed, removed or changes its meaning."""
 
 Tick: TypeAlias = Callable[[str, int, int], None]
-"""Progress: called with what is being done, how many are done, and of how many."""
+"""Progress function: what is being done, how many are done, of how many."""
 Kind: TypeAlias = Literal[
     "text",
     "spec",
@@ -49,34 +49,34 @@ Kind: TypeAlias = Literal[
 
 @record
 class Amount:
-    """A number that brings its own kind, for a column whose rows are of several."""
+    """A number with its own kind, for a column of mixed kinds."""
 
     value: int | Fraction
     kind: Kind
 
 
 PLAIN = "plain"
-"""The key of a row among the totals that is no sum: a ratio, or what one token takes."""
+"""Key of a total that is not a sum, such as a ratio."""
 Cell: TypeAlias = int | Fraction | str | tuple[int | Fraction | None, ...] | Amount | None
 Row: TypeAlias = Mapping[str, Cell]
 
 LEFT = ("text", "spec", "formula", "bar", "verdict")
-"""Kinds of cells that start at the left; numbers end at the right."""
+"""Kinds of cells that are aligned left; numbers are aligned right."""
 
 
 def unwatched(_what: str, _done: int, _of: int) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress."""
 
 
 class Column(NamedTuple):
-    """One column: the key of its cells, what stands above it, and how a cell is written.
+    """A column: key of its cells, header, format.
 
-    `drop`: what leaves when a terminal is narrow, the highest first: 5 notation that repeats sizes; 4 bars, bytes in
-    GB, terms that follow from a sum; 3 shares, second units, sources; 2 ratios and shapes; 1 details, only after
-    headers were broken into several lines. 0 stays: the subject and the answer.
-    A `dims` cell holds several numbers; `keys` names them where a CSV has a column for each. `empty` is written for
-    nothing; in a `signed` column, for no difference. What `names_rows` stands in every part of a table that is too
-    wide for one, as the first column always does. Bytes in a column with a `unit` are all written in it, without it.
+    `drop`: the order in which columns are hidden in a narrow terminal, highest first: 5 notation that repeats sizes; 4
+    bars, bytes in GB, terms that follow from a sum; 3 shares, second units, sources; 2 ratios and shapes; 1 details,
+    only after headers were broken. 0 is never hidden. A `dims` cell has several numbers; `keys` names their CSV
+    columns. `empty`: text for a missing value; in a `signed` column, for no difference. `names_rows`: repeat this
+    column in every part of a split table, like the first column. With `unit`, all bytes of the column are in that unit,
+    and the cells omit it.
     """
 
     key: str
@@ -91,11 +91,11 @@ class Column(NamedTuple):
 
     @property
     def raw(self) -> bool:
-        """True if a program wants it: bars, and bytes repeated in GB, are for the eye."""
+        """True if the column is in the CSV; bars, and bytes repeated in GB, are not."""
         return self.kind not in ("bar", "gigabytes")
 
     def text(self, cell: Cell, digits: bool = False) -> str:
-        """A cell as people read it; `digits`: every digit of a number."""
+        """A cell as text; `digits`: every digit of a number."""
         if isinstance(cell, Amount):
             return self._replace(kind=cell.kind).text(cell.value, digits)
         if cell is None or (self.signed and cell == 0):
@@ -135,14 +135,14 @@ class Column(NamedTuple):
 
 
 def _spelled(text: str, kind: Kind) -> str:
-    """Notation as people write it; a formula is held as Python reads it."""
+    """A formula in mathematical notation; cells have it in Python's."""
     if kind == "spec":
         return text.replace("->", "→")
     return text.replace("**", "^").replace("*", "·") if kind == "formula" else text
 
 
 AT_MOST = 3
-"""Notes under a table, unless all of them are asked for."""
+"""Most notes under a table without -v."""
 BACKGROUND = ("counted", "defaulted", "details")
 """Keys of notes that every answer has."""
 
@@ -150,7 +150,7 @@ BACKGROUND = ("counted", "defaulted", "details")
 class Note(str):
     """A sentence under a table.
 
-    `key` names it in the JSON. `rank` says what it is for: 1 changes the decision, 2 is an assumption, 3 is background.
+    `key`: its name in the JSON. `rank`: 1 changes a decision, 2 is an assumption, 3 is background.
 
     >>> note = Note("windows", 2, "In 26 of 52 layers a token sees at most 1,024 keys.")
     >>> note.key, note.rank, note.startswith("In 26")
@@ -172,8 +172,8 @@ class Note(str):
 class NoteRow(NamedTuple):
     """A row of a report's table of notes.
 
-    `when` returns what the sentence is filled with: nothing where the note does not apply, True where `text` is the
-    whole sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence.
+    `when` returns what fills the sentence: a false value if the note does not apply, True if `text` is the whole
+    sentence, a text or a mapping for `str.format`, or a list with one of these for each sentence.
 
     >>> few = NoteRow("few", 1, lambda free: free < 3 and {"free": free}, "Only {free} GiB are free.")
     >>> few.notes(2), few.notes(5)
@@ -186,7 +186,7 @@ class NoteRow(NamedTuple):
     text: str = "{}"
 
     def notes(self, about: Any) -> list[Note]:
-        """The sentences for what a report is about."""
+        """The sentences of this note."""
         found = self.when(about)
         each = found if isinstance(found, (list, tuple)) else [found] if found else []
         return [Note(self.key, self.rank, self._filled(one)) for one in each]
@@ -198,7 +198,7 @@ class NoteRow(NamedTuple):
 
 
 def notes(rows: Iterable[NoteRow], about: Any) -> list[Note]:
-    """The notes of a table that apply, in its order."""
+    """The notes in a table that apply, in its order."""
     return [note for row in rows for note in row.notes(about)]
 
 
@@ -210,11 +210,10 @@ Table: TypeAlias = tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...], tuple[
 class Report:
     """The answer to one question about one or several models.
 
-    `answer` is the sentence that was asked for. `sections` are the rows (a blank line between them), `totals` what is
-    computed from them; a total whose `PLAIN` is true is no sum, and not emphasised. `notes` say what holds for these
-    models, `counted` what was counted, in one line, and `details` the same at length; `defaulted` are the fields left
-    to a class's defaults. `hints` are for the person at the terminal. `models` are the exact facts, one dict per model:
-    they are the JSON.
+    `answer`: the answer in one sentence. `sections`: rows, with a blank line between sections. `totals`: rows computed
+    from them; a total with a true `PLAIN` is not a sum and not emphasised. `notes`: about these models. `counted`: what
+    was counted, in one line; `details`: the same at length. `defaulted`: fields with the class's default. `hints`: for
+    stderr. `models`: the exact facts of the JSON, one dict per model.
     """
 
     command: str
@@ -259,8 +258,8 @@ class Report:
         return self.under_table()[0]
 
     def under_table(self, verbose: bool = False) -> tuple[tuple[Note, ...], tuple[Note, ...]]:
-        """The notes under the table, and the others: at most three, by rank, in their order; all if `verbose`, and all
-        of a report whose notes are plain texts."""
+        """The notes under the table and the hidden ones. At most three are shown, by rank, in their order; all if
+        `verbose` or if they are plain texts."""
         plain = not any(isinstance(note, Note) for note in self.notes)
         every = [note if isinstance(note, Note) else Note("", 1, note) for note in self.notes]
         every += [Note("counted", 3, f"Counted: {self.counted}.")] if self.counted else []
@@ -275,12 +274,12 @@ class Report:
 
     @property
     def cells(self) -> tuple[Row, ...]:
-        """Every row but the totals, as a view writes it."""
+        """Every row except the totals."""
         return tuple(row for section in self.sections for row in section)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Every row but the totals, as in the CSV: plain numbers and texts by key, None for nothing."""
+        """Every row except the totals, as in the CSV: numbers and text by key, None for a missing value."""
         if self.data is not None:
             return self.data.rows
         columns = self._raw_columns
@@ -289,12 +288,12 @@ class Report:
 
     @property
     def _raw_columns(self) -> list[Column]:
-        """Columns that a program wants."""
+        """Columns of the CSV."""
         return [*(column for column in self.columns if column.raw), *self.aside]
 
     @property
     def row_keys(self) -> dict[str, Kind]:
-        """Keys of every row, and the kind of what stands there."""
+        """Keys of every row, with the kind of value."""
         if self.data is not None:
             return self.data.row_keys
         return {key: column.kind for column in self._raw_columns for key in column.keys or (column.key,)}
@@ -309,7 +308,7 @@ class Report:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The lines behind the total, as in the JSON; none where the answer has none."""
+        """The ledger lines of the total, as in the JSON; empty if the answer has none."""
         lines: list[dict[str, Any]] = self._one().get("lines", [])
         return lines
 
@@ -319,7 +318,7 @@ class Report:
         return self.models[0]
 
     def document(self) -> dict[str, Any]:
-        """The JSON contract: exact integers, stable keys."""
+        """The JSON document: exact integers, stable keys."""
         document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
         left_out = [dict(model) for model in self.models_left_out]
         of_no_model = {} if self.models or left_out else {"rows": self.rows}
@@ -332,7 +331,7 @@ class Report:
         return _UNSAFE.sub(_escaped, json.dumps(self.document(), indent=2, ensure_ascii=False))
 
     def to_csv(self) -> str:
-        """The rows as CSV, raw numbers, no totals: whoever adds the column up gets each thing once."""
+        """The rows as CSV: raw numbers, no totals, so that a column can be summed."""
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(map(csv_cell, self.row_keys))
@@ -357,7 +356,7 @@ class Report:
         return "\n".join(out) + "\n"
 
     def to_latex(self) -> str:
-        """The derivation as an `align*` environment. Raises ValueError where there is none."""
+        """The derivation as an `align*` environment. Raises ValueError without a derivation."""
         from tfacct.output import derivation
 
         if self.derivation is None:
@@ -366,7 +365,7 @@ class Report:
 
 
 def _with_note_keys(facts: dict[str, Any]) -> dict[str, Any]:
-    """Facts with the keys of the notes after the notes; a plain text has an empty one."""
+    """Facts with `note_keys` after `notes`; a plain text has an empty key."""
     if "notes" not in facts:
         return facts
     keys = [note.key if isinstance(note, Note) else "" for note in facts["notes"]]
@@ -376,25 +375,25 @@ def _with_note_keys(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 AS_IT_IS = frozenset((int, str, bool, type(None)))
-"""What JSON has words for as it is."""
+"""Types that JSON has."""
 _UNSAFE = re.compile(r"[^ -~\n]")
 
 
 def _escaped(match: re.Match[str]) -> str:
-    """A character that would steer a terminal, as JSON spells it without writing it."""
+    """The JSON escape of a control character."""
     import json
 
     return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 
 def plain(value: Any) -> Any:
-    """Fractions as the number they are: an int where it is one."""
+    """A fraction as a number, an int if it is whole."""
     if type(value) in AS_IT_IS:  # nearly all values
         return value
     if isinstance(value, Fraction):
         return value.numerator if value.denominator == 1 else float(value)
     if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no word for it
+        return str(value)  # JSON has no such number
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -405,16 +404,14 @@ def plain(value: Any) -> Any:
 
 
 def read(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts with what is worked out when it is read, read."""
+    """Facts with all lazy values computed."""
     return {key: list(value) if isinstance(value, LazySequence) else value for key, value in facts.items()}
 
 
 def _raw(cell: Cell, column: Column) -> list[Any]:
-    """A cell for a program, or several where a column has several keys."""
+    """A cell for a program, or several cells if the column has several keys."""
     if isinstance(cell, tuple):
-        return (
-            [plain(number) for number in cell] if column.keys else ["x".join(map(str, cell))]
-        )  # a shape of any length is one cell
+        return [plain(number) for number in cell] if column.keys else ["x".join(map(str, cell))]  # a shape is one cell
     return [plain(cell.value if isinstance(cell, Amount) else cell)] * (len(column.keys) or 1)
 
 

@@ -1,4 +1,4 @@
-"""Linear axes with ticks that readers expect: powers of two for bytes and tokens."""
+"""Scales and ticks of axes: powers of two for bytes and tokens."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 WIDE, HIGH = 8, 4
-"""Both axes are logarithmic where the numbers span so many times, and the values so many."""
+"""Ratios of largest to smallest, of numbers and of values, above which both axes are logarithmic."""
 MOST = 8
-"""Ticks of an axis."""
+"""Most ticks of an axis."""
 BASES = {"bytes": 2, "flops": 10, "params": 10, "ratio": 10}
 STEPS = {2: (1, 2, 5, 10, 20), 10: (1, 2, 3, 6)}
-"""Powers between two ticks: ten powers of two are a unit, three powers of ten."""
+"""Powers from one unit to the next: ten powers of two, three powers of ten."""
 
 
 def tick_text(unit: Kind, value: float) -> str:
-    """Text of a value at a tick, as tables spell it."""
+    """Text of a value at a tick, as in tables."""
     if unit == "share":
         return units.percent(value, 0)
     if value == 0:
@@ -41,9 +41,9 @@ def tick_text(unit: Kind, value: float) -> str:
 
 
 def against_numbers(axes: Axes, chart: Chart) -> None:
-    """Scale both axes of a chart over numbers: both logarithmic or both linear, so that what is straight stays so.
+    """Scale both axes of a chart over numbers: both logarithmic or both linear, so that straight lines stay straight.
 
-    Shares alone stand linearly over a logarithmic axis: they are no counts, and a straight line of them means nothing.
+    Only shares are linear over a logarithmic axis: a straight line of shares has no meaning.
     """
     numbers = [place for place in chart.x if isinstance(place, int)]
     values = [value for row in chart.series.values() for value in row if value == value]
@@ -82,7 +82,7 @@ def value_ticks(axis: Axis, unit: Kind, *, logarithmic: bool = False, most: int 
 
 
 def _number_ticks(axis: Axis, numbers: Sequence[int], logarithmic: bool) -> None:
-    """The numbers themselves where they are few and apart, else powers or multiples of two."""
+    """The numbers themselves if they are few and apart, else powers or multiples of two."""
     numbers = sorted(set(numbers))
     low, high = numbers[0], numbers[-1]
     at = [math.log(n / low) / math.log(high / low) if logarithmic else (n - low) / (high - low) for n in numbers]
@@ -95,7 +95,7 @@ def _number_ticks(axis: Axis, numbers: Sequence[int], logarithmic: bool) -> None
 
 
 def _powers(low: float, high: float, base: int, most: int) -> list[float]:
-    """Powers of the base within the limits, or, of ten, where these are fewer than two, 1, 2 and 5 times them."""
+    """Powers of the base within the limits; for ten also 1, 2 and 5 times them if there are fewer than two powers."""
     first, last = math.ceil(math.log(low, base) - 1e-9), math.floor(math.log(high, base) + 1e-9)
     step = next((step for step in STEPS[base] if (last - first) // step < most), 10 * (last - first))
     start = math.ceil(first / step) * step if base == 2 and step >= 5 else first

@@ -19,19 +19,19 @@ HANDLER = "tfacct.signs"
 
 
 def fall_back(stream: Any) -> None:
-    """Let a stream write each sign that its encoding lacks as another one, and never fail."""
+    """Make a stream write a substitute for each sign that its encoding lacks, and never fail."""
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors=HANDLER)
 
 
 def written(text: str, stream: Any) -> str:
-    """The text as `stream` will write it: what takes two characters there must be known before a table is laid out."""
+    """The text as `stream` will write it. Substitutes may be longer, so they are applied before a table is laid out."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, HANDLER).decode(encoding)
 
 
 def escaped(document: str, stream: Any) -> str:
-    r"""JSON for `stream`: signs that it cannot encode as `\u2192`, which every reader of JSON turns back."""
+    r"""JSON for `stream`, with signs that it cannot encode as JSON escapes such as `\u2192`."""
     try:
         document.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -42,12 +42,12 @@ def escaped(document: str, stream: Any) -> str:
 
 
 def marked_down(document: str, stream: Any) -> str:
-    """Markdown for `stream`: a star that stands for a · is not emphasis."""
+    """Markdown for `stream`: a star that replaces a · is escaped."""
     return document if written("·", stream) == "·" else document.replace("·", r"\*")
 
 
 def _fallen_back(error: UnicodeError) -> tuple[str, int]:
-    """Replacement that a codec writes for characters that it lacks."""
+    """Error handler of a codec: the substitute of a character."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]

@@ -1,4 +1,4 @@
-"""The rows of a report, sorted by one of its columns."""
+"""Sorts the rows of a report by a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ReportT = TypeVar("ReportT", bound=Report)
 
 
 def sorted_by(report: ReportT, column: str) -> ReportT:
-    """The report with the rows of each section by a column, from the smallest; by `-column` from the largest. Rows
+    """The report with the rows of each section sorted by a column, smallest first, or largest first for `-column`. Rows
     without a value come last. Raises UsageError."""
     name, falling = column.removeprefix("-"), column.startswith("-")
     keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}

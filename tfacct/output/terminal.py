@@ -1,4 +1,4 @@
-"""A report on a terminal, in as many colours as it has: none for NO_COLOR, pipes and dumb terminals."""
+"""Prints a report on a terminal, without colours for NO_COLOR, pipes and dumb terminals."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tfacct.output.width import NARROWEST
 
 
 class _Console(Console):
-    """A console that lets whoever started the output say how it ends where nobody reads it; rich exits with 1."""
+    """A console that leaves a closed pipe to the caller; rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
-        """Called while the BrokenPipeError is handled."""
+        """Re-raise the BrokenPipeError that is being handled."""
         raise
 
 
@@ -37,13 +37,13 @@ def console(stream: TextIO) -> Console:
 
 
 LIMIT = 20
-"""Rows of a table on a terminal. A pipe gets all."""
+"""Most rows of a table on a terminal without --limit."""
 
 
 def show(report: Report, *, digits: bool = False, verbose: bool = False, limit: int | None = None) -> None:
     """Print a report on stdout: title, answer, table, notes, and its `details` if `verbose`.
 
-    `limit`: the most rows of the table, 0 for all; None for 20 on a terminal, and all into a pipe or a file.
+    `limit`: most rows of the table, 0 for all; None: 20 on a terminal, all into a pipe or a file.
     """
     if limit is None:
         limit = LIMIT if sys.stdout.isatty() else 0
@@ -57,14 +57,14 @@ def show(report: Report, *, digits: bool = False, verbose: bool = False, limit: 
         verbose=verbose,
         limit=limit,
     )
-    # What cannot be broken, an address, is left to the terminal.
+    # A URL is left to the terminal.
     out.print(Text("\n").join(map(_styled, lines)), soft_wrap=True)
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Print an error on stderr, its first word in red where there are colours.
+    """Print an error on stderr, with its first word in red if there are colours.
 
-    Lines are broken between words to a terminal's width; a pipe gets each whole.
+    Lines are wrapped to the width of a terminal; a pipe gets whole lines.
     """
     out = console(sys.stderr)
     for line in lines:

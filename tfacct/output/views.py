@@ -1,4 +1,4 @@
-"""A report in Python: printed, in a notebook, as a page, a pandas DataFrame or a picture."""
+"""Views of a report in Python: text, notebook, HTML page, pandas DataFrame, picture."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from tfacct.output.chart import Chart
 
 LONGEST = 2**63
-"""What an Int64 of pandas cannot hold any more."""
+"""The first integer that pandas' Int64 cannot represent."""
 EXACT = 2**53
-"""Up to here a float64 holds every whole number."""
+"""A float64 represents every integer up to this one."""
 
 
 class Report(report.Report):
@@ -33,9 +33,8 @@ class Report(report.Report):
         _chart = None
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the report's picture into `ax`, or into axes of its own, and return them. Needs matplotlib.
-
-        Raises TfacctError where there is no picture of the report.
+        """Draw the report's picture into `ax` or new axes, and return them. Needs matplotlib. Raises TfacctError if the
+        report has no picture.
         """
         if self._chart is None:
             raise UsageError("there is no picture of this report", "flops, params, memory, kv, diff and sweep have one")
@@ -44,7 +43,7 @@ class Report(report.Report):
         return plot.axes(self._chart(), ax)
 
     def to_html(self, digits: bool = False) -> str:
-        """The report as a page of its own: one file, no scripts, no network; `digits`: every digit of a number."""
+        """The report as an HTML page without scripts. `digits`: every digit of a number."""
         from tfacct.output import html
 
         return html.page(self, digits)
@@ -52,7 +51,7 @@ class Report(report.Report):
     def to_pandas(self) -> pd.DataFrame:
         """The rows as a DataFrame of plain dtypes: Int64, float64, boolean, string. Needs pandas; no totals.
 
-        Whole numbers whose sum passes 2⁶³ stay Python's own, so that they are exact. Raises TfacctError without pandas.
+        Whole numbers whose sum exceeds 2⁶³ stay Python ints, which are exact. Raises TfacctError without pandas.
         """
         return _frame(self)
 
@@ -66,7 +65,7 @@ class Report(report.Report):
 
 
 def text(shown: report.Report) -> str:
-    """The report as plain text: title, answer, table, notes, hints; as wide as COLUMNS says, else 100."""
+    """The report as plain text, COLUMNS or else 100 wide: title, answer, table, notes, hints."""
     width = columns() or WIDTH
 
     def spelled(words: str) -> str:
@@ -89,13 +88,13 @@ def _frame(shown: report.Report) -> pd.DataFrame:
 
 
 def _series(pd: Any, values: Sequence[Any], *, words: bool) -> Any:
-    """Cells of one column in the plainest dtype that holds them."""
+    """Cells of one column in the plainest dtype that can represent them."""
     there = [value for value in values if value is not None]
     kinds = {type(value) for value in there} or ({str} if words else {int})
     if kinds == {bool}:
         return pd.Series(values, dtype="boolean")
     if kinds == {int}:
-        exact = sum(map(abs, there)) < LONGEST  # else adding the column up would wrap, without a word
+        exact = sum(map(abs, there)) < LONGEST  # else the sum of the column would silently overflow
         return pd.Series(values, dtype="Int64" if exact else object)
     if kinds <= {int, float}:
         exact = all(isinstance(value, float) or abs(value) <= EXACT for value in there)

@@ -31,12 +31,12 @@ _COMMENT = re.compile(r"^\t*// .*\n| // [^\"`\n]*$", re.MULTILINE)
 _STYLE_COMMENT = re.compile(r"^/\*.*\*/\n", re.MULTILINE)
 """Comments of the style."""
 LEVEL, RAW = 9, -15
-"""How the data is deflated: as small as it gets, without a header."""
+"""Settings of deflate: highest level, no header."""
 
 
 @cache
 def source(name: str) -> str:
-    """Text of a file of the page."""
+    """The text of one of the page's files."""
     return files(__name__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -48,9 +48,9 @@ def style() -> str:
 
 @cache
 def script(names: tuple[str, ...] = (*COUNTING, *SHOWING)) -> str:
-    """The modules as one script: each is a function that returns its exports, under the module's name.
+    """The modules as one script. Each is a function that returns its exports.
 
-    Raises ValueError for an import of a module that does not come before it, or under another name.
+    Raises ValueError for an import of a later module, or under another name.
     """
     parts = ['"use strict";\n']
     for index, name in enumerate(names):
@@ -81,7 +81,7 @@ def _constants(text: str) -> list[str]:
 
 
 def policy() -> str:
-    """Content-Security-Policy of every page: its one script and its one style, by their hashes, and nothing else."""
+    """Content-Security-Policy of every page: only its script and its style, by hash."""
     rules = {
         "default-src": "'none'",
         "script-src": _hash(script()),
@@ -100,9 +100,9 @@ def _hash(text: str) -> str:
 
 
 def document(data: Mapping[str, Any], title: str, first: Report | None, version: str) -> str:
-    """The page as HTML. `first`: the report that is shown where no script runs; without one, a list of the models.
+    """The page as HTML. `first`: the report that is shown if no script runs; without it, a list of the models.
 
-    The same models give the same bytes.
+    The bytes depend only on the models.
     """
     return f"""<!doctype html>
 <html lang="en">
@@ -141,20 +141,20 @@ def document(data: Mapping[str, Any], title: str, first: Report | None, version:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """The data as JSON, deflated, in letters and digits: no text in it can end it."""
+    """The data as deflated JSON in base64, so that no text in it can end the element."""
     deflating = zlib.compressobj(LEVEL, wbits=RAW)
     text = json.dumps(data, separators=(",", ":"))
     return base64.b64encode(deflating.compress(text.encode()) + deflating.flush()).decode()
 
 
 def extracted(html: str) -> Any:
-    """The data of a page, as its script reads it."""
+    """The data of a page, decoded."""
     (text,) = re.findall(r' id="data">([^<]*)</script>', html)
     return json.loads(zlib.decompress(base64.b64decode(text), RAW))
 
 
 def _still(report: Report) -> str:
-    """The view without a script: the answer, the table, the notes."""
+    """The page without a script: answer, table, notes."""
     columns = [column for column in report.columns if column.kind not in ("bar", "spec")]
     head = "".join(f'<th scope="col">{escape(column.label)}</th>' for column in columns)
     rows = "\n".join(_row(row, columns) for row in (*report.cells, *report.totals))
@@ -170,5 +170,5 @@ def _row(row: Row, columns: Sequence[Column]) -> str:
 
 
 def _listed(models: int) -> str:
-    """The view without a script of a page of many models."""
+    """The page of many models without a script."""
     return f"<p>{models} models. This page needs JavaScript.</p>"
