@@ -15,6 +15,7 @@ from tfacct.api.utilization import Rated
 from tfacct.base.errors import UsageError
 from tfacct.commands import budget as _budget
 from tfacct.commands import compare as _compare
+from tfacct.commands import engine as _engine
 from tfacct.commands import explore as _explore
 from tfacct.commands import flops as _flops
 from tfacct.commands import formula as _formula
@@ -74,6 +75,7 @@ class Model(Rated):
     time = method(_time.time)
     train_time = method(_time.train_time)
     serve = method(_serve.serve)
+    engine = method(_engine.engine_of)
     budget = method(_budget.budget_of)
     mfu = method(_mfu.mfu)
     prove = method(_verify.prove)

@@ -34,7 +34,7 @@ SPELLINGS: Mapping[str, str] = {
     "attn-implementation": "attention",
     "tpot": "within",
     **dict.fromkeys(("gpu-memory-utilization", "mem-fraction-static"), "use"),
-    **dict.fromkeys(("users", "concurrency", "max-concurrency", "max-num-seqs"), "requests"),
+    **dict.fromkeys(("users", "concurrency", "max-concurrency"), "requests"),
     **dict.fromkeys(("input-len", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"),
     **dict.fromkeys(("output-len", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
     **dict.fromkeys(("tokens-per-sec", "tok-per-sec"), "tokens-per-second"),
@@ -52,6 +52,7 @@ BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "device": ("on", ("devices", "mfu", "check")),
     "exact": ("digits", ("train",)),
     "micro-batch-size": ("batch", ("train",)),
+    "max-num-seqs": ("requests", ("engine",)),
 }
 """Option → its name in this program, and the commands in which it is an option of its own."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
@@ -101,6 +102,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         words = _moved(words, quiet)
     if words and words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
+    if words[:1] == ["engine"]:
+        words = ["--engine-version" if word == "--version" else word for word in words]
     if words[:1] == ["mfu"] and "--run" not in words:  # implied
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):

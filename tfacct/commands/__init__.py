@@ -3,7 +3,7 @@
 PANELS = {
     "Count": ("flops", "params", "memory", "formula"),
     "Train": ("train", "plan", "budget", "mfu"),
-    "Serve": ("serve", "time"),
+    "Serve": ("serve", "engine", "time"),
     "Explore": ("compare", "sweep", "solve", "explore"),
     "Data": ("models", "devices"),
     "Trust": ("verify", "check"),

@@ -129,6 +129,8 @@ class Device:
     check: Check | None = None
     calibration: Calibration | None = None
     aliases: tuple[str, ...] = ()
+    architecture: str = ""
+    multiprocessors: int | None = None
 
     def several(self, count: int) -> str:
         """So many of this device in words: `4 × H100 SXM5 80GB`."""
@@ -359,6 +361,8 @@ def _device(path: Path) -> Device:
         note=_text(path, "[source] note", source.get("note", "")),
         check=_check(path, check) if check else None,
         calibration=_calibration(path, file["calibration"], rates) if "calibration" in file else None,
+        architecture=_text(path, "architecture", file.get("architecture", "")),
+        multiprocessors=check.get("units"),
     )
 
 

@@ -1,0 +1,168 @@
+"""What a serving engine will allocate and print at start."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
+
+from tfacct import options as opt
+from tfacct.base import units
+from tfacct.base.errors import UsageError, cut
+from tfacct.base.spelling import option
+from tfacct.commands.command import Command, Found
+from tfacct.options import Option
+
+if TYPE_CHECKING:
+    from tfacct.loading.model import LoadedModel
+    from tfacct.reports.engine import EngineReport
+
+
+class LaunchFlags(TypedDict, total=False):
+    """Flags of the launch line, by the engine's own names."""
+
+    on: Annotated[str | None, Option("Cards: h100, 2xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
+    max_model_len: Annotated[opt.Size | None, Option("Longest request; max: what fits. Default: the model's.", "N|max")]
+    max_num_batched_tokens: Annotated[opt.Size | None, Option("Tokens of a step. Default: the engine's.", "N")]
+    max_num_seqs: Annotated[int | None, Option("Requests of a step. Default: the engine's.", "N")]
+    gpu_memory_utilization: Annotated[float | None, Option("Share of a card. Default: the engine's.", "X")]
+    engine_version: Annotated[str | None, Option("Version, such as 0.19. Default: the newest known.", "V")]
+    requests: Annotated[int | None, Option("Find a launch with room for so many requests.", "N")]
+    total_memory: Annotated[opt.Size | None, Option("Memory of a card as torch reports it: 79.19GiB.", "SIZE")]
+    kv_cache_memory_bytes: Annotated[
+        opt.Size | None, Option("Bytes of the cache, in place of what is left.", "SIZE", advanced=True)
+    ]
+    enforce_eager: Annotated[bool, Option("No CUDA graphs.", default=False)]
+    block_size: Annotated[int | None, Option("Tokens of a block.", "N", advanced=True)]
+    mamba_cache_mode: Annotated[
+        Literal["none", "align", "all"],
+        Option("What prefix caching keeps of states.", default="none", advanced=True),
+    ]
+    dtype: opt.Dtype
+    kv_dtype: opt.KvDtype
+    tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])]
+    pp: Annotated[int, opt.of(opt.Ranks.__annotations__["pp"])]
+
+
+def engine(
+    *,
+    engine_name: Annotated[
+        str | None, Option("vllm; without one, all that are known.", "[ENGINE]", argument=True)
+    ] = None,
+    served: Annotated[str | None, Option(opt.MODEL_HELP, "[MODEL]", argument=True, complete="model")] = None,
+    fields: opt.Sets = None,
+    **flags: Unpack[LaunchFlags],
+) -> Found:
+    """What vLLM will allocate at start, and print."""
+    if engine_name is None:
+        from tfacct.reports.engine import engines
+
+        return Found(engines())
+    if served is None:
+        from tfacct.engines.profiles import engine as known
+
+        known(engine_name)  # raises: there is no such engine
+        raise UsageError(f"tfacct engine {engine_name} needs a MODEL", "tfacct engine vllm llama-3.1-8b --on h100")
+    from tfacct.loading import find
+    from tfacct.loading.sets import read_sets
+
+    return engine_of(find.find(served, read_sets(fields or ())), engine=engine_name, **flags)
+
+
+def engine_of(
+    model: "LoadedModel",
+    *,
+    engine: Annotated[str, Option("The engine: vllm.", "ENGINE")] = "vllm",
+    **flags: Unpack[LaunchFlags],
+) -> "Found[EngineReport]":
+    """What a serving engine allocates at start: tokens of KV cache, concurrent requests, each term of its memory.
+
+    >>> from tfacct import load
+    >>> start = load("llama-3.1-8b").engine(
+    ...     on="h100", max_model_len=8192, gpu_memory_utilization=0.95, engine_version="0.19"
+    ... )
+    >>> start.starts, start.kv_cache_tokens, start.launch.split()[:2]
+    (True, 476000, ['vllm', 'serve'])
+
+    The keywords are the engine's flags. `max_model_len="max"`: the longest that starts; `requests`: find the launch
+    that has room for so many. Raises TfacctError.
+    """
+    from tfacct.reports.engine import engine_start
+
+    launch, hub_id = _launch(model, engine, dict(flags))
+    return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests")))
+
+
+def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
+    """The launch, and the served model's id."""
+    from tfacct.engines.launch import Flags, Launch
+    from tfacct.engines.profiles import engine as known
+    from tfacct.loading import devices
+
+    found = known(name)
+    profile = found.profile(given.get("engine_version"))
+    if (on := given.get("on")) is None:
+        raise UsageError(f"engine needs {option('on')}", f"such as {option('on', 'h100')}")
+    count, device = devices.several(option("on"), on)
+    tp, pp = given.get("tp", 1), given.get("pp", 1)
+    tp = count if tp * pp == 1 else tp
+    if count not in (1, tp * pp):
+        raise UsageError(f"{option('on')} {cut(on)} and {option('tp', tp)}, {option('pp', pp)}: {tp * pp} cards")
+    share = given.get("gpu_memory_utilization")
+    if share is not None and not 0 < share <= 1:
+        raise UsageError(f"{option('gpu_memory_utilization')} must be above 0 and at most 1, not {share!r}", "0.9")
+    length = given.get("max_model_len")
+    longest = isinstance(length, str) and length.strip().lower() == "max"
+    sizes = {
+        each: _positive(each, opt.size(each, given.get(each)))
+        for each in ("max_num_batched_tokens", "max_num_seqs", "block_size", "requests", "tp", "pp")
+    }
+    flags = Flags(
+        max_model_len=None if longest else _positive("max_model_len", opt.size("max_model_len", length)),
+        max_num_batched_tokens=sizes["max_num_batched_tokens"],
+        max_num_seqs=sizes["max_num_seqs"],
+        gpu_memory_utilization=share,
+        dtype=given.get("dtype"),
+        kv_dtype=given.get("kv_dtype"),
+        tp=tp,
+        pp=pp,
+        enforce_eager=bool(given.get("enforce_eager")),
+        block_size=sizes["block_size"],
+        mamba_cache_mode=given.get("mamba_cache_mode") or "none",
+        kv_cache_memory_bytes=_bytes("kv_cache_memory_bytes", given.get("kv_cache_memory_bytes")),
+        total_memory=_bytes("total_memory", given.get("total_memory")),
+    )
+    whole = model.whole is not None and not model.part
+    supported = whole and (model.whole or {}).get("model_type") in found.facts.get("images", {})
+    encoders = model.of_parts("parameters")[1:] if supported else ()
+    launch = Launch(found, profile, model, device, flags, encoders=encoders)
+    if longest:
+        from tfacct.engines.launch import check_supported, refusal
+
+        check_supported(launch)
+        if refusal(launch) is None:
+            launch = launch.with_flags(max_model_len=launch.largest_length() or 1)
+    return launch, _hub_id(model)
+
+
+def _hub_id(model: "LoadedModel") -> str:
+    """The id that the engine is started with."""
+    url = "" if model.provenance is None else model.provenance.url
+    return url.rpartition("huggingface.co/")[2] or model.path or model.name
+
+
+def _positive(name: str, value: Any) -> int | None:
+    """A whole number of at least 1. Raises UsageError."""
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise UsageError(f"{option(name)} must be a whole number of at least 1, not {value!r}")
+    return value
+
+
+def _bytes(name: str, value: Any) -> int | None:
+    """A size such as `79.19GiB`, or bytes. Raises UsageError."""
+    return units.read_bytes(option(name), value) if isinstance(value, str) else _positive(name, value)
+
+
+COMMAND = Command(
+    engine,
+    examples=(
+        "tfacct engine vllm llama-3.1-8b --on h100 --max-model-len 8192",
+        "tfacct engine vllm qwen3-32b --on 2xh100 --requests 64 --max-model-len 8k",
+    ),
+)

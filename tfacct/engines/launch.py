@@ -1,0 +1,508 @@
+"""A launch of vLLM: its flags with the engine's defaults, the memory of each rank, and why it may not start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfacct.accounts.memory import largest_that_fits
+from tfacct.architecture.parts import LatentAttention
+from tfacct.base import units
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.engines import vllm
+from tfacct.engines.pages import ALIGNMENT, LATENT_ALIGNMENT, MambaMode, Pages, cache_layers, pages
+from tfacct.engines.profiles import Engine, Profile
+from tfacct.engines.units import GIB, MIB
+from tfacct.engines.weights import Weights, weights
+from tfacct.ledger.storage import Storage, storage, width
+from tfacct.ledger.workload import LARGEST
+from tfacct.loading.devices import Device
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.shard_model import shard_weights, stages_of
+
+HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
+"""Architectures whose memory outside torch is taken from starts on Hopper."""
+WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""Dtypes of a model, and the engine's names of them."""
+MOST_USED = 95
+"""Per cent of a card that are asked for at most."""
+STEP = 128
+"""Numbers of requests that are tried are multiples of it, or of 8 below twice as many."""
+
+
+class Flags(NamedTuple):
+    """Flags of the launch line; None: the engine's default. Sizes in tokens or bytes."""
+
+    max_model_len: int | None = None
+    max_num_batched_tokens: int | None = None
+    max_num_seqs: int | None = None
+    gpu_memory_utilization: float | None = None
+    dtype: str | None = None
+    kv_dtype: str | None = None
+    tp: int = 1
+    pp: int = 1
+    enforce_eager: bool = False
+    block_size: int | None = None
+    mamba_cache_mode: MambaMode = "none"
+    kv_cache_memory_bytes: int | None = None
+    total_memory: int | None = None
+
+
+class Seen(NamedTuple):
+    """What a log says besides the launch line, in place of what the profile has; None: as the profile has it."""
+
+    sampler: str | None = None
+    cublas_bytes: int | None = None
+    image_items: int | None = None
+
+
+@record
+class RankStart:
+    """Memory of a rank of one pipeline stage at start, in bytes. `weights`: None where the pool was given."""
+
+    stage: int
+    weights: Weights | None
+    peak: vllm.Peak
+    outside: vllm.Estimate
+    graphs: vllm.Estimate | None
+    pool: int
+    pages: Pages
+
+
+@record
+class Launch:
+    """A launch with every flag settled."""
+
+    engine: Engine
+    profile: Profile
+    model: LoadedModel
+    device: Device | None
+    flags: Flags
+    seen: Seen = Seen()
+    encoders: Sequence[LoadedModel] = ()
+
+    # Flags and their defaults
+
+    @property
+    def total(self) -> int:
+        """Memory of a card as torch reports it."""
+        if self.flags.total_memory is not None:
+            return self.flags.total_memory
+        assert self.device is not None
+        return self.device.memory
+
+    @property
+    def length(self) -> int:
+        """max_model_len."""
+        return self.flags.max_model_len or self.model.context
+
+    @property
+    def batched(self) -> int:
+        """max_num_batched_tokens: by the card's memory, and at most what all requests have."""
+        if self.flags.max_num_batched_tokens is not None:
+            return self.flags.max_num_batched_tokens
+        return min(self._defaults[0], (self.flags.max_num_seqs or self._defaults[1]) * self.length)
+
+    @property
+    def seqs(self) -> int:
+        """max_num_seqs: by the card's memory, and at most the batched tokens."""
+        return self.flags.max_num_seqs or min(self._defaults[1], self.batched)
+
+    @property
+    def _defaults(self) -> tuple[int, int]:
+        small = self.device is not None and self.device.id.startswith(tuple(self.profile.small_cards))
+        memory = 0 if small else self.total
+        return next((tokens, seqs) for least, tokens, seqs in self.profile.batch if memory >= least * GIB)
+
+    @property
+    def utilization(self) -> float:
+        """gpu_memory_utilization."""
+        return self.flags.gpu_memory_utilization or float(self.profile.utilization)
+
+    @property
+    def requested(self) -> int:
+        """Bytes of a card that the engine takes."""
+        return int(self.total * self.utilization)
+
+    @property
+    def value_given(self) -> bool:
+        """True if `dtype` is one of activations, not a format of weights."""
+        return self.flags.dtype is not None and units.dtype_name(self.flags.dtype) in WIDE
+
+    @property
+    def value_dtype(self) -> str:
+        """Dtype of activations: as given, else half precision."""
+        return units.dtype_name(self.flags.dtype or "") if self.value_given else "bf16"
+
+    @property
+    def storage(self) -> Storage:
+        """How the weights are stored."""
+        if self.value_dtype == "fp32":
+            return storage("fp32")
+        return self.model.storage(None if self.flags.dtype is None or self.value_given else self.flags.dtype)
+
+    @property
+    def kv_dtype(self) -> str:
+        """Dtype of the cache: as given, else that of the model."""
+        return self.flags.kv_dtype or self.value_dtype
+
+    @property
+    def hopper(self) -> bool:
+        """True for cards of Hopper and later."""
+        return self.device is None or self.device.architecture in HOPPER
+
+    @property
+    def cublas(self) -> int:
+        """Bytes of cuBLAS's workspace."""
+        if self.seen.cublas_bytes is not None:
+            return self.seen.cublas_bytes
+        architecture = "Hopper" if self.device is None else self.device.architecture
+        return int(self.engine.facts["architectures"][architecture] * MIB)
+
+    @property
+    def sizes(self) -> vllm.Sizes:
+        """Sizes of the model that the profile run depends on."""
+        narrow = self.storage.name not in WIDE
+        return vllm.sizes(self.model, 4 if self.value_dtype == "fp32" else 2, narrow)
+
+    @property
+    def mxfp4(self) -> bool:
+        """True for experts in MXFP4, whose kernels repack them."""
+        return bool(self.sizes.active) and self.storage.name.startswith("mxfp4")
+
+    def images(self) -> vllm.Images | None:
+        """Dummy images of the profile run; None for a text model."""
+        if not self.encoders:
+            return None
+        table = self.engine.facts["images"][str((self.model.whole or {}).get("model_type"))]
+        items = self.seen.image_items or max(1, self.batched // table["budget_tokens"])
+        return vllm.Images(items, table["tokens"], table["pixel_bytes"])
+
+    # The start
+
+    def rank_weights(self, rank: LoadedModel) -> Weights:
+        """Weights of one rank, those of image encoders too."""
+        value_bytes = self.sizes.bytes
+        found = weights(rank, self.model, self.flags.tp, self.storage, value_bytes, self.profile.split_limit)
+        encoders = sum(one.parameters for one in self.encoders) * value_bytes
+        if encoders and self.engine.facts["images"][str((self.model.whole or {}).get("model_type"))]["sharded"]:
+            encoders //= self.flags.tp
+        return found._replace(parameters=found.parameters + encoders, total=found.total + encoders)
+
+    def rank_peak(self, *, first: bool = True, last: bool = True) -> vllm.Peak:
+        """Peak of activations of one rank."""
+        return vllm.peak(
+            self.profile,
+            self.sizes,
+            batched=self.batched,
+            seqs=self.seqs,
+            tp=self.flags.tp,
+            first=first,
+            last=last,
+            kind=self.seen.sampler,
+            multiprocessors=self.multiprocessors,
+            cublas=self.cublas,
+            images=self.images(),
+            own_workspace=self.mxfp4,
+            eager=self.flags.enforce_eager,
+        )
+
+    @property
+    def multiprocessors(self) -> int:
+        """Streaming multiprocessors of a card; of an H100 where no card is named."""
+        return 132 if self.device is None or not self.device.multiprocessors else self.device.multiprocessors
+
+    def stage_pages(self, stage: LoadedModel, pool: int) -> Pages:
+        """Pages of the pool of a rank of a pipeline stage."""
+        value_bytes = self.sizes.bytes
+        config = self.model.raw
+        chunk = max((int(getattr(part, "chunk", 1)) for part in self.model.architecture.parts()), default=1)
+        fp32 = str(config.get("mamba_ssm_dtype", config.get("mamba_ssm_cache_dtype", ""))).endswith("float32")
+        recurrent = 4 if fp32 else value_bytes
+        layers = cache_layers(
+            stage, width(self.kv_dtype), convolution=value_bytes, recurrent=recurrent, tp=self.flags.tp
+        )
+        latent = bool(self.model.architecture.having(LatentAttention))
+        return pages(
+            layers,
+            pool,
+            self.length,
+            batched=self.batched,
+            padding_ratio=self.profile.padding_ratio,
+            block=self.flags.block_size,
+            alignment=LATENT_ALIGNMENT if latent else ALIGNMENT,
+            mode=self.flags.mamba_cache_mode,
+            chunk=chunk,
+        )
+
+    def stages(self) -> list[tuple[int, LoadedModel]]:
+        """The model as pipeline stages of each kind have it, by the first such stage."""
+        return stages_of(self.model, self.flags.pp)
+
+    def shard(self, stage: LoadedModel) -> LoadedModel:
+        """A stage as one of the tensor-parallel ranks stores it. Raises TfacctError."""
+        return shard_weights([stage], self.flags.tp, self.storage.name)[0]
+
+    def ranks(self) -> list[RankStart]:
+        """Memory of the ranks of each kind of pipeline stage."""
+        found = []
+        of, tp, pp = self.sizes, self.flags.tp, self.flags.pp
+        for number, stage in self.stages():
+            outside = vllm.outside(self.engine, self.profile, of, tp=tp, pp=pp, hopper=self.hopper)
+            graphs = vllm.graphs(self.engine, self.profile, of, eager=self.flags.enforce_eager)
+            own = None if self.flags.kv_cache_memory_bytes else self.rank_weights(self.shard(stage))
+            peak = self.rank_peak(first=number == 1, last=number == pp)
+            taken = (0 if own is None else own.total) + peak.bytes + outside.bytes + (0 if graphs is None else graphs.bytes)
+            pool = self.flags.kv_cache_memory_bytes or self.requested - taken
+            found.append(RankStart(number, own, peak, outside, graphs, pool, self.stage_pages(stage, pool)))
+        return found
+
+    def fullest(self) -> RankStart:
+        """The rank with the fewest blocks for its layers: its pool decides."""
+        return min(self.ranks(), key=lambda one: one.pages.concurrency)
+
+    def tokens(self, found: Pages) -> int:
+        """Tokens as the version prints them."""
+        if self.profile.tokens_line == "blocks":
+            return found.tokens
+        return int(found.concurrency * self.length)
+
+    def with_flags(self, **flags: Any) -> Launch:
+        """The same launch with other flags."""
+        return replace(self, flags=self.flags._replace(**flags))
+
+    def largest_length(self) -> int:
+        """The longest max_model_len that starts with these flags; 0 if none does."""
+        found = self.fullest()
+        stage = dict(self.stages())[found.stage]
+
+        def needed(length: int) -> int:
+            longer = self.with_flags(max_model_len=length, max_num_batched_tokens=self.batched)
+            return longer.stage_pages(stage, found.pool).pages_per_request
+
+        return largest_that_fits(needed, found.pages.blocks, min(self.model.context, LARGEST))
+
+
+# Whether it starts
+
+
+class Refusal(NamedTuple):
+    """Why the engine does not start, in its words, and a sentence about what starts instead."""
+
+    reason: str
+    instead: str
+
+
+UNSUPPORTED: Mapping[str, tuple[str, str]] = {
+    "encoder": ("encoder-decoders are not derived", "a decoder alone"),
+    "no_head": ("pooling models are not derived", "a model with a language-model head"),
+    "type": ("{engine} has no class for {type}", "`tfacct memory` counts its weights and cache"),
+    "card": ("{engine} on {architecture} is not measured: samplers and graphs differ", "a card of NVIDIA"),
+    "total": ("torch's total of {device} is not known", "{total_memory} as torch reports it, such as 79.19GiB"),
+    "sparse": ("mixed pages of sparse attention (DeepSeek V3.2 and later) are not derived", "`tfacct memory`"),
+    "images": ("images of {type} are not derived", "the preset of its text model"),
+    "several_cards": ("the V0 engine on several cards is not measured", "{engine_version} 0.8 or later"),
+    "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "{dtype} bf16"),
+    "mxfp4": ("kernels repack experts in MXFP4, whose bytes are not derived", "{kv_cache_memory_bytes}"),
+    "gguf": ("{engine} does not split weights in {format} as their file does", "{dtype} fp8, or llama.cpp"),
+    "states": ("weights of layers with states on several cards are not derived", "{kv_cache_memory_bytes}"),
+}
+"""What is not derived: a feature of a launch, why, and what to ask for instead."""
+
+
+def features(launch: Launch) -> Iterator[str]:
+    """Features of a launch that are not derived."""
+    shape, flags, facts = launch.model.architecture, launch.flags, launch.engine.facts
+    known = launch.flags.kv_cache_memory_bytes is not None
+    if shape.encoder is not None:
+        yield "encoder"
+    if shape.head is None or not launch.model.has_cache:
+        yield "no_head"
+    if launch.model.family in facts["refused_types"]:
+        yield "type"
+    if launch.device is not None and launch.device.architecture not in facts["architectures"]:
+        yield "card"
+    if launch.device is not None and launch.device.totals.torch is None and flags.total_memory is None:
+        yield "total"
+    if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
+        yield "sparse"
+    if launch.model.whole is not None and launch.model.whole.get("model_type") not in facts["images"]:
+        yield "images"
+    if flags.tp * flags.pp > 1 and not launch.profile.several_cards:
+        yield "several_cards"
+    if launch.storage.by_block:
+        yield "gguf"
+    elif launch.sizes.active and launch.storage.name not in WIDE and not launch.mxfp4 and not known:
+        yield "experts"
+    if launch.mxfp4 and not known:
+        yield "mxfp4"
+    if launch.sizes.has_states and flags.tp > 1 and not known:
+        yield "states"
+
+
+def check_supported(launch: Launch) -> None:
+    """Raise UsageError for a launch of which a term is not derived."""
+    found = next(features(launch), None)
+    if found is None:
+        return
+    device, model = launch.device, launch.model
+    names = ("total_memory", "engine_version", "dtype", "kv_cache_memory_bytes")
+    words = {
+        **{name: option(name) for name in names},
+        "engine": launch.engine.name,
+        "type": (model.whole or model.raw).get("model_type", model.family),
+        "device": "" if device is None else device.name,
+        "architecture": "" if device is None else device.architecture or device.name,
+        "format": launch.storage.name,
+    }
+    why, instead = UNSUPPORTED[found]
+    raise UsageError(f"{model.name}: {why.format(**words)}", instead.format(**words))
+
+
+def starting(flag: str) -> str:
+    """The sentence about a flag that starts."""
+    return f"{flag} starts."
+
+
+def refusal(launch: Launch) -> Refusal | None:
+    """Why the engine refuses its flags before it loads anything; None if it does not."""
+    heads = [int(part.heads) for part in launch.model.architecture.attentions]
+    tp = launch.flags.tp
+    if wrong := next((count for count in heads if count % tp), None):
+        fits = max(count for count in range(1, tp) if wrong % count == 0)
+        return Refusal(
+            f"total number of attention heads ({wrong}) must be divisible by tensor parallel size ({tp})",
+            starting(option("tp", fits)),
+        )
+    context = launch.model.context
+    if launch.length > context:
+        return Refusal(
+            f"max_model_len ({launch.length:,}) is greater than the derived max_model_len ({context:,})",
+            starting(option("max_model_len", str(context))),
+        )
+    if launch.batched < launch.seqs:
+        return Refusal(
+            f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})",
+            starting(option("max_num_seqs", str(launch.batched))),
+        )
+    if launch.value_dtype == "bf16" and launch.device is not None and "bf16" not in launch.device.peak:
+        return Refusal("bfloat16 needs a card of compute capability 8.0 or later", starting(option("dtype", "fp16")))
+    return None
+
+
+def out_of_memory(launch: Launch, found: RankStart) -> Refusal | None:
+    """Why the pool is too small; None if one request of the longest length fits."""
+    if found.pool <= 0:
+        return Refusal("no memory is left for the cache blocks", "Use more cards or narrower weights.")
+    if found.pages.blocks >= found.pages.pages_per_request:
+        return None
+    needs = found.pages.pages_per_request * found.pages.block_bytes
+    longest = launch.largest_length()
+    return Refusal(
+        f"one request of {launch.length:,} tokens needs {needs / GIB:.1f} GiB, the pool has {found.pool / GIB:.1f}",
+        starting(option("max_model_len", str(longest))) if longest else "Use more cards.",
+    )
+
+
+# What else could be asked for
+
+
+class Change(NamedTuple):
+    """A flag that leaves more tokens, its value, the tokens with it, and what it costs."""
+
+    flag: str
+    value: str
+    tokens: int
+    cost: str
+
+
+def changes(launch: Launch, found: RankStart) -> list[Change]:
+    """Flags that leave more tokens, the smallest change first."""
+    tried: list[tuple[str, str, str, dict[str, Any]]] = []
+    if found.peak.source == "sampler" and (fewer := _fewer_requests(launch, found.peak.layer)):
+        cost = "below that a layer is the peak, not the sampler"
+        tried.append(("--max-num-seqs", str(fewer), cost, {"max_num_seqs": fewer, **_batched(launch)}))
+    if found.peak.source == "layer" and launch.batched > 2048:
+        half = launch.batched // 2
+        tried.append(
+            ("--max-num-batched-tokens", str(half), "prompts take more steps", {"max_num_batched_tokens": half})
+        )
+    if launch.utilization < 0.95:
+        more = {"gpu_memory_utilization": 0.95}
+        tried.append(("--gpu-memory-utilization", "0.95", "less room for other processes", more))
+    if found.graphs is not None:
+        tried.append(("--enforce-eager", "", "decoding is slower", {"enforce_eager": True}))
+    if width(launch.kv_dtype).bits == 16:
+        tried.append(("--kv-cache-dtype", "fp8", "keys and values in 8 bits", {"kv_dtype": "fp8"}))
+    now = launch.tokens(found.pages)
+    each = [
+        Change(flag, value, tokens, cost)
+        for flag, value, cost, flags in tried
+        if (tokens := (other := launch.with_flags(**flags)).tokens(other.fullest().pages)) > now
+    ]
+    return sorted(each, key=lambda one: one.tokens - now < now // 100)
+
+
+def _batched(launch: Launch) -> dict[str, int]:
+    """max_num_batched_tokens where it was given: fewer requests must not change it."""
+    return {"max_num_batched_tokens": launch.batched}
+
+
+def _fewer_requests(launch: Launch, layer: int) -> int:
+    """The most requests, in steps, whose sampler takes no more than a layer; 0 if none does."""
+    steps = (*range(launch.seqs // STEP * STEP, 2 * STEP - 1, -STEP), *range(2 * STEP - 8, 7, -8))
+    of = launch.sizes
+    kind = launch.seen.sampler or vllm.sampler_of(launch.profile, of)
+
+    def peak(seqs: int) -> int:
+        return vllm.sampler(kind, of, launch.batched, seqs, launch.multiprocessors)
+
+    return next((seqs for seqs in steps if seqs < launch.seqs and peak(seqs) <= layer), 0)
+
+
+def launch_line(launch: Launch, hub_id: str) -> str:
+    """The command that starts this launch: only flags that are not the defaults of its version and card."""
+    flags, bare = launch.flags, launch.with_flags(max_num_batched_tokens=None, max_num_seqs=None)
+    named: dict[str, Any] = {
+        "--tensor-parallel-size": flags.tp if flags.tp > 1 else None,
+        "--pipeline-parallel-size": flags.pp if flags.pp > 1 else None,
+        "--max-model-len": launch.length if launch.length != launch.model.context else None,
+        "--max-num-batched-tokens": launch.batched if launch.batched != bare.batched else None,
+        "--max-num-seqs": launch.seqs if launch.seqs != bare.seqs else None,
+        "--gpu-memory-utilization": launch.utilization if launch.utilization != launch.profile.utilization else None,
+        "--kv-cache-memory-bytes": flags.kv_cache_memory_bytes,
+        "--dtype": WIDE[launch.value_dtype] if launch.value_given else None,
+        "--quantization": flags.dtype if flags.dtype is not None and not launch.value_given else None,
+        "--kv-cache-dtype": flags.kv_dtype,
+        "--block-size": flags.block_size,
+        "--mamba-cache-mode": flags.mamba_cache_mode if flags.mamba_cache_mode != "none" else None,
+    }
+    words = [str(launch.engine.facts["serve"]), hub_id]
+    words += [f"{name} {value}" for name, value in named.items() if value is not None]
+    return " ".join([*words, *["--enforce-eager"] * flags.enforce_eager])
+
+
+# The other way round
+
+
+def for_requests(launch: Launch, requests: int) -> Launch:
+    """The launch that has room for so many requests of the longest length: with the smallest utilization, else the
+    longest length, else the fewest cards. Raises UsageError where none has."""
+
+    def has_room(other: Launch) -> bool:
+        return other.fullest().pages.concurrency >= requests
+
+    shares = (launch.with_flags(gpu_memory_utilization=share / 100) for share in range(5, MOST_USED + 1))
+    if found := next(filter(has_room, shares), None):
+        return found
+    fixed = launch.with_flags(max_num_batched_tokens=launch.batched)
+    length = largest_that_fits(lambda length: -int(has_room(fixed.with_flags(max_model_len=length))), -1, launch.length)
+    if length:
+        return fixed.with_flags(max_model_len=length)
+    cards = (launch.with_flags(tp=launch.flags.tp * times) for times in (2, 4, 8))
+    if found := next((one for one in cards if refusal(one) is None and has_room(one)), None):
+        return found
+    raise UsageError(f"no launch has room for {requests:,} requests at once", "a shorter prompt or narrower weights")

@@ -1,0 +1,196 @@
+"""Pages of an engine's KV cache: layers of a kind in groups of equal size, attention blocks as large as a state.
+
+vLLM's `v1/core/kv_cache_utils.py`, `v1/kv_cache_interface.py`; `models/config.py`, from 0.20 `platforms/interface.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm
+from typing import Literal, NamedTuple
+
+from tfacct.architecture.parts import Attention
+from tfacct.base.errors import UsageError
+from tfacct.base.record import record
+from tfacct.engines.units import ceil_div
+from tfacct.ledger.einsum import axis_names, size
+from tfacct.ledger.evaluated import TOKENS
+from tfacct.ledger.groups import Group
+from tfacct.ledger.lines import WINDOW, State
+from tfacct.ledger.storage import Width
+from tfacct.loading.model import LoadedModel
+
+Kind = Literal["full", "window", "chunk", "state"]
+MambaMode = Literal["none", "align", "all"]
+"""What prefix caching keeps of states: nothing, one more state for each request, or one for each block."""
+BLOCK = 16
+"""Tokens of a block by default."""
+ALIGNMENT, LATENT_ALIGNMENT = 16, 64
+"""Tokens that an attention block next to states is a multiple of; of latent attention."""
+TAPS = "Kc"
+"""The axis of a convolution's taps: an engine keeps the inputs of all but one."""
+
+
+class CacheLayers(NamedTuple):
+    """Layers that cache alike: bytes of one token, or of a state, in one layer on one rank; keys of a window or
+    chunk."""
+
+    kind: Kind
+    layers: int
+    bytes: int
+    window: int = 0
+
+
+class CacheGroup(NamedTuple):
+    """Groups of layers of one kind: how many, the bytes of a page of one layer, pages of a request in each group."""
+
+    kind: Kind
+    layers: int
+    groups: int
+    page_bytes: int
+    pages_per_request: int
+
+
+@record
+class Pages:
+    """Pages of a pool. `layers_per_group` layers share a block of `block_size` tokens."""
+
+    block_size: int
+    blocks: int
+    layers_per_group: int
+    groups: tuple[CacheGroup, ...]
+
+    @property
+    def group_count(self) -> int:
+        """Number of groups of layers."""
+        return sum(one.groups for one in self.groups)
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one block in all layers of a group."""
+        return self.groups[0].page_bytes * self.layers_per_group
+
+    @property
+    def pages_per_request(self) -> int:
+        """Blocks of one request of the longest length."""
+        return sum(one.groups * one.pages_per_request for one in self.groups)
+
+    @property
+    def concurrency(self) -> float:
+        """Requests of the longest length at once."""
+        return self.blocks / self.pages_per_request
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the pool has blocks for in every group."""
+        return self.blocks // self.group_count * self.block_size
+
+
+def cache_layers(
+    model: LoadedModel, cached: Width, *, convolution: int, recurrent: int, tp: int = 1
+) -> list[CacheLayers]:
+    """Kinds of layers of a model, as one of `tp` ranks caches them. `cached`: how keys and values are stored;
+    `convolution`, `recurrent`: bytes of an element of a convolution's inputs and of a recurrent state. Raises
+    UsageError."""
+    found: dict[tuple[Kind, int, int], int] = {}
+    chunked = any(isinstance(part, Attention) and part.mask == "chunks" for part in model.architecture.attentions)
+    for group in model.ledger.groups:
+        states = [line for line in group.lines if isinstance(line, State)]
+        growing = [line for line in states if not TOKENS.isdisjoint(axis_names(line.spec))]
+        if any(axis in TOKENS - {"S"} for line in growing for axis in axis_names(line.spec)):
+            raise UsageError(f"{model.name}: pages of compressed or encoded tokens are not derived")
+        if growing:
+            window = int(group.axes.get(WINDOW, 0))
+            kind: Kind = "full" if not window else "chunk" if chunked else "window"
+            key = kind, sum(_elements(line, group, tp) * cached.bits for line in growing) // 8, window
+            found[key] = found.get(key, 0) + int(group.count)
+        if fixed := [line for line in states if line not in growing]:
+            widths = (convolution if TAPS in axis_names(line.spec) else recurrent for line in fixed)
+            each = (_elements(line, group, tp) * width for line, width in zip(fixed, widths, strict=True))
+            key = "state", sum(each), 0
+            found[key] = found.get(key, 0) + int(group.count)
+    return [CacheLayers(kind, layers, each, window) for (kind, each, window), layers in found.items()]
+
+
+def _elements(line: State, group: Group, tp: int) -> int:
+    """Elements of one token of one sequence, or of a state of one, on a rank. Ranks share the heads of keys and values,
+    or have one alike, and a state; not a latent."""
+    axes = axis_names(line.spec)
+    at = {**group.axes, "B": 1, "S": 1}
+    if "K" in axes:
+        at["K"] = ceil_div(int(at["K"]), tp)
+    whole = int(size(at, axes))
+    if TAPS in axes:
+        whole = whole // int(at[TAPS]) * (int(at[TAPS]) - 1)
+    return whole if "S" in axes else whole // tp
+
+
+def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:
+    """Tokens of an attention block that is as large as a state.
+
+    >>> aligned_block(state=2_146_304, token=4096), aligned_block(state=2_146_304, token=2048)
+    (528, 1056)
+    """
+    return alignment * ceil_div(state, alignment * token)
+
+
+def request_pages(layers: CacheLayers, length: int, batched: int, block: int, mode: MambaMode) -> int:
+    """Pages of one group that a request of `length` tokens takes, `batched` tokens at most in a step."""
+    match layers.kind:
+        case "full":
+            return ceil_div(length, block)
+        case "window":
+            return ceil_div(min(layers.window - 1 + batched, length), block) + 1
+        case "chunk":
+            return ceil_div(min(layers.window + batched, length), block)
+        case "state":
+            return {"none": 1, "align": 2, "all": ceil_div(length, block)}[mode]
+
+
+def pages(
+    layers: Sequence[CacheLayers],
+    pool: int,
+    length: int,
+    *,
+    batched: int,
+    padding_ratio: float,
+    block: int | None = None,
+    alignment: int = ALIGNMENT,
+    mode: MambaMode = "none",
+    chunk: int = 1,
+) -> Pages:
+    """Pages of a pool of so many bytes, for requests of `length` tokens. `chunk`: tokens of a state's chunk, which a
+    block is a multiple of in mode `all`. Raises UsageError for layers whose pages differ in size.
+
+    A model of 32 layers whose tokens take 4 KiB in each:
+
+    >>> found = pages([CacheLayers("full", 32, 4096)], 58 << 30, 8192, batched=8192, padding_ratio=1.5)
+    >>> found.blocks, found.tokens, found.concurrency
+    (29696, 475136, 58.0)
+
+    Of Qwen3-Next on two cards, 12 layers of attention and 36 with a state of 548,864 bytes:
+
+    >>> hybrid = [CacheLayers("full", 12, 1024), CacheLayers("state", 36, 548_864)]
+    >>> found = pages(hybrid, 47_878_721_024, 262_144, batched=8192, padding_ratio=1.0)
+    >>> found.block_size, found.blocks, found.tokens, round(found.concurrency, 2)
+    (544, 7162, 973760, 14.77)
+    """
+    token = max((one.bytes for one in layers if one.kind != "state"), default=0)
+    states = [one.bytes for one in layers if one.kind == "state"]
+    if {one.bytes for one in layers if one.kind != "state"} - {token} or len(set(states)) > 1:
+        raise UsageError("pages of layers with different sizes are not derived")
+    block = block or BLOCK
+    if states and token:
+        step = alignment if mode != "all" else lcm(alignment, chunk)
+        block = max(block, aligned_block(states[0], token, step))
+    page = token * block if token else states[0]
+    counts = [one.layers for one in layers]
+    most, least = max(counts), min(counts)
+    group = most if most < least * padding_ratio else least
+    each = tuple(
+        CacheGroup(
+            one.kind, one.layers, ceil_div(one.layers, group), page, request_pages(one, length, batched, block, mode)
+        )
+        for one in layers
+    )
+    return Pages(block_size=block, blocks=max(0, pool) // page // group, layers_per_group=group, groups=each)

@@ -1,0 +1,120 @@
+"""Profiles of engines: what each range of versions does at start, read from a TOML file each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tfacct.base.errors import NotFoundError, UsageError, cut, nearest
+from tfacct.base.record import record
+from tfacct.base.spelling import option
+from tfacct.loading import files
+
+VERSION = re.compile(r"v?(\d{1,3})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:[.a-z+-].*)?", re.ASCII)
+"""`0.19`, `v0.19.1`, `0.28.1rc1.dev50`."""
+
+
+@record
+class Engine:
+    """An engine: facts of all versions, and its profiles in the order of their versions."""
+
+    id: str
+    facts: Mapping[str, Any]
+    profiles: Sequence[Profile]
+
+    @property
+    def name(self) -> str:
+        """Its name as people write it."""
+        return str(self.facts["name"])
+
+    def measured_outside(self, profile: Profile) -> Mapping[str, Sequence[float]]:
+        """Memory outside torch, by number of cards, of the nearest versions with measured starts."""
+        starts = [one for one in self.profiles if one.outside_gib]
+        found: Mapping[str, Sequence[float]] = min(starts, key=lambda one: abs(one.last - profile.last)).outside_gib
+        return found
+
+    def profile(self, version: str | None = None) -> Profile:
+        """The profile of a version; of the newest without one. Raises UsageError for one without a profile."""
+        if version is None:
+            return self.profiles[-1]
+        prefix = self.facts["prefix"]
+        number = _number(version, prefix)
+        ranges = f"known: {self.profiles[0].versions} to {self.profiles[-1].versions}"
+        if number is None:
+            example = f"for example {prefix}{self.profiles[-1].last}"
+            raise UsageError(f"{option('engine_version')} {cut(version)!r} is no version of {self.name}", example)
+        found = next((one for one in self.profiles if one.first <= number <= one.last), None)
+        if found is None:
+            ends = [end for one in self.profiles for end in (one.first, one.last)]
+            close = min(ends, key=lambda end: abs(end - number))
+            hint = f"the nearest is {option('engine_version', f'{prefix}{close}')}"
+            raise NotFoundError(f"{self.name} {cut(version)} has no profile ({ranges})", hint)
+        return found
+
+
+@record
+class Profile:
+    """What a range of versions does at start."""
+
+    engine: str
+    prefix: str
+    first: int
+    last: int
+    facts: Mapping[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self.facts:
+            raise AttributeError(name)
+        return self.facts[name]
+
+    @property
+    def versions(self) -> str:
+        """The versions in words: `0.18–0.19`."""
+        first, last = (f"{self.prefix}{number}" for number in (self.first, self.last))
+        return first if first == last else f"{first}–{last}"
+
+    @property
+    def newest(self) -> str:
+        """Its newest version: `0.19`."""
+        return f"{self.prefix}{self.last}"
+
+
+def _number(version: str, prefix: str) -> int | None:
+    """The number of a version that tells profiles apart: 19 of `0.19.0`, of `0.` as prefix."""
+    match = VERSION.fullmatch(version.strip().lower())
+    if match is None:
+        return None
+    if prefix and (match[1] != prefix.rstrip(".").rpartition(".")[2] or match[2] is None):
+        return None
+    return int(match[2] if prefix else match[1])
+
+
+def paths() -> dict[str, Path]:
+    """Files of all engines, by name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.toml"))}
+
+
+def _changed(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {**before, **changes}
+
+
+@cache
+def engine(name: str) -> Engine:
+    """Engine by its name. Raises NotFoundError, which suggests the nearest."""
+    folded = name.strip().lower().replace("_", "-")
+    known = paths()
+    found = next((one for one in known if folded in (one, one.replace(".", "-"), one.replace(".", ""))), None)
+    if found is None:
+        raise NotFoundError(f"unknown engine {cut(name)!r}", nearest(folded, known) or f"one of {', '.join(known)}")
+    facts = files.parse_toml(str(known[found]), files.read(known[found]))
+    own: list[dict[str, Any]] = facts.pop("profile")
+    profiles = []
+    for one in accumulate(own, _changed):
+        first, last = one["versions"]
+        profiles.append(Profile(found, facts["prefix"], first, last, MappingProxyType(one)))
+    return Engine(found, MappingProxyType(facts), profiles)

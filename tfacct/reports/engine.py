@@ -1,0 +1,350 @@
+"""What a serving engine allocates and prints at start: an answer to one launch line, and the list of engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple, TypedDict
+
+from tfacct.engines import launch as launches
+from tfacct.engines import vllm
+from tfacct.engines.launch import Change, Launch, RankStart, Refusal
+from tfacct.engines.profiles import engine, paths
+from tfacct.engines.units import GIB
+from tfacct.output.answer import Answer, answers
+from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.reports import build
+
+CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
+
+
+class EngineTerm(TypedDict):
+    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be."""
+
+    what: str
+    bytes: int
+    kind: Literal["exact", "estimate"]
+    low_bytes: int
+    high_bytes: int
+    source: str
+
+
+class EngineGroup(TypedDict):
+    """Layers of a kind, and their pages."""
+
+    kind: Literal["full", "window", "chunk", "state"]
+    layers: int
+    page_bytes: int
+    pages_per_request: int
+
+
+class EngineInterval(TypedDict):
+    """Tokens of the cache at 9 of 10 measured starts."""
+
+    low: int
+    high: int
+    starts: int
+    versions: str
+
+
+class CheaperFlag(TypedDict):
+    """A flag that leaves more tokens."""
+
+    flag: str
+    value: str
+    kv_cache_tokens: int
+
+
+class EngineReport(build.ModelReport):
+    """What an engine allocates for a launch line, and what its log says."""
+
+    engine: str
+    engine_version: str
+    device: str | None
+    devices: int
+    starts: bool
+    reason: str | None
+    launch: str
+    log_lines: list[str]
+    max_model_len: int
+    kv_cache_tokens: int | None
+    max_concurrency: float | None
+    pool_bytes: int | None
+    weights_bytes: int | None
+    activation_peak_bytes: int | None
+    activation_peak_from: Literal["sampler", "layer"] | None
+    outside_bytes: int | None
+    graphs_bytes: int | None
+    requested_bytes: int | None
+    total_memory_bytes: int
+    blocks: int | None
+    block_size: int | None
+    groups: list[EngineGroup]
+    terms: list[EngineTerm]
+    interval: EngineInterval | None
+    cheaper: list[CheaperFlag]
+    ranks: int
+
+
+class About(NamedTuple):
+    """A launch, and what was found of it: nothing where the engine refuses its flags."""
+
+    launch: Launch
+    hub_id: str
+    found: RankStart | None
+    refusal: Refusal | None
+    changes: Sequence[Change]
+    asked: str
+
+    @property
+    def measured(self) -> bool:
+        """True if the error of the tokens was measured on such starts."""
+        profile, found = self.launch.profile, self.found
+        return found is not None and bool(profile.error) and found.outside.kind == "estimate" and self.launch.hopper
+
+    @property
+    def exact(self) -> bool:
+        """True if the pool was given."""
+        return self.launch.flags.kv_cache_memory_bytes is not None
+
+
+@answers(EngineReport)
+def engine_start(launch: Launch, *, hub_id: str, requests: int | None = None) -> Report:
+    """What vLLM allocates for a launch. `requests`: how many must have room at once. Raises UsageError for what is not
+    derived."""
+    launches.check_supported(launch)
+    refused, asked = launches.refusal(launch), ""
+    if refused is None and requests is not None:
+        launch = launches.for_requests(launch, requests)
+        asked = f"{requests:,} requests need "
+    found = None if refused is not None else launch.fullest()
+    if found is not None:
+        refused = launches.out_of_memory(launch, found)
+    changes = [] if found is None else launches.changes(launch, found)
+    about = About(launch, hub_id, found, refused, changes, asked)
+    return build.report(
+        "engine",
+        [launch.model],
+        _table(about),
+        [_facts(about)],
+        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {_cards(launch)}",
+        convention=CONVENTION,
+        answer=_answer(about),
+        notes=lambda _: notes(NOTES, about),
+    )
+
+
+def _cards(launch: Launch) -> str:
+    count = launch.flags.tp * launch.flags.pp
+    name = f"{launch.total / GIB:.2f} GiB" if launch.device is None else launch.device.name
+    return name if count == 1 else f"{count} × {name}"
+
+
+def _answer(about: About) -> str:
+    launch, found = about.launch, about.found
+    if about.refusal is not None:
+        return f"Does not start: {about.refusal.reason}. {about.refusal.instead}"
+    assert found is not None
+    almost = "" if about.exact else "≈ "
+    error = "exact" if about.exact else "error not measured"
+    if about.measured and not about.exact:
+        error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
+    return (
+        f"Starts: {almost}{launch.tokens(found.pages):,} tokens of KV cache, {found.pages.concurrency:,.1f} requests"
+        f" of {launch.length:,} ({error})."
+    )
+
+
+def _terms(about: About) -> list[EngineTerm]:
+    """Terms of the memory of a card, those that are subtracted below zero."""
+    launch, found = about.launch, about.found
+    share = f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total"
+    rows: list[Any] = [("requested", launch.requested, "exact", None, share)]
+    if found is not None and found.weights is not None:
+        rows += _taken(launch, found)
+    return [
+        {
+            "what": what,
+            "bytes": size,
+            "kind": kind,
+            "low_bytes": size if ends is None else ends.low,
+            "high_bytes": size if ends is None else ends.high,
+            "source": source,
+        }
+        for what, size, kind, ends, source in rows
+    ]
+
+
+def _taken(launch: Launch, found: RankStart) -> Iterator[tuple[str, int, str, vllm.Estimate | None, str]]:
+    """Terms that are subtracted from what is requested."""
+    of = launch.sizes
+    weights, peak = found.weights, found.peak
+    assert weights is not None
+    more = {"cos and sin": weights.rotary, "W_UK and W_UV": weights.absorbed}
+    parts = [f"parameters {weights.parameters / GIB:.2f}"]
+    parts += [f"{name} {size / GIB:.2f}" for name, size in more.items() if size >= GIB // 200]
+    inside = f"sampler: {launch.seqs:,} rows × {of.vocab:,} logits"
+    if peak.source == "layer":
+        inside = f"a layer of {launch.batched:,} tokens"
+    measured = f"{found.outside.starts} starts: {found.outside.low / GIB:.2f}–{found.outside.high / GIB:.2f}"
+    unmeasured = "no start on such cards was measured"
+    yield "weights", weights.total, "exact", None, ", ".join(parts)
+    yield "activations at start", peak.bytes, "exact", None, inside
+    outside = found.outside
+    yield "outside torch", outside.bytes, "estimate", outside, measured if outside.starts else unmeasured
+    if found.graphs is not None:
+        yield "CUDA graphs", found.graphs.bytes, "estimate", found.graphs, f"{of.layers} layers"
+
+
+def _table(about: About) -> Table:
+    rows: list[Row] = [
+        {"what": one["what"], "bytes": one["bytes"], "source": one["source"], "kind": one["kind"]}
+        for one in _terms(about)
+    ]
+    totals: list[Row] = []
+    if about.found is not None:
+        pages = about.found.pages
+        each = f" × {pages.group_count} groups" if pages.group_count > 1 else ""
+        pool = f"{pages.blocks:,} blocks of {pages.block_size} tokens{each}"
+        totals = [{"what": "pool", "bytes": about.found.pool, "source": pool}]
+    columns = (
+        Column("what", "what"),
+        Column("bytes", "GiB", "bytes", unit="GiB"),
+        Column("source", "how"),
+        Column("kind", ""),
+    )
+    return columns, (tuple(rows),), tuple(totals)
+
+
+def log_lines(about: About) -> list[str]:
+    """Lines of the log that say how much cache there is."""
+    launch, found = about.launch, about.found
+    if found is None or about.refusal is not None:
+        return []
+    return [
+        f"GPU KV cache size: {launch.tokens(found.pages):,} tokens",
+        f"Maximum concurrency for {launch.length:,} tokens per request: {found.pages.concurrency:.2f}x",
+    ]
+
+
+def _cheaper(about: About) -> str:
+    if not about.changes or about.found is None or about.exact:
+        return ""
+    one, now = about.changes[0], about.launch.tokens(about.found.pages)
+    return f"{one.flag} {one.value}".strip() + f" leaves {one.tokens - now:,} tokens more; {one.cost}."
+
+
+def _other_changes(about: About) -> list[str]:
+    if about.found is None or about.exact:
+        return []
+    now = about.launch.tokens(about.found.pages)
+    return [
+        f"{one.flag} {one.value}".strip() + f": {one.tokens - now:,} tokens more; {one.cost}."
+        for one in about.changes[1:]
+    ]
+
+
+def _not_measured(about: About) -> str:
+    if about.found is None or about.measured or about.exact:
+        return ""
+    measured = [one for one in about.launch.engine.profiles if one.error]
+    return f"{measured[0].prefix}{measured[0].first}–{measured[-1].newest} on 1, 2 and 4 × H100"
+
+
+def _images(about: About) -> str:
+    images = about.launch.images()
+    return "" if images is None else f"{images.items} dummy images of {images.tokens:,} tokens"
+
+
+NOTES = (
+    NoteRow("launch", 1, lambda about: launches.launch_line(about.launch, about.hub_id)),
+    NoteRow("log", 1, lambda about: "; ".join(log_lines(about)[:1]), "The log will say: {}"),
+    NoteRow("cheaper", 1, _cheaper),
+    NoteRow("not_measured", 2, _not_measured, "Starts were measured with {} alone."),
+    NoteRow("images", 2, _images, "The activations include {}."),
+    NoteRow(
+        "total", 2, lambda about: about.launch.device and about.launch.device.memory_words, "Memory of a card: {}."
+    ),
+    NoteRow("concurrency", 3, lambda about: "; ".join(log_lines(about)[1:]), "It will also say: {}"),
+    NoteRow("changes", 3, _other_changes),
+)
+
+
+def _facts(about: About) -> dict[str, Any]:
+    launch, found = about.launch, about.found
+    facts: dict[str, Any] = {
+        "engine": launch.engine.id,
+        "engine_version": launch.profile.newest,
+        "device": None if launch.device is None else launch.device.id,
+        "devices": launch.flags.tp * launch.flags.pp,
+        "starts": about.refusal is None,
+        "reason": None if about.refusal is None else about.refusal.reason,
+        "launch": launches.launch_line(launch, about.hub_id),
+        "log_lines": log_lines(about),
+        "max_model_len": launch.length,
+        "total_memory_bytes": launch.total,
+        "requested_bytes": launch.requested,
+        "terms": _terms(about),
+        "cheaper": [{"flag": one.flag, "value": one.value, "kv_cache_tokens": one.tokens} for one in about.changes],
+        "ranks": launch.flags.pp,
+        "groups": [],
+    }
+    if found is None:
+        return facts
+    pages, tokens = found.pages, launch.tokens(found.pages)
+    error = round(tokens * launch.profile.error)
+    return {
+        **facts,
+        "kv_cache_tokens": tokens,
+        "max_concurrency": pages.concurrency,
+        "pool_bytes": found.pool,
+        "weights_bytes": None if found.weights is None else found.weights.total,
+        "activation_peak_bytes": found.peak.bytes,
+        "activation_peak_from": found.peak.source,
+        "outside_bytes": found.outside.bytes,
+        "graphs_bytes": 0 if found.graphs is None else found.graphs.bytes,
+        "blocks": pages.blocks,
+        "block_size": pages.block_size,
+        "groups": [one._asdict() | {"kind": one.kind} for one in pages.groups],
+        "interval": {
+            "low": tokens - error,
+            "high": tokens + error,
+            "starts": launch.profile.starts,
+            "versions": launch.profile.versions,
+        }
+        if about.measured and not about.exact
+        else None,
+    }
+
+
+@answers(Answer)
+def engines() -> Report:
+    """The engines, their versions, and the measured error of their tokens."""
+    rows: list[Row] = []
+    for name in paths():
+        for profile in engine(name).profiles:
+            error = profile.facts.get("error")
+            rows.append(
+                {
+                    "engine": name,
+                    "versions": profile.versions,
+                    "read": ", ".join(profile.read),
+                    "error": Fraction(str(error)) if error else None,
+                    "starts": profile.facts.get("starts") or None,
+                }
+            )
+    columns = (
+        Column("engine", "engine"),
+        Column("versions", "versions"),
+        Column("error", "error of tokens", "share", empty="not measured"),
+        Column("starts", "starts", "count", empty="–", drop=1),
+        Column("read", "source read", drop=3),
+    )
+    return Report(
+        command="engines",
+        title=f"{len(paths())} engines",
+        columns=columns,
+        sections=(tuple(rows),),
+        models=(),
+        notes=("Error: of 9 of 10 starts at most, on H100s. `tfacct engine NAME MODEL --on DEVICE` asks about one.",),
+    )
