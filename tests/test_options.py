@@ -244,7 +244,7 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("params gpt2 --seq-len 9", "no such option: --seq-len"),
         ("memory gpt2 --train", "`tfacct train` counts the memory of a training step"),
         ("flops gpt2 --prompt 9", "--generate N counts a request"),
-        ("params gpt2 --requests 9", "`tfacct serve` takes --requests"),
+        ("params gpt2 --requests 9", "`tfacct serve`, `tfacct engine` take --requests"),
         ("serve gpt2 --on h100", "for example `tfacct serve "),
         ("llama-3.1-8b", "a command comes first: `tfacct flops llama-3.1-8b`"),
         ("gpus", "did you mean `tfacct devices`?"),

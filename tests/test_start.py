@@ -33,6 +33,7 @@ BUDGET: dict[str, tuple[int, tuple[str, ...]]] = {
     "budget 1e21": (108, ("parallel.collectives", "training", *STEP)),
     "mfu gpt2 --tokens-per-second 9e4 --on h100": (118, ("training", *STEP)),
     "serve llama-3.1-8b --on h100 --prompt 1k --new 9": (160, STEP),
+    "engine vllm llama-3.1-8b --on h100": (140, ("timing", "training", *STEP)),
     "time llama-3.1-8b --on h100": (158, STEP),
     "compare gpt2 qwen3-8b": (116, COUNTING),
     "sweep gpt2 --ctx 1k,2k": (120, ("timing", "training", "verify", "reference", "meta", "api")),

@@ -20,7 +20,6 @@ SPELLINGS: Mapping[str, str] = {
     **dict.fromkeys(("data-parallel-shard-degree", "fully-shard"), "fsdp"),
     **dict.fromkeys(("context", "context-length", "context-len", "ctx-len", "ctx-size", "n-ctx"), "ctx"),
     **dict.fromkeys(("seq-len", "seqlen", "seq-length", "sequence-length", "max-seq-len", "max-seq-length"), "ctx"),
-    "max-model-len": "ctx",
     **dict.fromkeys(("batch-size", "per-device-train-batch-size", "bs"), "batch"),
     **dict.fromkeys(("precision", "mixed-precision", "torch-dtype", "quantization", "quant"), "dtype"),
     **dict.fromkeys(("kv-cache-dtype", "cache-type-k"), "kv-dtype"),
@@ -33,7 +32,7 @@ SPELLINGS: Mapping[str, str] = {
     "zero-stage": "zero",
     "attn-implementation": "attention",
     "tpot": "within",
-    **dict.fromkeys(("gpu-memory-utilization", "mem-fraction-static"), "use"),
+    "mem-fraction-static": "use",
     **dict.fromkeys(("users", "concurrency", "max-concurrency"), "requests"),
     **dict.fromkeys(("input-len", "input-tokens", "prompt-len", "prompt-tokens", "isl"), "prompt"),
     **dict.fromkeys(("output-len", "output-tokens", "max-new-tokens", "max-tokens", "osl"), "new"),
@@ -53,8 +52,16 @@ BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "exact": ("digits", ("train",)),
     "micro-batch-size": ("batch", ("train",)),
     "max-num-seqs": ("requests", ("engine",)),
+    "max-model-len": ("ctx", ("engine",)),
+    "gpu-memory-utilization": ("use", ("engine",)),
 }
 """Option → its name in this program, and the commands in which it is an option of its own."""
+OF_ENGINES: Mapping[str, str] = {
+    "version": "engine-version",
+    "use": "gpu-memory-utilization",
+    "ctx": "max-model-len",
+}
+"""Short form of an option of `engine` → the engine's own name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
 """Former values of options → current ones."""
 COMMANDS: Mapping[str, str] = {
@@ -103,7 +110,7 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
     if words and words[0] not in ("check", "budget"):  # these have such options
         words = [word for word in words if word not in ("--model", "--config")]
     if words[:1] == ["engine"]:
-        words = ["--engine-version" if word == "--version" else word for word in words]
+        words = [f"--{OF_ENGINES[word[2:]]}" if word[2:] in OF_ENGINES else word for word in words]
     if words[:1] == ["mfu"] and "--run" not in words:  # implied
         words = [word for word in words if word != "--train"]
     if words in (["help"], ["version"]):
@@ -120,7 +127,7 @@ def _apart(word: str) -> list[str]:
     return [name, value] if equals and name.startswith("--") and name[2:] in _READ_HERE else [word]
 
 
-_READ_HERE = {*SPELLINGS, *BY_COMMAND, "model", "config", "gpus", "on", "recompute", "dtype", "qlora"}
+_READ_HERE = {*SPELLINGS, *BY_COMMAND, *OF_ENGINES, "model", "config", "gpus", "on", "recompute", "dtype", "qlora"}
 
 
 def _of_command(command: str, word: str) -> str:

@@ -58,11 +58,11 @@ def engine(
         from tfacct.engines.profiles import engine as known
 
         known(engine_name)  # raises: there is no such engine
-        raise UsageError(f"tfacct engine {engine_name} needs a MODEL", "tfacct engine vllm llama-3.1-8b --on h100")
+        raise UsageError(f"tfacct engine {engine_name} needs a MODEL", COMMAND.examples[0])
     from tfacct.loading import find
-    from tfacct.loading.sets import read_sets
+    from tfacct.loading.overrides import read_overrides
 
-    return engine_of(find.find(served, read_sets(fields or ())), engine=engine_name, **flags)
+    return engine_of(find.find(served, read_overrides(fields or ())), engine=engine_name, **flags)
 
 
 def engine_of(

@@ -255,7 +255,8 @@ class Launch:
             graphs = vllm.graphs(self.engine, self.profile, of, eager=self.flags.enforce_eager)
             own = None if self.flags.kv_cache_memory_bytes else self.rank_weights(self.shard(stage))
             peak = self.rank_peak(first=number == 1, last=number == pp)
-            taken = (0 if own is None else own.total) + peak.bytes + outside.bytes + (0 if graphs is None else graphs.bytes)
+            taken = peak.bytes + outside.bytes + sum(one.bytes for one in [graphs] if one is not None)
+            taken += 0 if own is None else own.total
             pool = self.flags.kv_cache_memory_bytes or self.requested - taken
             found.append(RankStart(number, own, peak, outside, graphs, pool, self.stage_pages(stage, pool)))
         return found

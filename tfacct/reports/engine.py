@@ -305,7 +305,7 @@ def _facts(about: About) -> dict[str, Any]:
         "graphs_bytes": 0 if found.graphs is None else found.graphs.bytes,
         "blocks": pages.blocks,
         "block_size": pages.block_size,
-        "groups": [one._asdict() | {"kind": one.kind} for one in pages.groups],
+        "groups": [{key: getattr(one, key) for key in EngineGroup.__annotations__} for one in pages.groups],
         "interval": {
             "low": tokens - error,
             "high": tokens + error,

@@ -82,11 +82,13 @@ TYPED = {
     "options": "help options",
     "axes": "help axes",
     "schemas": "help schema",
+    "engines": "engine",
 }
 """The command of an answer, where its name is another."""
 PAGES: Mapping[str, Mapping[str, Any]] = {
     "metrics": dict.fromkeys(("metric", "unit", "about"), str),
     "schemas": dict.fromkeys(("name", "about"), str),
+    "engines": {"engine": str, "versions": str, "error": float | None, "starts": int | None, "read": str},
     "conventions": dict.fromkeys(("topic", "meaning"), str),
     "options": dict.fromkeys(("group", "option", "about"), str),
     "axes": dict.fromkeys(("axis", "about", "of"), str),

@@ -1,0 +1,254 @@
+"""What vLLM allocates at start: terms by hand arithmetic, and lines that published logs print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.base.errors import NotFoundError, UsageError
+from tfacct.engines import vllm
+from tfacct.engines.launch import Flags, Launch
+from tfacct.engines.pages import CacheLayers, aligned_block, cache_layers, pages
+from tfacct.engines.profiles import engine
+from tfacct.engines.units import GIB, MIB
+from tfacct.engines.weights import allocated, rotary_caches
+from tfacct.ledger.storage import width
+from tfacct.loading import devices, presets
+
+LLAMA = {"on": "h100-sxm", "max_model_len": 8192, "gpu_memory_utilization": 0.95, "engine_version": "0.19"}
+
+
+def launch(name: str, version: str = "0.19", device: str = "h100-sxm", **flags: object) -> Launch:
+    """A launch of a preset."""
+    found = engine("vllm")
+    return Launch(found, found.profile(version), presets.load(name), devices.load(device), Flags(**flags))  # type: ignore[arg-type]
+
+
+def test_llama_starts_with_the_tokens_of_the_log() -> None:
+    """A published start of vLLM 0.19 on an H100 printed 476,000, and 58.11 requests of 8,192."""
+    start = load("llama-3.1-8b").engine(**LLAMA)
+    assert (start.starts, start.kv_cache_tokens, round(start.max_concurrency, 1)) == (True, 476_000, 58.1)
+    assert start.blocks * start.block_size == 476_000 and start.activation_peak_from == "sampler"
+    assert start.log_lines[0] == "GPU KV cache size: 476,000 tokens"
+    flags = "--max-model-len 8192 --gpu-memory-utilization 0.95"
+    assert start.launch == f"vllm serve meta-llama/Llama-3.1-8B {flags}"
+    assert start.interval["low"] <= 476_016 <= start.interval["high"]  # what a second start printed
+    terms = {one["what"]: one["bytes"] for one in start.terms}
+    requested = terms.pop("requested")
+    assert start.pool_bytes == requested - sum(terms.values())
+    assert {"flag": "--max-num-seqs", "value": "384", "kv_cache_tokens": 483_888} in start.cheaper
+
+
+def test_the_sampler_by_hand() -> None:
+    """1,024 rows of 128,256 logits: bf16 2, fp32 logits, probabilities and noise 12; a row of fp32 for each of 132
+    programs; hidden states of 8,192 tokens, and twice the last rows."""
+    of = launch("llama-3.1-8b").sizes
+    hidden = 8192 * 4096 * 2 + 2 * 1024 * 4096 * 2
+    logits = 1024 * 128_256
+    assert vllm.sampler("triton", of, 8192, 1024, 132) == logits * 14 + 132 * 128_256 * 4 + hidden
+    assert vllm.sampler("sort", of, 8192, 1024, 132) == logits * 38 + hidden
+    assert vllm.sampler("gumbel", of, 8192, 1024, 132) == logits * 6 + hidden
+    found = launch("llama-3.1-8b").rank_peak()
+    assert found.bytes == logits * 14 + 132 * 128_256 * 4 + hidden + 32 * MIB
+
+
+def test_a_layer_by_hand() -> None:
+    """Gate, up and their product, and three residual streams, or four if eager."""
+    of = launch("llama-3.1-8b").sizes
+    assert vllm.layer(of, 8192, 1, eager=True) == 8192 * 2 * (3 * 14_336 + 4 * 4096)
+    assert vllm.layer(of, 8192, 2, eager=False) == 8192 * 2 * (3 * 14_336 // 2 + 3 * 4096) + 48 * MIB
+
+
+def test_buffers_of_experts_by_hand() -> None:
+    """Mixtral on two cards: two experts for each of 8,192 tokens, 7,168 wide, so 14,336 for gate and up."""
+    of = launch("mixtral-8x7b").sizes
+    assert vllm.workspace(of, 8192, 2) == 8192 * 2 * (7168 + 14_336) * 2
+    assert vllm.workspace(launch("llama-3.1-8b").sizes, 8192, 2) == 0
+
+
+@pytest.mark.parametrize(("version", "expected"), [("0.19", 14.249), ("0.22", 14.290)])
+def test_weights_of_qwen_with_the_allocator(version: str, expected: float) -> None:
+    """Logs print 14.25 by 0.19 and 14.29 by 0.22, whose allocator keeps every rest."""
+    own = launch("qwen2.5-7b", version).ranks()[0].weights
+    assert own is not None and round(own.total / GIB, 3) == pytest.approx(expected, abs=0.001)
+    assert round(own.parameters / GIB, 2) == 14.19
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "gemma-2-2b", "mixtral-8x7b", "deepseek-v2-lite", "phi-2"])
+def test_parameters_are_those_of_memory(name: str) -> None:
+    own = launch(name).ranks()[0].weights
+    assert own is not None and own.parameters == load(name).memory(ctx=8).weights_bytes
+
+
+def test_cos_and_sin_of_gemma_3() -> None:
+    """131,072 positions of 256 dimensions for the windows, and eight times as many for full attention: 0.56 GiB."""
+    assert sorted(rotary_caches(presets.load("gemma-3-12b-text"), 2)) == [1 << 26, 8 << 26]
+
+
+def test_latent_attention_stores_its_absorbed_matrices() -> None:
+    """DeepSeek-V2-Lite: 16 heads · 128 · 512 numbers for keys, and as many for values, in 27 layers."""
+    own = launch("deepseek-v2-lite").ranks()[0].weights
+    assert own is not None and own.absorbed == 27 * 2 * 16 * 128 * 512 * 2
+
+
+def test_the_allocator() -> None:
+    assert allocated(10 * MIB) == 10 * MIB
+    assert allocated(11 * MIB) == 12 * MIB and allocated(11 * MIB - 512) == 11 * MIB - 512
+    assert allocated(21 * MIB - 512) == 21 * MIB - 512 and allocated(21 * MIB - 512, True) == 22 * MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "tp", "kv", "recurrent", "block"),
+    [
+        ("qwen3-next-80b-a3b", 2, "bf16", 2, 544),
+        ("qwen3.5-9b", 1, "bf16", 4, 528),
+        ("qwen3.5-9b", 1, "fp8", 4, 1056),
+        ("qwen3.5-27b", 1, "bf16", 4, 784),
+        ("qwen3.5-27b", 1, "bf16", 2, 400),
+        ("qwen3.5-35b-a3b", 1, "fp8", 4, 2096),
+        ("nemotron-nano-9b-v2", 1, "bf16", 2, 672),
+    ],
+)
+def test_aligned_blocks_are_those_of_logs(name: str, tp: int, kv: str, recurrent: int, block: int) -> None:
+    layers = cache_layers(presets.load(name), width(kv), convolution=2, recurrent=recurrent, tp=tp)
+    assert pages(layers, GIB, 4096, batched=2048, padding_ratio=1.0).block_size == block
+
+
+def test_an_attention_kernel_of_64_tokens() -> None:
+    assert aligned_block(3_207_168, 4096, 64) == 832
+
+
+def test_three_whole_logs_of_hybrids() -> None:
+    """Blocks, tokens and requests at once, as printed."""
+    layers = cache_layers(presets.load("qwen3-next-80b-a3b"), width("bf16"), convolution=2, recurrent=2, tp=2)
+    found = pages(layers, 47_878_721_024, 262_144, batched=8192, padding_ratio=1.0)
+    assert (found.blocks, found.tokens, round(found.concurrency, 2)) == (7162, 973_760, 14.77)
+    small = [CacheLayers("full", 8, 4096), CacheLayers("state", 24, 2_146_304)]
+    found = pages(small, int(12.85 * GIB), 1024, batched=2048, padding_ratio=1.5)
+    assert round(found.concurrency, 2) == 159.40 and int(found.concurrency * 1024) == 163_225
+    layers = cache_layers(presets.load("qwen3.5-35b-a3b"), width("fp8"), convolution=2, recurrent=4)
+    found = pages(layers, int(1.28 * GIB), 65_536, batched=2048, padding_ratio=1.5, mode="align")
+    assert (found.tokens, round(found.concurrency, 2)) == (33_536, 1.68)
+
+
+def test_groups_of_windowed_layers() -> None:
+    """Gemma 3 27B: 52 layers with windows and 10 with full attention, in groups of 10: six of windows, one full. A
+    window of 1,024 after a step of 8,192 tokens takes 576 blocks and one, of a request of 16,384."""
+    layers = [CacheLayers("full", 10, 8192), CacheLayers("window", 52, 8192, 1024)]
+    found = pages(layers, 20 * GIB, 16_384, batched=8192, padding_ratio=1.5)
+    assert [one.groups for one in found.groups] == [1, 6] and found.layers_per_group == 10
+    assert [one.pages_per_request for one in found.groups] == [1024, (1023 + 8192 + 15) // 16 + 1]
+
+
+def test_kinds_of_nearly_as_many_layers_are_one_group_each() -> None:
+    """12 and 15 layers: below 1.5 × the groups have 15, with padding; at a ratio of 1.0 they have 12."""
+    layers = [CacheLayers("full", 12, 1024), CacheLayers("window", 15, 1024, 128)]
+    assert pages(layers, GIB, 64, batched=64, padding_ratio=1.5).layers_per_group == 15
+    assert pages(layers, GIB, 64, batched=64, padding_ratio=1.0).layers_per_group == 12
+
+
+def test_defaults_by_card() -> None:
+    """8,192 tokens and 1,024 requests from 70 GiB on, but not on an A100 from 0.9 on."""
+    each = [(one.batched, one.seqs) for one in (launch("gpt2"), launch("gpt2", device="a100-sxm-80gb"))]
+    assert each == [(8192, 1024), (2048, 256)]
+    assert launch("llama-3.1-8b", "0.8", "a100-sxm-80gb").batched == 8192
+    assert launch("llama-3.1-8b", "0.33", "b200-hgx").batched == 16_384
+    assert launch("llama-3.1-8b", max_num_seqs=4, max_model_len=512).batched == 2048
+
+
+def test_a_version_without_a_profile_names_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match=r"0\.40 has no profile") as error:
+        engine("vllm").profile("0.40")
+    assert "0.33" in str(error.value)
+    assert engine("vllm").profile("v0.19.1").versions == "0.18–0.19"
+    for wrong in ("newest", "1.0", "", "0"):
+        with pytest.raises((UsageError, NotFoundError)):
+            engine("vllm").profile(wrong)
+
+
+def test_it_does_not_start() -> None:
+    start = load("llama-3.1-8b").engine(on="l4", engine_version="0.19")
+    assert not start.starts and start.reason.startswith("one request of 131,072 tokens needs 16.0 GiB")
+    longest = int(start.answer.split("max_model_len='")[1].split("'")[0])
+    again = load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len=longest)
+    assert again.starts
+    assert not load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len=longest + 16).starts
+    assert load("llama-3.1-8b").engine(on="l4", engine_version="0.19", max_model_len="max").max_model_len == longest
+
+
+def test_room_for_requests_with_the_smallest_share_of_a_card() -> None:
+    start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
+    share = start.requested_bytes / start.total_memory_bytes
+    assert start.max_concurrency >= 32
+    less = load("llama-3.1-8b").engine(
+        on="h100", engine_version="0.19", max_model_len=8192, gpu_memory_utilization=round(share - 0.01, 2)
+    )
+    assert less.max_concurrency < 32
+
+
+def test_a_pool_that_is_given_has_exact_tokens() -> None:
+    """20 GiB of 128 KiB a token: 163,840 tokens."""
+    start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", kv_cache_memory_bytes="20GiB")
+    assert (start.kv_cache_tokens, start.weights_bytes, "≈" in start.answer) == (163_840, None, False)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("vlm llama-3.1-8b --on h100", "unknown engine 'vlm'"),
+        ("vllm llama-3.1-8b", "engine needs --on"),
+        ("vllm bert-base --on h100", "pooling models"),
+        ("vllm t5-base --on h100", "encoder-decoders"),
+        ("vllm openai-gpt --on h100", "has no class for openai-gpt"),
+        ("vllm llama-3.1-8b --on mi300x", "vLLM on CDNA3"),
+        ("vllm llama-3.1-8b --on tpu-v5e", "vLLM on TPU"),
+        ("vllm deepseek-v3.2 --on 8xh100", "sparse attention"),
+        ("vllm gpt-oss-20b --on h100", "MXFP4"),
+        ("vllm mixtral-8x7b --on h100 --dtype fp8", "quantized experts"),
+        ("vllm llama-3.1-8b --on h100 --engine-version 0.99", "has no profile"),
+        ("vllm llama-3.1-8b --on h100 --max-model-len 0", "at least 1"),
+        ("vllm llama-3.1-8b --on h100 --gpu-memory-utilization 1.2", "at most 1"),
+        ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
+        ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
+        ("vllm llama-3.1-8b --on 24GB", "memory alone"),
+        ("vllm qwen3-next-80b-a3b --on 2xh200", "states on several cards"),
+        ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
+        ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
+    ],
+)
+def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
+    ran = run("engine", *line.split())
+    assert (ran.code, ran.out) == (2, "") and message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("llama-3.1-8b --on 3xh100", "must be divisible by tensor parallel size (3)"),
+        ("llama-3.1-8b --on h100 --max-model-len 200k", "greater than the derived max_model_len (131,072)"),
+        ("llama-3.1-8b --on h100 --max-num-batched-tokens 64 --max-num-seqs 128", "must be at least max_num_seqs"),
+        ("llama-3.1-8b --on t4", "compute capability 8.0"),
+        ("llama-3.1-70b --on h100", "no memory is left"),
+    ],
+)
+def test_what_the_engine_refuses_to_start(run: Callable[..., Ran], line: str, reason: str) -> None:
+    ran = run("engine", "vllm", *line.split(), "--json")
+    found = json.loads(ran.out)["models"][0]
+    assert ran.code == 0 and not found["starts"] and reason in found["reason"] and found["log_lines"] == []
+
+
+def test_flags_by_the_names_of_the_engine_and_short(run: Callable[..., Ran]) -> None:
+    pasted = "--tensor-parallel-size 2 --max-model-len 8192 --gpu-memory-utilization=0.9 --kv-cache-dtype fp8"
+    short = "--tp 2 --ctx 8k --use 0.9 --kv-dtype fp8"
+    both = [run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *flags.split()) for flags in (pasted, short)]
+    assert both[0] == both[1] and both[0].code == 0
+    assert "--tensor-parallel-size 2" in both[0].out
+
+
+def test_engines_are_listed(run: Callable[..., Ran]) -> None:
+    ran = run("engine")
+    assert ran.code == 0 and "0.18–0.19" in ran.out and "0.4%" in ran.out
