@@ -217,35 +217,33 @@ def report(
     answer: str = "",
     counted: str = "",
     details: Callable[[slice], Iterable[str]] = lambda _: (),
-    of_table: Iterable[str] = (),
     requests: Sequence[Request] = (),
     settings: Sequence[Sequence[LoadedModel]] | None = None,
     defaults: Sequence[Subject] | None = None,
     hints: Iterable[str] = (),
-    left_out: Sequence[Skipped] = (),
+    skipped: Sequence[Skipped] = (),
     headline: str = "",
     agrees: bool = True,
-    interrupted: bool = False,
 ) -> Report:
-    """A command's answer about some models: its table and `facts`, with what every answer says beside them.
+    """The report of a command: its table and `facts`, with the notes and warnings that every report has.
 
-    `facts` are about the last of the `models`, one each. `notes` are the command's own sentences about a slice of
-    them: about all under the table, about one in its JSON. `answer` is the sentence that was asked for; `counted` is
-    one line, and `details` are the same at length, for whoever asks and for the JSON. `of_table` is said of the table
-    alone, before the notes. `requests`: one of all, or one of
-    each; `settings`: the same models with other fields, where there are several of each; `defaults`: those whose
-    defaults are named.
+    `facts`: of the last of the `models`, one each. `notes` and `details` return the notes for a slice of them: of all
+    models under the table, of one model in its JSON; `details` are printed with `-v` only. `counted`: what was counted,
+    in one line. `requests`: one for all models, or one for each. `settings`: the variants of each model in a sweep.
+    `defaults`: the models whose defaulted fields are reported (all without it). `skipped`: models not in the table.
     """
     about = models[len(models) - len(facts) :]
-    missing = [name for one in left_out for name in one.models] if headline != CACHE and _whole_of(about) else []
+    missing = [name for one in skipped for name in one.models] if headline != CACHE and _whole_of(about) else []
     groups = settings or [[model] for model in models if isinstance(model, LoadedModel)]
     asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
     past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
     every = [model for group in settings for model in group] if settings else models
 
     def notes_of(at: slice, own: Sequence[Subject]) -> list[str]:
-        background = [Note("counted", 3, text) for text in details(at)]
-        return [*notes(at), *background, *(Note("defaulted", 3, text) for text in defaulted_notes(own))]
+        background = [("counted", f"Counted: {counted}.")] if counted else []
+        background += [("details", text) for text in details(at)]
+        background += [("defaulted", text) for text in defaulted_notes(own)]
+        return [*notes(at), *(Note(key, 3, text) for key, text in background)]
 
     everyone, named = slice(None), models if defaults is None else defaults
     entries = []
@@ -266,7 +264,7 @@ def report(
         sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
         totals=totals,
         answer=answer if command == "verify" else _answer(about, facts, headline, missing, answer),
-        notes=(*of_table, *notes(everyone)),
+        notes=tuple(notes(everyone)),
         counted=counted,
         defaulted=_defaulted(named),
         details=tuple(details(everyone)),
@@ -277,7 +275,7 @@ def report(
                     *past,
                     *hints,
                     *unknown_hints(every),
-                    *(one.hint for one in left_out),
+                    *(one.hint for one in skipped),
                 ]
             )
         ),
@@ -285,9 +283,8 @@ def report(
         convention=convention,
         headline=headline,
         agrees=agrees,
-        interrupted=interrupted,
         aside=UNCOUNTED if len(about) > 1 else (),
-        models_left_out=tuple({"model": name, "why": one.why} for one in left_out for name in one.models),
+        models_left_out=tuple({"model": name, "why": one.why} for one in skipped for name in one.models),
     )
 
 

@@ -447,7 +447,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     }
     hidden = sum(map(len, (flops, params, totals))) - sum(map(len, shown))
     rows, them = ("row unchanged", "it") if hidden == 1 else ("rows unchanged", "them")
-    return build.report(
+    report = build.report(
         "diff",
         models,
         _line_table(shown, names),
@@ -465,12 +465,12 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
         convention=model_notes.convention(metrics),
         answer=_change_words(totals, names, with_flops=not about["other_flops"]),
         notes=lambda _: notes(LINE_NOTES, about),
-        of_table=[f"({hidden:,} {rows}: {option('all', True)} shows {them})"] * (hidden > 0),
         counted=model_notes.counted(models, metrics, terms, old.request, to),
-        details=lambda _: model_notes.counted_at_length(models, metrics, terms, old.request, to),
         requests=[old.request, new.request],
         defaults=models[:1] if old.model.defaulted == new.model.defaulted else models,
     )
+    unchanged = f"({hidden:,} {rows}: {option('all', True)} shows {them})"
+    return replace(report, notes=(unchanged, *report.notes)) if hidden else report
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:

@@ -185,11 +185,9 @@ def flops(
         answer=_answer(counted),
         notes=lambda at: notes(NOTES, _together(about[at])),
         counted=model_notes.products_counted(request, masked, models),
-        details=lambda at: model_notes.details(
-            request, masked, [one.model for one in counted[at]], pointwise=pointwise
-        ),
+        details=lambda at: [] if pointwise else [model_notes.left_out([one.model for one in counted[at]])],
         requests=[request],
-        left_out=[*left_out, *unfit],
+        skipped=[*left_out, *unfit],
         headline="total_flops",
     )
 
@@ -233,9 +231,9 @@ def traffic(
         answer=_traffic_answer(counted),
         notes=lambda at: notes(TRAFFIC_NOTES, _together(about[at])),
         counted=f"{model_notes.products_counted(request, False, models)}; unfused kernels",
-        details=lambda at: _traffic_details([one.model for one in counted[at]], request),
+        details=lambda at: _traffic_details([one.model for one in counted[at]]),
         requests=[request],
-        left_out=[*left_out, *stepless, *unfit],
+        skipped=[*left_out, *stepless, *unfit],
         convention=f"{UNFUSED}; {model_notes.products_convention(request, False, models)}",
         headline="total_moved_bytes",
     )
@@ -551,8 +549,7 @@ def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
     return f"{units.binary(total.moved)} moved for {units.si(total.flops)} FLOPs{on_rank}{each}."
 
 
-def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[str]:
-    product, left_out = model_notes.details(request, False, models, "biases")
+def _traffic_details(models: Sequence[LoadedModel]) -> list[str]:
     sentence = "The traffic of unfused kernels: every operand is read once and every result written once"
     if model_notes.attends(models):
         sentence += (
@@ -560,7 +557,7 @@ def _traffic_details(models: Sequence[LoadedModel], request: Request) -> list[st
         )
         sentence += " scores"
     unfused = dict.fromkeys(mixer.unfused for mixer in model_notes.mixers(models) if mixer.unfused)
-    return [product, f"{sentence}.", *unfused, "FLOP/B: FLOPs per byte, read and written.", left_out]
+    return [f"{sentence}.", *unfused, model_notes.left_out(models, "biases")]
 
 
 class About(NamedTuple):
@@ -781,9 +778,9 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
         counted=model_notes.products_counted(request, masked, models),
-        details=lambda at: model_notes.details(request, masked, [c.model for c in counted[at]]),
+        details=lambda at: [model_notes.left_out([one.model for one in counted[at]])],
         requests=[replace(request, ctx=prompt + steps)],
-        left_out=[*headless, *stepless],
+        skipped=[*headless, *stepless],
         convention=f"{model_notes.products_convention(request, masked, models)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",

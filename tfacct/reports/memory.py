@@ -200,7 +200,7 @@ def memory(
         notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
-        left_out=[*left_out, *unpaged, *unfit],
+        skipped=[*left_out, *unpaged, *unfit],
         headline="total_bytes",
     )
     if fit is None or not alone:
@@ -838,7 +838,7 @@ def kv(
         notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
-        left_out=[*left_out, *unfit],
+        skipped=[*left_out, *unfit],
         headline="kv_cache_bytes",
     )
 

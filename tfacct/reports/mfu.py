@@ -291,7 +291,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused twin" if plan.sdpa else "the model that ran"
-    return build.report(
+    report = build.report(
         "measure",
         [model],
         (columns, (tuple(speed), tuple(held)), ()),
@@ -305,8 +305,8 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
         defaults=[],
         headline="total_flops",
         agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
-        interrupted=facts["interrupted"],
     )
+    return replace(report, interrupted=facts["interrupted"])
 
 
 RUN_NOTES = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -715,22 +715,11 @@ def _which_logits(request: Request) -> str:
     return "all logits" if request.logits == "all" else "logits of the last position"
 
 
-def products_note(
-    request: Request, masked: bool, models: Sequence[LoadedModel] = (), start: str = "Matrix", step: str = ""
-) -> str:
-    """What was counted as FLOPs, for a reader: of these models, or of any."""
+def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
+    """What was counted as FLOPs, as a sentence: of these models, or of any."""
     logits = f" logits for {'every position' if request.logits == 'all' else 'the last position'};"
-    sentence = f"{start} products only, 2·m·k·n each;{step}{attention_words(models, masked)}"
-    sentence += logits if has_logits(models) else ""
-    return f"{sentence.removesuffix(';')}."
-
-
-def details(
-    request: Request, masked: bool, models: Sequence[LoadedModel], *more: str, pointwise: bool = False
-) -> list[str]:
-    """What was counted as FLOPs and what was not, at length."""
-    products = products_note(request, masked, models)
-    return [products] if pointwise else [products, left_out(models, *more)]
+    sentence = f"Matrix products only, 2·m·k·n each;{attention_words(models, masked)}"
+    return f"{(sentence + logits if has_logits(models) else sentence).removesuffix(';')}."
 
 
 def counted(
@@ -740,56 +729,23 @@ def counted(
     request: Request,
     to: build.Counting | None = None,
 ) -> str:
-    """What was counted as these metrics, in one line; nothing where they are numbers of parameters alone. `to`: how
-    the new side of a comparison is counted."""
-    return "; ".join(short for short, _ in _counted(models, metrics, terms, request, to))
-
-
-def counted_at_length(
-    models: Sequence[LoadedModel],
-    metrics: Sequence[Metric],
-    terms: build.Counting,
-    request: Request,
-    to: build.Counting | None = None,
-) -> list[str]:
-    """What was counted as these metrics, a sentence for each kind that there is."""
-    return [sentence for _, sentence in _counted(models, metrics, terms, request, to)]
-
-
-def _counted(
-    models: Sequence[LoadedModel],
-    metrics: Sequence[Metric],
-    terms: build.Counting,
-    request: Request,
-    to: build.Counting | None,
-) -> Iterator[tuple[str, str]]:
-    """What was counted, for each kind of metrics that there is: as a clause, and as a sentence."""
+    """What was counted as these metrics, in one line; empty for parameter counts alone. `to`: how the new side of a
+    comparison is counted."""
+    clauses = []
     if _of_products(metrics):
-        clause = products_counted(request, terms.masked, models)
-        step = " forward and backward;" if terms.train else " one forward pass;"
-        sentence = products_note(request, terms.masked, models, "FLOPs: matrix", step)
-        yield f"{clause}, forward and backward" if terms.train else clause, sentence
+        step = ", forward and backward" if terms.train else ""
+        clauses.append(f"{products_counted(request, terms.masked, models)}{step}")
     stored, cached = map(" → ".join, counted_dtypes(models, terms, to, selection.formats))
     if _moved(metrics):
-        formats = f"weights in {stored}, activations in {cached}"
-        reads = "each operand read once, each result written once"
-        yield f"bytes moved by unfused kernels, {formats}", f"Bytes moved by unfused kernels: {reads}; {formats}."
+        clauses.append(f"bytes moved by unfused kernels, weights in {stored}, activations in {cached}")
     if _read_cache(metrics):
-        cache = f"{cache_name(models)} in {cached}"
-        both = f"weights and {cache}" if stored == cached else f"weights in {stored} and {cache}"
-        sentence = f"Bytes: weights in {stored}, {cache}, nothing else."
-        yield (both, sentence) if _weighed(metrics) else (cache, f"Bytes: {cache}.")
+        weights = "" if not _weighed(metrics) else "weights and " if stored == cached else f"weights in {stored} and "
+        clauses.append(f"{weights}{cache_name(models)} in {cached}")
     if stepped(metrics):
-        short, long = (_recipes(terms, to, at_length=at_length) for at_length in (False, True))
-        yield f"a training step in {short}", f"A training step in {long}."
-
-
-def _recipes(terms: build.Counting, to: build.Counting | None, *, at_length: bool) -> str:
-    """How a model is trained, on either side, and by what; `at_length` also what is counted of it."""
-    sides = (terms, to or terms)
-    words = dict.fromkeys(f"{side.recipe.precision} with {side.recipe.description}" for side in sides)
-    run = " → ".join(dict.fromkeys(side.recipe.counted for side in sides)) if at_length else "as run by transformers"
-    return f"{' → '.join(words)}, {run}"
+        recipes = [side.recipe for side in (terms, to or terms)]
+        words = dict.fromkeys(f"{recipe.precision} with {recipe.description}" for recipe in recipes)
+        clauses.append(f"a training step in {' → '.join(words)}, as run by transformers")
+    return "; ".join(clauses)
 
 
 def stepped(metrics: Sequence[Metric]) -> bool:

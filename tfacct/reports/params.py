@@ -82,7 +82,7 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
         notes=lambda at: notes(NOTES, About(models[at], facts[at], mesh)),
         counted="every stored tensor once, biases and norms included",
         hints=differing,
-        left_out=left_out,
+        skipped=left_out,
         headline="total_params",
         agrees=not differing,
     )

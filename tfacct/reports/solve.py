@@ -368,7 +368,6 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
         answer=words,
         notes=notes,
         counted=model_notes.counted([model], metrics, terms, request),
-        details=lambda _: model_notes.counted_at_length([model], metrics, terms, request),
         requests=[Request(ctx=found.answer) if unknown == "ctx" else request],
         headline="solution",
     )

@@ -381,10 +381,9 @@ def _report(
         answer=_crossing(models, grid, asked, request, terms) or _range(every, asked[0], knobs),
         notes=notes,
         counted=model_notes.counted(models, asked, terms, request),
-        details=lambda some: model_notes.counted_at_length(_settings(every[some]), asked, terms, request),
         requests=[at(request, max(grid.contexts) if grid.contexts else None, 1)],
         settings=[swept.settings for swept in every],
-        left_out=left_out,
+        skipped=left_out,
     )
 
 

@@ -249,7 +249,7 @@ def train(
         notes=notes_of,
         counted=recipe.counted,
         requests=[request],
-        left_out=[*left_out, *of_other_sizes],
+        skipped=[*left_out, *of_other_sizes],
         headline="peak_bytes",
     )
     if one is None or table != phase_table(steps[0]):

@@ -172,7 +172,7 @@ def verify(
         requests=requests,
         defaults=[],
         hints=[f"hint: transformers has no class for {', '.join(classless)}"] if against and classless else (),
-        left_out=stepless,
+        skipped=stepless,
         headline="total_flops",
         agrees=_agrees(found),
     )
@@ -293,7 +293,7 @@ def verify_ranks(
         notes=lambda at: _rank_notes(found[at]),
         requests=[request],
         defaults=[],
-        left_out=left_out,
+        skipped=left_out,
         headline="rank_params",
         agrees=_agrees(found),
     )
@@ -417,7 +417,7 @@ def verify_train(
         ],
         counted=recipe.counted,
         requests=[request],
-        left_out=left_out,
+        skipped=left_out,
         defaults=[],
         headline="saved_bytes",
         agrees=_agrees(found),
