@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tfacct.ledger.einsum import rounded_up
 
-Kind: TypeAlias = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send"]
-Over: TypeAlias = Literal["tp", "fsdp", "ep", "dp", "pp", "cp", "ulysses"]
+Kind: TypeAlias = Literal["all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send"]
+Over: TypeAlias = Literal["tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp"]
 When: TypeAlias = Literal["forward", "backward", "update"]
 Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logits", "keys", "heads"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import ConfigError, UsageError, listed
@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import QK_NORMS, Mesh
 from tfacct.parallel.pipeline import in_pipeline, stage_ledgers
-from tfacct.parallel.rules import AfterHead, collectives
+from tfacct.parallel.rules import AfterHead, CollectiveOptions, collectives
 from tfacct.parallel.shard_shapes import stored_elements
 from tfacct.parallel.support import DTYPES, check_mesh, check_rows, encodes, routing_bits
 from tfacct.parallel.verified import verified
@@ -38,7 +38,7 @@ def stage_collectives(
     reduced: int | None = None,
 ) -> list[list[Collective]]:
     """Every collective of each rank of `pp`. Raises TfacctError."""
-    how: dict[str, Any] = {
+    how: CollectiveOptions = {
         "train": train,
         "shares": routing_bits(model, mesh, bits, train=train),
         "modules": model.once(fused_modules),

@@ -11,11 +11,11 @@ torch.distributed.pipelining.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
@@ -24,7 +24,7 @@ from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import Parameter
 from tfacct.parallel.collectives import Collective, When, collective
 from tfacct.parallel.mesh import Mesh, check
-from tfacct.parallel.rules import AfterHead, collectives
+from tfacct.parallel.rules import CollectiveOptions, collectives
 from tfacct.parallel.shard_shapes import shard
 
 ONCE = ("weights", "shared weights")
@@ -130,17 +130,12 @@ def in_pipeline(
     mesh: Mesh,
     at: Axes,
     bits: int,
-    *,
-    train: bool = False,
-    shares: int | None = None,
-    modules: Mapping[str, str] | None = None,
-    tensors: Mapping[str, str] | None = None,
-    after: AfterHead = "divided",
-    reduced: int | None = None,
+    **how: Unpack[CollectiveOptions],
 ) -> list[list[Collective]]:
-    """Collectives of each rank of `pp` in a forward pass or a training step of all micro-batches, with the arguments of
-    `collectives`. Raises UsageError for sizes that the mesh does not divide."""
+    """Collectives of each rank of `pp` in a forward pass or a training step of all micro-batches. Raises UsageError for
+    sizes that the mesh does not divide."""
     check(ledger, mesh, at)
+    train = how.get("train", False)
     times = microbatches(mesh, at, train)
     each = {**at, "B": at["B"] // times}
     inside = replace(mesh, pp=1, chunks=1)
@@ -148,18 +143,7 @@ def in_pipeline(
     every = stages(blocks_in(ledger), mesh)
     found: dict[int, list[Collective]] = {}
     for alike in distinct_stages(ledger, every).values():
-        lines = collectives(
-            part(ledger, every[alike[0]]),
-            inside,
-            each,
-            bits,
-            train=train,
-            shares=shares,
-            modules=modules,
-            tensors=tensors,
-            after=after,
-            reduced=reduced,
-        )
+        lines = collectives(part(ledger, every[alike[0]]), inside, each, bits, **how)
         # Weights stay gathered until the last backward pass.
         once = (one for one in lines if (one.over, one.when, one.kind) != ("fsdp", "backward", "all-gather"))
         own = [one if one.of in ONCE else repeated(one, times) for one in once]
@@ -167,7 +151,7 @@ def in_pipeline(
             if 0 < rank - 1 in alike and rank < mesh.pp - 1:  # between two others, like the one before
                 found[rank] = found[rank - 1]
                 continue
-            ends = [_summed(*table, mesh, reduced or bits)] if table and rank in (0, mesh.pp - 1) else []
+            ends = [_summed(*table, mesh, how.get("reduced") or bits)] if table and rank in (0, mesh.pp - 1) else []
             found[rank] = [*own, *_sent(ledger, every[rank], mesh, each, bits, times, train), *ends]
     return [found[rank] for rank in range(mesh.pp)]
 

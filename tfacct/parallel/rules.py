@@ -8,7 +8,7 @@ loss_parallel sends the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple, TypeAlias, TypeGuard
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeGuard, Unpack
 
 from tfacct.ledger import paths
 from tfacct.ledger.einsum import Axes, AxisNames, axis_names, size, whole_bytes
@@ -30,38 +30,37 @@ LATENTS = frozenset(("R", "Rq", "Rs"))
 """Axes of latents, from which queries, keys and values of all heads are projected."""
 
 
-def collectives(
-    ledger: Ledger,
-    mesh: Mesh,
-    at: Axes,
-    bits: int,
-    *,
-    train: bool = False,
-    shares: int | None = None,
-    modules: Mapping[str, str] | None = None,
-    tensors: Mapping[str, str] | None = None,
-    after: AfterHead = "divided",
-    reduced: int | None = None,
-) -> list[Collective]:
-    """Every collective of a forward pass, or with `train` of a training step, in numbers of so many bits. Raises
-    UsageError for sizes that the mesh does not divide.
+class CollectiveOptions(TypedDict, total=False):
+    """How a pass runs. `train`: as a training step. `shares`: bits of the weights that sum a token's experts, if not
+    those of all else. `modules`: matmuls that the class runs as one, by path. `tensors`: of the class, as `buckets`
+    takes them. `after`: what happens to the logits. `reduced`: bits in which gradients of weights are summed over
+    batches, if not those of all else."""
 
-    `shares`: bits of the weights that sum a token's experts, if not `bits`. `modules`: matmuls that the class runs as
-    one, by path. `tensors`: of the class, as `buckets` takes them. `after`: what is done with logits. `reduced`: bits
-    in which gradients of weights are summed over batches, if not `bits`."""
+    train: bool
+    shares: int | None
+    modules: Mapping[str, str] | None
+    tensors: Mapping[str, str] | None
+    after: AfterHead
+    reduced: int | None
+
+
+def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[CollectiveOptions]) -> list[Collective]:
+    """Every collective of a forward pass or a training step, with elements of so many bits. Raises UsageError for sizes
+    that the mesh does not divide."""
+    train, reduced = how.get("train", False), how.get("reduced") or bits
     check(ledger, mesh, at)
     at = mesh.own(at)
     found: list[Collective] = [*of_context(ledger, mesh, at, bits, train)]
     lookups = mesh.tp > 1 and _of_source(ledger)
     for group in ledger.groups if mesh.tp > 1 else ():
-        found += _of_group(group, mesh, at, bits, train, modules or {}, lookups)
+        found += _of_group(group, mesh, at, bits, train, how.get("modules") or {}, lookups)
     for group in ledger.groups if mesh.ranks > 1 else ():
-        found += of_experts(group, mesh, at, bits, shares or bits, train)
-    found += _of_logits(ledger, mesh, at, bits, after)
+        found += of_experts(group, mesh, at, bits, how.get("shares") or bits, train)
+    found += _of_logits(ledger, mesh, at, bits, how.get("after", "divided"))
     if mesh.weight_shards > 1 or mesh.expert_shards > 1:
-        found += _of_weights(ledger, mesh, bits, train, reduced or bits)
+        found += _of_weights(ledger, mesh, bits, train, reduced)
     if mesh.replicas > 1 and train:
-        found += of_replicas(ledger, mesh, reduced or bits, tensors or {})
+        found += of_replicas(ledger, mesh, reduced, how.get("tensors") or {})
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from tfacct.base import units
 from tfacct.base.errors import UsageError, listed
@@ -25,17 +25,12 @@ from tfacct.parallel.support import DTYPES, check_step, encodes
 from tfacct.reports import build
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
-_ORDER = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "send")
-_OVER = ("tp", "cp", "ulysses", "ep", "pp", "fsdp", "dp")
-_WHEN = ("forward", "backward", "update")
-_COUNTED: dict[AfterHead, str] = {
+COUNTED: dict[AfterHead, str] = {
     "divided": "; no loss, no optimizer, no gathered logits",
     "gathered": " and the gathered logits; no loss, no optimizer",
     "loss": " and of the loss; no optimizer",
 }
-
-
-# The JSON.
+"""What is counted besides matmuls, norms and weights, by what happens to the logits."""
 
 
 class StageFacts(TypedDict):
@@ -89,10 +84,10 @@ class CommsReport(build.ModelReport):
 
 @record
 class Comms:
-    """What the notes are about: a model and its collectives on a mesh."""
+    """Collectives of a model on a mesh, in a pass or a training step."""
 
     model: LoadedModel
-    one: RankCollectives
+    sent: RankCollectives
     mesh: Mesh
     train: bool
 
@@ -108,10 +103,9 @@ def comms(
     after: AfterHead = "divided",
     reduce_dtype: str | None = None,
 ) -> Report:
-    """Collectives of one new token, of `tokens` of them, or with `train` of a training step; of an encoder, which has
-    no single token, of its whole context. `after`: whether logits stay sharded, are gathered, or go into a sharded
-    loss. `reduce_dtype`: of gradients that are summed over batches. Raises UsageError, and ConfigError for a model with
-    a part that is not supported."""
+    """Collectives of one new token, of `request.tokens`, or of a training step; an encoder's are of its whole context.
+    `after`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: the dtype in which
+    gradients are reduced. Raises TfacctError."""
     mesh = checked(mesh)
     check_step(mesh)
     ends = checked_ends(mesh, train, after, reduce_dtype)
@@ -124,53 +118,52 @@ def comms(
         raise whole_sequences("train")
     if not train and request.tokens is None and model.has_cache:
         request = replace(request, decode=True)
-    one = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
+    sent = rank_collectives(model, selection.workload(model, request), mesh, train, name, ends)
+    about = Comms(model, sent, mesh, train)
     return build.report(
         "comms",
         [model],
-        table(one.lines),
-        [_facts(one, mesh, train, name, ends)],
+        table(sent.lines),
+        [_facts(about, name, ends)],
         title=f"{build.label(model)}: what one of {mesh.ranks:,} ranks sends in {name},"
         f" {build.workload_words([model], request)}",
         convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
-        answer=_answer(one, train),
-        notes=lambda _: notes(NOTES, Comms(model, one, mesh, train)),
-        counted=f"the collectives of products, norms and weights{_COUNTED[ends.after]}",
+        answer=_answer(about),
+        notes=lambda _: notes(NOTES, about),
+        counted=f"the collectives of matmuls, norms and weights{COUNTED[ends.after]}",
         requests=[request],
         headline="sent_bytes",
     )
 
 
-# The answer and the tables.
+# The answer and the table.
 
 
-def _answer(one: RankCollectives, train: bool) -> str:
-    over = {axis: sum(line.sent for line in one.lines if line.over == axis) for axis in _OVER}
-    parts = [f"{units.binary(sent)} over {axis}" for axis, sent in over.items() if sent]
-    calls = sum(line.calls for line in one.lines)
+def _answer(about: Comms) -> str:
+    sent = about.sent
+    over = {axis: sum(line.sent for line in sent.lines if line.over == axis) for axis in get_args(Over)}
+    parts = [f"{units.binary(size)} over {axis}" for axis, size in over.items() if size]
     named = f"{', '.join(parts[:-1])} and {parts[-1]}, " if len(parts) > 1 else ""
+    calls = sum(line.calls for line in sent.lines)
+    where = "each rank" if len(set(sent.sent_by_stage)) == 1 else f"a rank of stage {sent.stage:,}"
+    token = sent.work.tokens == sent.work.batch == 1
+    what = "A step" if about.train else "A new token" if token else "A forward pass"
     many = f"{calls:,} collective{'' if calls == 1 else 's'}"
-    where = "each rank" if len(set(one.sent_by_stage)) == 1 else f"a rank of stage {one.stage:,}"
-    what = "A step" if train else "A new token" if one.work.tokens == one.work.batch == 1 else "A forward pass"
-    return f"{what} sends {units.binary(one.sent)} from {where}: {named}{many}."
+    return f"{what} sends {units.binary(sent.sent)} from {where}: {named}{many}."
 
 
 def _alike(lines: Iterable[Collective]) -> list[list[Collective]]:
-    """Lines of one kind, over one mesh axis, in one pass and of one sort of tensor; in the order of a table."""
+    """Lines that share a row of the table, in its order."""
     found: dict[tuple[str, ...], list[Collective]] = {}
     for line in lines:
         apart = line.because if line.of == "keys" else ""
         found.setdefault((line.over, line.when, line.kind, line.of, apart), []).append(line)
-
-    def place(lines: Sequence[Collective]) -> tuple[int, int, int]:
-        first = lines[0]
-        return _OVER.index(first.over), _WHEN.index(first.when), _ORDER.index(first.kind)
-
-    return sorted(found.values(), key=place)
+    orders = get_args(Over), get_args(When), get_args(Kind)
+    return [found[key] for key in sorted(found, key=lambda key: [*map(tuple.index, orders, key)])]
 
 
 def _because(lines: Sequence[Collective]) -> str:
-    """The reason of collectives of one kind, from the axes of their lines."""
+    """Why lines of a row are needed, from the axes that they follow from."""
     first = lines[0]
     backward = first.when == "backward"
     match first.over, first.of:
@@ -201,7 +194,7 @@ def _because(lines: Sequence[Collective]) -> str:
 
 
 def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
-    """Collectives of a kind together: a row of the table each, and an entry of the JSON."""
+    """Rows of the table, which are `Collectives` of the JSON."""
     return [
         {
             "kind": alike[0].kind,
@@ -213,8 +206,8 @@ def rows(lines: Iterable[Collective]) -> list[dict[str, Any]]:
             "because": _because(alike),
             "of": alike[0].of,
             "lines": [
-                {"what": line.what or "outside the blocks", "calls": line.calls, "bytes": line.bytes}
-                | {"because": line.because}
+                {key: getattr(line, key) for key in ("calls", "bytes", "because")}
+                | {"what": line.what or "outside the layers"}
                 for line in alike
             ],
         }
@@ -244,26 +237,24 @@ def table(lines: Iterable[Collective]) -> Table:
 
 
 def _stored(about: Comms) -> str:
-    """How many parameters a rank stores."""
-    one, fsdp = about.one, about.mesh.fsdp > 1
-    most = fsdp or len({*one.stored_by_stage}) > 1 or padded_axes(about.model.ledger, about.mesh)
-    held, whole = units.people(one.stored), units.people(one.whole)
+    sent, fsdp = about.sent, about.mesh.fsdp > 1
+    uneven_ranks = fsdp or len({*sent.stored_by_stage}) > 1 or padded_axes(about.model.ledger, about.mesh)
+    which = "The fullest rank" if uneven_ranks else "Each rank"
     padding = ", padding included" if fsdp else ""
-    return f"{'The fullest rank' if most else 'Each rank'} stores {held} of {whole} parameters{padding}."
+    return f"{which} stores {units.people(sent.stored)} of {units.people(sent.whole)} parameters{padding}."
 
 
 def _stages(about: Comms) -> list[str]:
-    """Which stages the model has, whose rank is shown, and how long stages wait."""
-    mesh, one = about.mesh, about.one
+    mesh, sent = about.mesh, about.sent
     if mesh.pp == 1:
         return []
-    most = "as much as any" if len({*one.sent_by_stage}) == 1 else "most"
-    shown = f"{division(about.model.ledger, mesh)} Shown is a rank of stage {one.stage:,}, which sends {most}."
-    return [shown, *([waits(mesh, microbatches(mesh, one.work.axes(), True))] if about.train else [])]
+    most = "as much as any" if len({*sent.sent_by_stage}) == 1 else "most"
+    shown = f"{division(about.model.ledger, mesh)} Shown is a rank of stage {sent.stage:,}, which sends {most}."
+    return [shown, *([waits(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
 
 
 def _replicas(about: Comms) -> str:
-    """What replicas of the ranks shard, and how they reduce gradients."""
+    """What data-parallel replicas shard, and how they reduce gradients."""
     mesh = about.mesh
     if mesh.dp == 1:
         return ""
@@ -271,29 +262,25 @@ def _replicas(about: Comms) -> str:
     if not about.train:
         return f"{each}."
     if mesh.fsdp > 1 and not mesh.zero:
-        return f"{each}; they reduce the gradients that fsdp has scattered, as HSDP does."
+        return f"{each} and all-reduce the gradients that FSDP has scattered (HSDP)."
     if mesh.zero:
         also = " and gradients" if mesh.zero > 1 else ""
-        sentence = (
-            f"{each} and shard optimizer state{also}, as ZeRO {mesh.zero} does; sums are scattered layer by layer."
-        )
+        sentence = f"{each} and shard optimizer state{also} (ZeRO {mesh.zero}); gradients are scattered layer by layer."
     else:
-        buckets = "gradients are reduced in buckets of 25 MiB, as DistributedDataParallel does, the first of 1 MiB."
-        sentence = f"{each}; {buckets}"
+        sentence = f"{each}; gradients are reduced in buckets of 25 MiB, the first of 1 MiB (DDP)."
     if mesh.ep == 1:
         return sentence
     if mesh.expert_replicas == 1:
-        return f"{sentence} Each expert is on one rank, which has all of its gradient."
-    return f"{sentence} Each expert is on {mesh.expert_replicas:,} ranks, which sum its gradient by themselves."
+        return f"{sentence} Each expert is on one rank, which has its whole gradient."
+    return f"{sentence} The gradient of an expert is reduced over the {mesh.expert_replicas:,} ranks that have it."
 
 
 def _routing(about: Comms) -> str:
-    if not any(line.over == "ep" for line in about.one.lines):
+    if not any(line.over == "ep" for line in about.sent.lines):
         return ""
     if about.mesh.imbalance == 1:
         return "Tokens are spread evenly over the ranks of ep."
-    times = f"{float(about.mesh.imbalance):g}"
-    return f"The fullest rank of ep receives {times} times as many tokens as the mean."
+    return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 
 NOTES: tuple[NoteRow, ...] = (
@@ -317,45 +304,38 @@ NOTES: tuple[NoteRow, ...] = (
         "quantized",
         1,
         lambda about: about.mesh.fsdp > 1 and about.model.quantized,
-        "The config stores its weights quantized; here they are sent unpacked.",
+        "The published weights are quantized; here they are sent unpacked.",
     ),
     NoteRow(
         "ring",
         3,
         lambda _: True,
-        "Bytes are those of the results on one rank. In a ring it sends all shares but one of what is gathered or"
-        " scattered, and twice as much of an all-reduce; in an all-to-all it sends each other rank a share.",
-    ),
-    NoteRow(
-        "logits",
-        3,
-        lambda about: about.mesh.tp > 1,
-        "Logits stay sharded along the vocabulary, unless they are gathered or a loss is computed of their shards.",
+        "Sent bytes are those of a ring: all shards but one of what is gathered or scattered, twice that of an"
+        " all-reduce. In an all-to-all a rank sends each other rank a share.",
     ),
 )
 
 
-# Facts.
-
-
-def _facts(one: RankCollectives, mesh: Mesh, train: bool, dtype: str, ends: Ends) -> dict[str, Any]:
+def _facts(about: Comms, dtype: str, ends: Ends) -> dict[str, Any]:
+    """Keys of `CommsReport`."""
+    sent, mesh, train = about.sent, about.mesh, about.train
     staged: dict[str, Any] = {}
     if mesh.pp > 1:
-        by_stage = zip(one.stored_by_stage, one.sent_by_stage, strict=True)
+        by_stage = zip(sent.stored_by_stage, sent.sent_by_stage, strict=True)
         staged = {
-            "stage": one.stage,
-            "stages": [{"rank_params": stored, "sent_bytes": sent} for stored, sent in by_stage],
-            **waits_facts(mesh, microbatches(mesh, one.work.axes(), train), train),
+            "stage": sent.stage,
+            "stages": [{"rank_params": stored, "sent_bytes": size} for stored, size in by_stage],
+            **waits_facts(mesh, microbatches(mesh, sent.work.axes(), train), train),
         }
     return {
-        "workload": selection.workload_facts(one.work, dtype=dtype),
+        "workload": selection.workload_facts(sent.work, dtype=dtype),
         "train": train,
         "mesh": facts(mesh),
         "after_head": ends.after,
         "reduce_dtype": ends.reduced or dtype,
         **staged,
-        "rank_params": one.stored,
-        "total_params": one.whole,
-        "sent_bytes": one.sent,
-        "collectives": rows(one.lines),
+        "rank_params": sent.stored,
+        "total_params": sent.whole,
+        "sent_bytes": sent.sent,
+        "collectives": rows(sent.lines),
     }

@@ -44,16 +44,13 @@ if TYPE_CHECKING:
 AT_MOST = 10
 """Rows of the table, unless another number is asked for."""
 LARGEST = 2**20
-"""Devices beyond which nobody asks."""
-
-
-# The JSON.
+"""The most devices that are accepted."""
 
 
 class PlannedLayout(TypedDict):
-    """A parallel layout: its mesh, the sequences that a rank takes at a time and how often in a step, what is
-    recomputed, the bytes that it needs and sends, and the command that reports it; estimated seconds, the stack and the
-    links that they assume, and the command that estimates them."""
+    """A parallel layout. `batch`: sequences of a micro-batch on a rank; `times`: micro-batches of a step. `bytes`,
+    `sent_bytes`: of a rank. `seconds`: an estimate, by the law `timed_as` over these links. The commands report its
+    memory and its time."""
 
     tp: int
     sp: bool
@@ -78,7 +75,7 @@ class PlannedLayout(TypedDict):
 
 
 class PlanReport(build.ModelReport):
-    """Parallel layouts in which a model or its training step fits."""
+    """Parallel layouts that fit a model or its training step."""
 
     workload: build.WorkloadFacts
     dtype_from: build.DtypeFrom
@@ -103,10 +100,11 @@ class PlanReport(build.ModelReport):
 
 @record
 class Plan:
-    """A plan as it was asked for and as it was found.
+    """A search for layouts and its result.
 
-    `by` orders the layouts. `found`: what the search gave; `ranked`: a candidate of each layout that fits, the best
-    first. `estimates`: what estimates their time, or None; `reason`: why no time is estimated where it was asked for.
+    `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
+    the best first by `by`. `estimates`: the estimator of their time, or None; `reason`: why there is none although it
+    was asked for.
     """
 
     model: LoadedModel
@@ -123,12 +121,12 @@ class Plan:
 
     @property
     def shown(self) -> Sequence[Candidate]:
-        """Layouts that fit; where none does, all others, the smallest first."""
+        """Layouts that fit; if none does, the others, the smallest first."""
         return self.ranked or self.found.larger
 
     @property
     def laws(self) -> dict[str, list[Candidate]]:
-        """Layouts that fit, by the law of their estimate, the fastest first; last those without one."""
+        """Layouts that fit, by the law of their estimate, "" without one; the best first."""
         found: dict[str, list[Candidate]] = {}
         for one in self.ranked:
             found.setdefault("" if one.estimate is None else one.estimate.stack, []).append(one)
@@ -141,7 +139,7 @@ class Plan:
 
     @property
     def unit(self) -> str:
-        """What a rank sends so many bytes for."""
+        """What the bytes sent are counted per."""
         return "a step" if self.recipe is not None else "a token" if self.model.has_cache else "a pass"
 
 
@@ -160,10 +158,13 @@ def plan(
     by: Order | None = None,
     limit: int | None = None,
 ) -> Report:
-    """Layouts of `gpus` devices, each with the memory `fit`, that hold a model, or with a `recipe` its training step,
-    of which `given` was asked for. The batch is that of all devices. `layout`: what of the layout was given; a whole
-    one is explained, by its memory, its collectives and its time. `by`: the order; None: time, if `fit` names a device
-    with an estimate, else bytes sent. `limit`: rows of the table, 0 for all; None: ten. Raises UsageError."""
+    """Layouts of `gpus` devices that fit a model, or with a `recipe` its training step. The batch is that of all
+    devices.
+
+    `fit`: memory of each device. `given`: options of the recipe that were given. `layout`: the axes that were given; of
+    a whole layout memory, collectives and time are reported. `by`: the order; by default time, or bytes sent without an
+    estimate. `limit`: rows of the table, 0 for all; ten by default. Raises UsageError.
+    """
     if by is not None and by not in get_args(Order):
         raise UsageError(f"{option('by')} is {', '.join(get_args(Order))}, not {by!r}")
     check_size(option("gpus"), gpus)
@@ -195,26 +196,23 @@ def plan(
     options = {name: value for name, value in given.items() if name not in ("recompute", "gradient_accumulation")}
     options |= {"dtype": dtype, "kv_dtype": kv_dtype}
     one = Plan(model, work, gpus, fit, recipe, options, by, found, ranked, estimates, reason)
+    best = one.shown[0]
     lines: list[Collective] | None = None
-    if whole:
-        best = one.shown[0]
-        lines = (
-            serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
-            if recipe is None
-            else search.collectives(best.mesh, best.batch, best.times)
-        )
-    stored = recipe.dtype if recipe is not None else model.storage(dtype).name
-    in_words = (
-        selection.format_name(model, dtype) if recipe is None else replace(recipe, mesh=Mesh(fsdp=gpus)).precision
-    )
-    what = "a training step" if recipe is not None else "serving"
+    if recipe is None:
+        what, stored = f"serving in {selection.format_name(model, dtype)}", model.storage(dtype).name
+        if whole:
+            lines = serving_collectives(model, best.mesh, replace(work, batch=best.batch), dtype)
+    else:
+        what, stored = f"a training step in {replace(recipe, mesh=Mesh(fsdp=gpus)).precision}", recipe.dtype
+        if whole:
+            lines = search.collectives(best.mesh, best.batch, best.times)
     also = f", {recipe.description}" if recipe is not None else ""
     return build.report(
         "plan",
         [model],
         _table(one, limit) if lines is None else comms.table(lines),
-        [_facts(one, stored, lines) | selection.format_facts(model, recipe.dtype if recipe is not None else dtype)],
-        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what} in {in_words},"
+        [_facts(one, stored, lines) | selection.format_facts(model, dtype if recipe is None else recipe.dtype)],
+        title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what},"
         f" {build.workload_words([model], request)}{also}",
         answer=_answer(one) if lines is None else _explained(one),
         convention="each layout as `train` and `memory` count it",
@@ -226,15 +224,14 @@ def plan(
 
 
 def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found: SearchResult, gpus: int) -> UsageError:
-    """Why no layout is counted: a step that was not measured, the model's parts, what FSDP does not go with, a batch
-    that is too small, or the most frequent reason."""
+    """Why no layout is counted: the recipe, a part of the model, FSDP, or the most frequent reason."""
+    reason = None if recipe is None else refusal(model, recipe)
+    if reason is None and gpus > 1 and (part := unsupported_part(model.architecture)):
+        reason = f"a parallel layout does not support {part}"
+    if reason is None and recipe is not None:
+        reason = refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
     none = f"{model.name}: no layout of {_devices(gpus)} is counted"
-    part = unsupported_part(model.architecture) if gpus > 1 else None
-    if recipe is not None and (reason := refusal(model, recipe)) is not None:
-        return UsageError(f"{none}: {reason}")
-    if part:
-        return UsageError(f"{none}: a parallel layout does not support {part}")
-    if recipe is not None and (reason := refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))) is not None:
+    if reason is not None:
         return UsageError(f"{none}: {reason}")
     even = option("batch", -(-work.batch // gpus) * gpus)
     advice = f"give a multiple of {gpus:,}: {even}" if work.batch % gpus else None
@@ -245,7 +242,7 @@ def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found:
 
 
 def _named(one: Candidate) -> str:
-    """The same in a sentence, with what is recomputed."""
+    """The layout and its recomputation: `tp=8 fsdp=8, recompute full`."""
     return label(one.mesh) if one.recompute == RECOMPUTE[0] else f"{label(one.mesh)}, recompute {one.recompute}"
 
 
@@ -254,7 +251,7 @@ def _devices(count: int) -> str:
 
 
 def _typed(options: Iterable[tuple[str, Any]]) -> str:
-    """Options as they are typed, each after a space."""
+    """Options of a command, each after a space."""
     return "".join(
         f" {shell_option(name)}" if value is True else f" {shell_option(name)} {value}"
         for name, value in options
@@ -267,17 +264,12 @@ def _model(one: Plan) -> str:
     return quote(one.model.path or one.model.name) + "".join(sets)
 
 
-def _usable(one: Plan) -> str:
-    return "".join(f" {words}" for words in one.fit.options(training=one.recipe is not None))
-
-
 def _command(one: Plan, of: Candidate) -> str:
-    """What reports the memory of a layout. All devices of a kind share a training step by FSDP, if nothing else is
-    said."""
+    """The command that reports the memory of a layout."""
     train, device, sizes = one.recipe is not None, one.fit.device, sizes_of(of.mesh)
     if not train:  # one of the replicas, with its part of the batch
         sizes.pop("dp", None)
-    elif device is not None and sizes == {"fsdp": one.gpus}:
+    elif device is not None and sizes == {"fsdp": one.gpus}:  # the default layout of devices
         sizes = {}
     context = one.work.context
     given: dict[str, Any] = {"ctx": context if context % 1024 else f"{context // 1024}k", **one.given}
@@ -285,13 +277,19 @@ def _command(one: Plan, of: Candidate) -> str:
     given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
     given |= {"accumulate": of.times} if of.times > 1 else {}
     if train and device is not None:
-        given["on"] = f"{f'{one.gpus}x' if one.gpus > 1 else ''}{device.id}{_usable(one)}"
+        given["on"] = " ".join([f"{f'{one.gpus}x' if one.gpus > 1 else ''}{device.id}", *_usable(one)])
     return f"tfacct {'train' if train else 'memory'} {_model(one)}{_typed(given.items())}"
 
 
 def _time_command(one: Plan, of: Candidate) -> str | None:
-    """What estimates its time; None where that has no estimate."""
-    return None if of.estimate is None else f"tfacct time {_model(one)} {of.estimate.options}{_usable(one)}"
+    """The command that estimates the time of a layout; None without an estimate."""
+    if of.estimate is None:
+        return None
+    return " ".join(["tfacct time", _model(one), of.estimate.options, *_usable(one)])
+
+
+def _usable(one: Plan) -> list[str]:
+    return one.fit.options(training=one.recipe is not None)
 
 
 # The answer and the table.
@@ -322,7 +320,7 @@ def _answer(one: Plan) -> str:
 
 
 def _explained(one: Plan) -> str:
-    """What a layout that was given needs, sends and takes."""
+    """Memory, bytes sent and time of a layout that was given."""
     of = one.shown[0]
     device, usable = one.fit.device, one.fit.usable
     where = f"in {one.fit.size}" if device is None else f"on {f'{one.gpus:,} × ' if one.gpus > 1 else ''}{device.id}"
@@ -340,7 +338,7 @@ def _takes(one: Plan, of: Candidate) -> str:
 
 
 def _table(one: Plan, limit: int) -> Table:
-    """Layouts that fit, the best first; where none does, those that need least."""
+    """Layouts that fit, the best first; if none does, those that need least."""
     laws = one.laws
     train, several = one.recipe is not None, len(laws) - ("" in laws) > 1
     columns = (
@@ -355,7 +353,7 @@ def _table(one: Plan, limit: int) -> Table:
         *([Column("timed_as", "law", drop=1)] if several else []),
     )
     most = limit or max(1, len(one.shown))
-    if not one.ranked:  # the larger ones are computed as they are asked for
+    if not one.ranked:  # the larger ones are lazy
         return columns, (tuple(_row(of, train) for of in one.found.larger[:most]),), ()
     sections, left = [], most
     for number, found in enumerate(laws.values()):
@@ -383,13 +381,13 @@ def _row(of: Candidate, train: bool) -> Row:
 def _skipped(one: Plan) -> Any:
     skipped = one.found.skipped
     if not skipped:
-        return False
+        return None
     many = f"{len(skipped):,} layouts were" if len(skipped) > 1 else "1 layout was"
     return {"many": many, "why": Counter(skipped).most_common(1)[0][0]}
 
 
 def _errors(one: Plan) -> list[str]:
-    """What the estimates were measured against: of each law in a training step."""
+    """The measured error of the estimates; of a training step one sentence a law."""
     if one.estimates is None or not one.timed:
         return []
     from tfacct.reports import time
@@ -411,7 +409,7 @@ def _some(one: Plan, which: Callable[[Candidate], bool]) -> bool:
 
 
 def _sends_again(of: Candidate) -> bool:
-    """True if layers that run again send once more."""
+    """True if recomputed layers send again."""
     return of.recompute != RECOMPUTE[0] and of.mesh.tp * of.mesh.ep * of.mesh.sequence_shards > 1
 
 
@@ -428,8 +426,8 @@ NOTES: tuple[NoteRow, ...] = (
         "laws",
         2,
         lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM are two laws, which do not rank layouts against each other: measured FSDP steps fused"
-        " attention, measured Megatron-LM steps did not.",
+        "FSDP and Megatron-LM layouts are timed by two laws, which do not rank them against each other: measured FSDP"
+        " steps fused attention, measured Megatron-LM steps did not.",
     ),
     NoteRow("error", 2, lambda one: _errors(one)[1:]),
     NoteRow(
@@ -444,15 +442,14 @@ NOTES: tuple[NoteRow, ...] = (
         "recomputed_sends",
         2,
         lambda one: _some(one, _sends_again),
-        "Bytes that recomputation sends again are not included.",
+        "Bytes that recomputed layers send again are not included.",
     ),
     NoteRow(
         "batch",
         3,
         lambda one: one.recipe is not None,
-        "Batch: sequences that a rank takes at a time, as many as fit; steps: how often in an optimizer step. Bytes"
-        " sent are those of an optimizer step: replicas that shard nothing reduce their gradients once, all others each"
-        " time.",
+        "Batch: the largest micro-batch of a rank that fits; steps: micro-batches of an optimizer step. Bytes sent are"
+        " those of an optimizer step: DDP reduces gradients once, sharded layouts in each micro-batch.",
     ),
     NoteRow(
         "pipeline",
@@ -484,17 +481,15 @@ NOTES: tuple[NoteRow, ...] = (
 
 
 def _layout_notes(one: Plan, lines: list[Collective]) -> list[Note]:
-    """How the ranks of a layout share the work."""
+    """Notes on the collectives of a layout."""
     of = one.shown[0]
     sent = RankCollectives(replace(one.work, batch=of.batch), lines, 0, 0, [of.sent], [0])
     about = comms.Comms(one.model, sent, of.mesh, one.recipe is not None)
-    return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "logits", "routing")), about)
-
-
-# Facts.
+    return notes((row for row in comms.NOTES if row.key not in ("stored", "stages", "routing")), about)
 
 
 def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, Any]:
+    """Keys of `PlanReport`. `stored`: the format of the weights."""
     larger = one.found.larger
     return {
         "workload": selection.workload_facts(one.work, dtype=stored),
@@ -513,6 +508,7 @@ def _facts(one: Plan, stored: str, lines: list[Collective] | None) -> dict[str, 
 
 
 def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
+    """Keys of `PlannedLayout`."""
     mesh, estimate = of.mesh, of.estimate
     return {
         **{name: getattr(mesh, name) for name in SIZES},
@@ -522,9 +518,9 @@ def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
         "recompute": of.recompute if one.recipe is not None else None,
         "bytes": of.bytes,
         "sent_bytes": of.sent,
-        "seconds": None if estimate is None else estimate.seconds,
-        "timed_as": estimate.stack or None if estimate is not None else None,
-        "links": [] if estimate is None else [link.facts() for link in estimate.links],
+        "seconds": estimate and estimate.seconds,
+        "timed_as": estimate and (estimate.stack or None),
+        "links": [link.facts() for link in estimate.links] if estimate else [],
         "command": _command(one, of),
         "time_command": _time_command(one, of),
     }
