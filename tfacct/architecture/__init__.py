@@ -1,1 +1,1 @@
-"""A transformer: parts with their axes and lines, layers of sublayers, and the whole model."""
+"""Architecture of a transformer: parts with axes and lines, layers of sublayers, and the whole model."""

@@ -1,7 +1,7 @@
-"""The axes of a whole model: an axis of a part gets a name of its own where sizes differ.
+"""Axis names of a whole model: an axis gets several names if its sizes differ.
 
-A part knows its own axes. In a model two parts may have two sizes by one axis: an encoder's heads and a decoder's,
-the networks of two kinds of blocks. Then a mark behind the axis says whose it is: `Nenc`, `Fwin`, `F1`.
+A part declares its own axes. In a model, two parts may have the same axis with different sizes, such as the heads of an
+encoder and a decoder, or the MLPs of two kinds of layers. Then a suffix distinguishes them: `Nenc`, `Fwin`, `F1`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfacct.architecture.transformer import Transformer
 
 Names: TypeAlias = Mapping[str, str]
-"""A part's axis → the model's, where that is another."""
+"""Axis of a part → name in the model, if different."""
 
 MARKS = {
     READING: "enc",
@@ -46,19 +46,18 @@ MARKS = {
     "rotated": "rot",
     "unrotated": "unr",
 }
-"""What stands behind an axis of blocks of a kind, or `mark_of` another part's name; their number where nothing else
-tells them."""
+"""Suffix of an axis by kind of layer. Other parts use `mark_of` their name; otherwise the suffix is a number."""
 
 
 def mark_of(word: str) -> str | None:
-    """Mark of a word; None if it has none."""
+    """Suffix for a word; None if it has none."""
     return MARKS.get(word) or (word[:3] if word in mixers() else None)
 
 
 @record
 class Place:
-    """Parts that share their axes: the ends of a side, the blocks of one stack, MTP heads. `kind` tells a place from
-    the others of its side."""
+    """Parts with common axes: the parts outside the layers of a model or encoder, the layers of a stack, or MTP heads.
+    `kind` distinguishes the places of one side; `reads`: in the encoder."""
 
     reads: bool
     kind: str
@@ -66,24 +65,25 @@ class Place:
 
     @property
     def mark(self) -> str:
-        """What stands behind an axis whose size is this place's alone."""
+        """Suffix of an axis whose size is only in this place."""
         return "".join(mark_of(word) or word for word in self.kind.split())
 
     @property
     def words(self) -> str:
-        """What it is called: `windowed blocks`, `blocks of kind 2`, `the MTP heads`."""
+        """Name in a sentence: `windowed layers`, `layers of kind 2`, `the MTP heads`."""
         if self.kind in ("", MTP):
             return "the MTP heads" if self.kind else ""
         *words, last = self.kind.split()
-        return " ".join([*words, f"blocks of kind {last}" if last.isdigit() else f"{last} blocks"])
+        return " ".join([*words, f"layers of kind {last}" if last.isdigit() else f"{last} layers"])
 
 
 @record
 class Axis:
-    """What the parts of a model declare of an axis: `own` is the one that they write, all others are the model's.
+    """An axis as declared by the parts of a model: `own` is the part's name, all others are the model's names.
 
-    `made` is what it is made of, None for a size. A size is a multiple of `multiple`, and at most `at_most`, of
-    which it may be `cut` off; `case`: 1 is a case by itself; `dealt`: tokens go to so many, to each as many.
+    `made` is the formula of a derived axis, None for a size. A size is a multiple of `multiple` and at most `at_most`;
+    `cut`: the rest of `at_most` is also used as a size. `case`: 1 is a special case. `dealt`: tokens are distributed
+    evenly over this axis.
     """
 
     own: str
@@ -97,7 +97,7 @@ class Axis:
 
 
 def places(shape: Transformer) -> list[Place]:
-    """The ends of the model, those of its encoder, every stack, and the MTP heads."""
+    """Places: parts outside the model's layers, parts outside the encoder's layers, every stack, and the MTP heads."""
     ends = [part for named in shape.ends() for part in named.values()]
     encoder = shape.encoder
     source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]
@@ -115,10 +115,11 @@ def _in_block(block: Block | MtpHead) -> list[Part]:
 
 
 def names(shape: Transformer) -> list[Names]:
-    """The axes that have another name in the model, for each of its places; none where each is one size in all.
+    """Renamed axes for each place; empty if an axis has the same size everywhere.
 
-    A side whose blocks have one size by an axis keeps the axis, or, an encoder whose size is another, gets its mark.
-    Where its blocks differ, all of them get the marks of their kinds. So does what is made of marked axes.
+    If all layers of a side have the same size, the decoder keeps the name, and an encoder with another size gets its
+    suffix. If layers of a side differ, all get the suffixes of their kinds. Axes derived from renamed axes are renamed
+    too.
     """
     if shape.encoder is None and shape.mtp is None and len(shape.stacks) == 1:
         return [{}, {}, {}, {}]
@@ -134,20 +135,20 @@ def _names(everywhere: Sequence[Place], apart: frozenset[str]) -> list[Names]:
         {axis: renamed(text, names) for part in place.parts for axis, text in part.derived().items()}
         for place, names in zip(everywhere, found, strict=True)
     ]
-    # An axis that is a size of its own in one place and made of others in another is two axes, even of one number.
+    # An axis that is a size in one place and derived in another is two axes, even with equal values.
     both = [
         {axis: sizes[axis] for axis in derived & sizes.keys()} | more for sizes, more in zip(own, made, strict=True)
     ]
     _name(found, everywhere, both, frozenset())
     source = next(index for index, place in enumerate(everywhere) if place.reads)
     for names, sizes in zip(found, own, strict=True):
-        if OF_SOURCE in sizes:  # one size, by the encoder's name
+        if OF_SOURCE in sizes:  # same size and name as in the encoder
             names[OF_SOURCE] = found[source].get("D", "D")
     return list(found)
 
 
 def sizes(shape: Transformer) -> dict[str, Size]:
-    """The sizes of all axes, by the model's names."""
+    """Sizes of all axes by the model's names."""
     return {
         called.get(axis, axis): size
         for place, called in zip(places(shape), names(shape), strict=True)
@@ -157,7 +158,7 @@ def sizes(shape: Transformer) -> dict[str, Size]:
 
 
 def explained(shape: Transformer) -> dict[str, Axis]:
-    """Every axis of the parts, in their order, with what they declare of it."""
+    """All axes of the parts in order, with their declarations."""
     found: dict[str, Axis] = {}
     whose: dict[str, list[Place]] = {}
     for place, called in zip(places(shape), names(shape), strict=True):
@@ -203,10 +204,10 @@ def _declared(part: Part, called: Names) -> Iterator[tuple[str, Axis]]:
 
 
 def _told(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> str:
-    """`query heads in the encoder, Kenc · G`: a meaning, and whose it is."""
+    """Meaning of an axis with its place: `query heads in the encoder, Kenc · G`."""
     words = list(dict.fromkeys(place.words for place in there if place.words))
     ends, reads = any(place.kind == "" for place in there), there[0].reads
-    if sides[True] and (ends or {*words} == sides[reads]):  # of two sides, all of one
+    if sides[True] and (ends or {*words} == sides[reads]):  # all layers of one of two sides
         words = []
     side = "the encoder" if there[0].reads else "the decoder"
     what, comma, made = meaning.partition(", ")
@@ -226,7 +227,7 @@ def _name(
     sizes: Sequence[Mapping[str, Size]],
     apart: frozenset[str],
 ) -> None:
-    """Put into `found` what the axes of `sizes` are called in every place."""
+    """Add the names of the axes in `sizes` to `found`, for every place."""
     there_of: dict[str, list[int]] = {}
     for index, own in enumerate(sizes):
         for axis in own:
@@ -234,7 +235,7 @@ def _name(
     for axis, there in there_of.items():
         first = sizes[there[0]][axis]
         if axis not in apart and all(same(sizes[index][axis], first) for index in there):
-            continue  # one size in all: most are
+            continue  # one size everywhere, the usual case
         writing, reading = ([index for index in there if everywhere[index].reads == side] for side in (False, True))
         for side in (writing, reading):
             distinct = _distinct([sizes[index][axis] for index in side])
@@ -248,8 +249,8 @@ def _name(
 
 
 def _marks(groups: Sequence[Sequence[Place]]) -> list[str]:
-    """Mark of each group of places: that of a word which all places of the group have and no other has, or else that of
-    the whole kind of its first place."""
+    """Suffix for each group of places: from a word that all its places and no other places have, else from the kind of
+    its first place."""
     if len(groups) < 2:
         return [""] * len(groups)
     words = [[place.kind.split() for place in group] for group in groups]

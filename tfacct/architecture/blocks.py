@@ -33,24 +33,23 @@ Order: TypeAlias = Literal["pre", "post", "parallel"]
 PartT = TypeVar("PartT", bound=Part)
 
 POSITIONS = "positions"
-"""Trait of attention: whether queries and keys are rotated by their positions."""
+"""Trait of attention: whether it has rotary embeddings."""
 
 Named: TypeAlias = tuple[str, Part]
 Added: TypeAlias = SelfAttention | CrossAttention | Mixer | FeedForward | Experts | SharedOutput
-"""Parts whose results are added to the stream."""
+"""Parts whose results are added to the residual stream."""
 
 
 @record
 class Sublayer:
-    """A part whose result is added to the stream. Its paths carry the part's name.
+    """A part whose result is added to the residual stream. Paths have the part's name.
 
-    The block's order decides where `norm` stands; `post_norm` is the norm of the result, before the addition. `add`:
-    how the result joins the residual stream, a plain addition if None. `scale` multiplies what the part reads. If it is
-    `normed`, the result is added to what the part read, in place of the stream (MiniMaxDecoderLayer). One that runs
-    `parallel` reads what the sublayer before it read (FalconH1DecoderLayer). What it `gives` to the `next` sublayer is
-    read there in place of the stream, a `sum` is that of its result and the stream; neither is added to the stream
-    itself (Zamba2HybridLayer).
-    A part that is not called is not added either, and must come with a norm that is not called.
+    `norm` is placed by the layer's order; `post_norm` normalizes the result before the addition. `add`: how the result
+    is added, a plain addition if None. `scale`: factor of the input. `normed`: the result is added to the part's input
+    instead of the residual stream (MiniMaxDecoderLayer). `parallel`: same input as the sublayer before it
+    (FalconH1DecoderLayer). `gives`: with `next`, the result replaces the residual stream as input of the next sublayer;
+    with `sum`, the sum of both does; neither changes the residual stream (Zamba2HybridLayer). A part that is not called
+    is not added, and must have a norm that is not called.
     """
 
     part: Added
@@ -64,12 +63,12 @@ class Sublayer:
 
     @property
     def residual(self) -> Residual:
-        """How its result joins the residual stream."""
+        """Addition of the result to the residual stream."""
         return Residual(hidden=self.part.hidden) if self.add is None else self.add
 
     @property
     def name(self) -> str:
-        """Name of its part in paths."""
+        """Name of the part in paths."""
         return self.part.name
 
     @property
@@ -78,33 +77,34 @@ class Sublayer:
         return bool(getattr(self.part, "called", True))
 
     def norms(self) -> Iterator[Named]:
-        """Norm and factor of what it reads, where it has them, by their names in paths."""
+        """Norm and factor of the input, if any, with their names in paths."""
         if self.norm is not None:
             yield f"{self.name}_norm", self.norm
         if self.scale is not None:
             yield f"{self.name}_scale", Scale(hidden=self.part.hidden, factor=self.scale)
 
     def result(self) -> Iterator[Named]:
-        """Part and the norm of its result, by their names in paths."""
+        """Part and norm of its result, with their names in paths."""
         yield self.name, self.part
         if self.post_norm is not None:
             yield f"{self.name}_post_norm", self.post_norm
 
     def added(self) -> Iterator[Named]:
-        """Addition to the stream, by its name in paths."""
+        """Residual addition, if any, with its name in paths."""
         if self.called and self.gives != "next":
             yield f"{self.name}_add", self.residual
 
 
 @record
 class Block:
-    """Sublayers, each added to the stream x that it reads.
+    """A layer: sublayers, each added to the residual stream x.
 
-    `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all read the same x, and a
-    sublayer without a norm reads the result of the first one's norm. In a block that is `pre`, one that runs
-    `parallel` to another reads the same norm's result. `streams`: what reads and writes several residual streams. With
-    hyper-connections each sublayer reads a sum of the streams, and its result goes to all of them, mixed anew. With a
-    family's own part, the block reads the first stream that it predicts, and the block's result corrects all.
+    `pre`: x + part(norm(x)), one after the other. `post`: norm(x + part(x)). `parallel`: all have the same input x, and
+    a sublayer without a norm uses the result of the first norm. In a `pre` layer, a `parallel` sublayer uses the norm
+    of the sublayer before it. `streams`: the part that reads and writes several residual streams. With
+    hyper-connections, each sublayer reads a weighted sum of the streams; its result is added to all, which are mixed.
+    With a family-specific part, the layer reads its predicted first stream, and the layer's result corrects all
+    streams.
     """
 
     sublayers: tuple[Sublayer, ...]
@@ -113,11 +113,11 @@ class Block:
 
     @classmethod
     def of(cls, *parts: Added, norm: Norm | None = None, post_norm: Norm | None = None, order: Order = "pre") -> Block:
-        """Return a block whose parts all have the same norms."""
+        """Return a layer with the same norms for all parts."""
         return cls(tuple(Sublayer(part, norm, post_norm) for part in parts), order)
 
     def parts(self) -> Iterator[Named]:
-        """Parts by their names in paths, in the order in which they run."""
+        """Parts in execution order, with their names in paths."""
         if self.streams is not None and not isinstance(self.streams, HyperConnection):
             yield self.streams.name, self.streams
         if self.order == "parallel":
@@ -138,23 +138,24 @@ class Block:
             yield from (*runs, *sublayer.norms()) if self.order == "post" else (*sublayer.norms(), *runs)
 
     def find(self, kind: type[PartT]) -> PartT | None:
-        """Part of this kind; None if no sublayer has one."""
+        """First part of this kind; None if there is none."""
         return next((sublayer.part for sublayer in self.sublayers if isinstance(sublayer.part, kind)), None)
 
     @property
     def attention(self) -> SelfAttention | None:
-        """Self-attention of the block; None if it has none."""
+        """Self-attention of the layer; None if it has none."""
         return self.find(SelfAttention)
 
     @property
     def window(self) -> Size | None:
-        """Number of keys that a query sees; None if that is not bounded."""
+        """Sliding window in keys; None without one."""
         attention = self.attention
         return None if attention is None else attention.window
 
     @property
     def traits(self) -> dict[str, str]:
-        """Traits that tell a block from blocks of other kinds, by question: sequence, window, network, positions."""
+        """Traits that distinguish kinds of layers, by category: sequence, window, mlp, keys, cache, tokens,
+        positions."""
         found = {}
         attention, routed = self.attention, self.find(Experts) is not None
         attends = attention is not None
@@ -185,9 +186,11 @@ class Block:
 
 @record
 class Stack:
-    """Equal blocks, `count` of them. `numbers`: their numbers in the model; empty if they follow the stack before.
-    `shared_weights`: names with which the tensors begin that all of them share with the first, as in Zamba2 (arXiv
-    2411.15242), section 2, or `all`, as in ALBERT (1909.11942), section 3.1.
+    """`count` equal layers.
+
+    `numbers`: their numbers in the model; empty if they follow the previous stack. `shared_weights`: prefixes of the
+    tensors that all layers share with the first, as in Zamba2 (arXiv 2411.15242), section 2, or `all`, as in ALBERT
+    (1909.11942), section 3.1.
     """
 
     block: Block
@@ -197,23 +200,23 @@ class Stack:
 
     @property
     def once(self) -> bool:
-        """True if its blocks share all weights."""
+        """True if the layers share all weights."""
         return self.shared_weights == "all"
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """Names with which the tensors begin that its blocks share, if they do not share all."""
+        """Prefixes of shared tensors, if not all are shared."""
         return () if self.shared_weights == "all" else self.shared_weights
 
     def stored_once(self, path: str) -> bool:
-        """True if all its blocks use one tensor by this path."""
+        """True if all layers share the tensor at this path."""
         return self.once or paths.among(path, self.shared)
 
 
 def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
-    """Stacks of equal blocks, from blocks in the order in which they run."""
+    """Stacks of equal layers, from layers in execution order."""
     alike: list[tuple[Block, list[int]]] = []
-    same: dict[int, list[int]] = {}  # most layers are the very same block
+    same: dict[int, list[int]] = {}  # most layers are the same object
     for number, block in enumerate(blocks):
         known = same.get(id(block)) or next((numbers for other, numbers in alike if other == block), None)
         if known is None:
@@ -225,10 +228,10 @@ def stacks(blocks: Sequence[Block]) -> tuple[Stack, ...]:
 
 @record
 class MtpHead:
-    """Multi-token prediction heads, `count` of them, each for one token further ahead.
+    """`count` multi-token prediction heads, each for one token further ahead.
 
-    Each has a projection of the stream and the next token's row, a block, a norm, and logits by the model's own head.
-    "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
+    Each has a projection of the residual stream and the next token's embedding, a layer, a norm, and logits from the
+    model's head. "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
     """
 
     projection: MtpProjection
@@ -237,12 +240,12 @@ class MtpHead:
     count: int
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Parts by their names in paths; the model's own head is not among them."""
+        """Parts with their names in paths, without the model's head."""
         yield from (("join", self.projection), *self.block.parts(), ("head_norm", self.norm))
 
 
 def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
-    """Numbers of the blocks in each stack; empty if its count is a symbol or an array."""
+    """Layer numbers of each stack; empty if the count is a symbol or an array."""
     found: list[Sequence[int]] = []
     first = 0
     for stack in stacks:
@@ -257,6 +260,6 @@ def numbered(stacks: Sequence[Stack]) -> list[Sequence[int]]:
 
 
 def in_order(stacks: Sequence[Stack]) -> list[Block]:
-    """Every block of the stacks, in the order in which they run."""
+    """All layers of the stacks in execution order."""
     placed = {number: stack.block for stack, own in zip(stacks, numbered(stacks), strict=True) for number in own}
     return [placed[number] for number in sorted(placed)]

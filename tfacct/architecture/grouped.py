@@ -1,4 +1,4 @@
-"""Groups of ledger lines, from the parts of a stack's layers, or of the embeddings and the head."""
+"""Groups of ledger lines from the parts of layers, embeddings and heads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfacct.ledger.workload import PADDED
 def group(
     parts: Iterable[tuple[str, Part]], names: Names, count: Size = 1, numbers: Sequence[int] = (), kind: str = ""
 ) -> Group:
-    """The lines of parts by their paths. Raises ValueError where one axis has two sizes."""
+    """Group with the lines of these parts, given with their paths. Raises ValueError if an axis has two sizes."""
     axes: dict[str, Size] = {}
     lines: list[Line] = []
     for at, part in parts:
@@ -33,20 +33,20 @@ def group(
 def grouped(
     stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
 ) -> Iterator[Group]:
-    """A group for every stack, with the numbers of its blocks, their kind and their axes."""
+    """A group for every stack, with layer numbers, kind and axis names."""
     for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
         parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
         yield replace(group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)
 
 
 def longest_window(stacks: Sequence[Stack]) -> Size | None:
-    """Number of tokens to a multiple of which these blocks' texts are padded; None if they are not."""
+    """Number of tokens that inputs of these layers are padded to a multiple of; None without padding."""
     found = (sublayer.part.padded_to for stack in stacks for sublayer in stack.block.sublayers)
     return next((size for size in found if size is not None), None)
 
 
 def in_whole_windows(own: Group, longest: Size | None) -> Group:
-    """The group run over tokens that are padded to whole windows, where there is a longest one."""
+    """Group with tokens padded to whole windows; unchanged if `longest` is None."""
     if longest is None or not own.lines:
         return own
     lines = tuple(_renamed(line, {"T": PADDED}) for line in own.lines)
@@ -54,7 +54,7 @@ def in_whole_windows(own: Group, longest: Size | None) -> Group:
 
 
 def of_source(own: Group) -> Group:
-    """An encoder's group in front of a decoder: new source tokens for new tokens, and those seen for keys."""
+    """Group of an encoder before a decoder: source axes I and J replace T and S."""
     return replace(own, lines=tuple(_moved(_renamed(line, {"T": "I", "S": "J"})) for line in own.lines))
 
 
@@ -63,7 +63,7 @@ def _renamed(line: Any, tokens: Names) -> Any:
 
 
 def _moved(line: Any) -> Any:
-    """The line at its path on the encoder's side."""
+    """Line with its path in the encoder."""
     if isinstance(line, Unused):
         return Unused(_moved(line.of))
     line = replace(line, path=paths.in_encoder(line.path))

@@ -1,4 +1,4 @@
-"""The parts of a transformer: their sizes, axes and lines."""
+"""Parts of a transformer with their sizes, axes and lines."""
 
 from tfacct.architecture.parts.attention import (
     Attention,
@@ -69,15 +69,17 @@ _NAMES = tuple(dict.fromkeys(part.name for part in _LISTED))
 
 
 def headings() -> tuple[str, ...]:
-    """Headings that counts are summed under, in the order of tables. A heading of a family's own follows another one,
-    and is here once the family's module is imported."""
+    """Headings that counts are summed under, in the order of tables.
+
+    A heading of a family-specific part is included once the family's module is imported.
+    """
     own = sorted((part.listed_after[1], part.name, part.listed_after[0]) for part in _subclasses(Part))
     following = {name: dict.fromkeys(own_name for _, own_name, after in own if after == name) for name in _NAMES}
     return (ENCODER, *(heading for name in _NAMES for heading in (name, *following[name])), MTP)
 
 
 def mixers() -> frozenset[str]:
-    """Names of the parts that mix tokens in place of attention; of a family's own, once its module is imported."""
+    """Names of the parts that replace attention; family-specific ones once their module is imported."""
     return frozenset(part.name for part in _subclasses(Mixer))
 
 

@@ -3,9 +3,9 @@ head.
 
 Scaled dot-product attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2. Multi-query:
 Shazeer (1911.02150). Grouped-query: Ainslie et al. (2305.13245). Rotary positions: Su et al., "RoFormer" (2104.09864).
-ALiBi: Press et al. (2108.12409). Windows: Jiang et al., "Mistral 7B" (2310.06825). Softcap: "Gemma 2" (2408.00118),
-and transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself,
-Olmo2Attention, all heads together, and HunYuanDenseV1Attention, behind the rotation. Sinks: transformers'
+ALiBi: Press et al. (2108.12409). Windows: Jiang et al., "Mistral 7B" (2310.06825). Softcap: "Gemma 2" (2408.00118), and
+transformers' Gemma2Attention. Norms of queries and keys: transformers' Qwen3Attention, each head by itself,
+Olmo2Attention, all heads together, and HunYuanDenseV1Attention, after the rotary embedding. Sinks: transformers'
 GptOssAttention. Bounded queries, keys and values: OlmoAttention. Queries scaled by their position: Ministral3Attention.
 """
 
@@ -23,25 +23,25 @@ from tfacct.ledger.lines import TILE, Line, Matmul, Pointwise, PointwiseKind, St
 from tfacct.ledger.workload import TILES
 
 ScoreFunction: TypeAlias = Literal["product", "distance"]
-"""Score of a query and a key: their product, or max |q − k|."""
+"""Score of a query and a key: dot product, or max |q − k|."""
 
 
 class Rotary(NamedTuple):
-    """Rotary embedding: its base, and its scaling for longer contexts. No count depends on it.
+    """Rotary embedding: base, and scaling for longer contexts. No count depends on it.
 
-    `pairs`: the elements of a head that rotate together, one of each half or neighbours; or each half rotates by
-    itself, the first by the column (`quarters`, Gemma4VisionAttention).
+    `pairs`: which elements of a head rotate together: one from each half, or neighbours; with `quarters`, each half
+    rotates separately, the first by column (Gemma4VisionAttention).
 
-    `kind`: what the angles are made of. `sequence`: the token's position, `backwards` with the opposite sign
-    (NanoChatAttention). The others are for square images. `grid`: half of the pairs rotate by the row of a patch, half
-    by its column: every other pair (PixtralVisionModel), or, with `tiles`, the first half and the second, by the same
-    frequencies (Qwen2VLVisionRotaryEmbedding). `woven_grid`: by column and row in turn (Kimi_K25VisionRotaryEmbedding).
+    `kind`: coordinates of the angles. `sequence`: the position, `backwards` with the opposite sign (NanoChatAttention).
+    The others are for square images. `grid`: half of the pairs rotate by the row of a patch, half by its column:
+    alternating pairs (PixtralVisionModel), or, with `tiles`, the first and second half with the same frequencies
+    (Qwen2VLVisionRotaryEmbedding). `woven_grid`: alternating columns and rows (Kimi_K25VisionRotaryEmbedding).
     `video_grid`: a third of the pairs rotates by the frame (MiniMaxM3VLVisionRotaryEmbedding). `grid_from_one`: rows
-    and columns are counted from 1, columns come first (Llama4VisionRotaryEmbedding). `centred_grid`: rows and columns
-    are places between -1 and 1, in full rotations (DINOv3ViTRopePositionEmbedding).
+    and columns count from 1, columns first (Llama4VisionRotaryEmbedding). `centred_grid`: rows and columns from -1 to
+    1, in full rotations (DINOv3ViTRopePositionEmbedding).
 
-    `tiles`: patches come tile by tile, with so many on a side. `unrotated`: number of learned tokens that do not
-    rotate: the last ones, or in a `centred_grid` the first.
+    `tiles`: side lengths of the tiles that order the patches. `unrotated`: number of learned tokens without rotation:
+    the last ones, or in a `centred_grid` the first.
     """
 
     base: float
@@ -55,20 +55,22 @@ class Rotary(NamedTuple):
 
     @property
     def axes(self) -> int:
-        """Number of coordinates that the angles are made of."""
+        """Number of coordinates of the angles."""
         return {"sequence": 1, "backwards": 1, "video_grid": 3}.get(self.kind, 2)
 
     @property
     def scaled(self) -> str:
-        """How angles are scaled for longer contexts, as transformers calls it: `rope_type`, or `type` before."""
+        """Kind of scaling for longer contexts, as in transformers: `rope_type`, formerly `type`."""
         spelled = self.scaling or {}
         return str(spelled.get("rope_type", spelled.get("type", "default")))
 
 
 class QKNorm(NamedTuple):
-    """Norm of queries and keys: of each head by itself, or of all heads `together`. It stands before their rotation;
-    if `late`, behind it. If not `learned`, it has no weight; if `own`, each head has a scale of its own, and
-    a shift (transformers' ChameleonLayerNorm). A LayerNorm need not `shift` (EsmcAttention, CohereAttention)."""
+    """Norm of queries and keys, per head or of all heads `together`, before the rotary embedding.
+
+    `late`: after the rotary embedding. `learned`: it has a weight. `own`: separate scale and shift for each head
+    (transformers' ChameleonLayerNorm). `shift`: a LayerNorm has a shift (not in EsmcAttention, CohereAttention).
+    """
 
     eps: float
     together: bool = False
@@ -81,8 +83,10 @@ class QKNorm(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """Gate of what heads read, a projection of the token: a number for each of their `elements`, or of the `heads`. If
-    not `bias`, it has none where queries have one (transformers' Qwen3NextAttention, LagunaAttention)."""
+    """Gate of attention results, projected from the token: one number per element, or per head.
+
+    Without `bias`, it has none even if queries have one (transformers' Qwen3NextAttention, LagunaAttention).
+    """
 
     of: Literal["elements", "heads"] = "elements"
     act: Literal["sigmoid", "softplus"] = "sigmoid"
@@ -90,7 +94,7 @@ class Gate(NamedTuple):
 
 
 class Temperature(NamedTuple):
-    """Factor of a query by its position p, 1 + beta · ln(1 + (p + first) // length). No count depends on these."""
+    """Factor of a query at position p: 1 + beta · ln(1 + (p + first) // length). No count depends on it."""
 
     beta: float
     length: float
@@ -98,16 +102,16 @@ class Temperature(NamedTuple):
 
 
 class ReadNorm(NamedTuple):
-    """RMSNorm of what heads read: of each by itself, before the gate and without weight (MuseSparkAttention), or of all
-    `together`, after it (BitNetAttention)."""
+    """RMSNorm of attention results: per head, before the gate and without weight (MuseSparkAttention), or of all heads
+    `together`, after the gate (BitNetAttention)."""
 
     eps: float
     together: bool = False
 
 
 class Scales(NamedTuple):
-    """Constants that multiply keys (FalconH1Attention), values (MiMoV2FlashAttention), and queries by their
-    position (Ministral3Attention)."""
+    """Constant factors of keys (FalconH1Attention) and values (MiMoV2FlashAttention); position-dependent factor of
+    queries (Ministral3Attention)."""
 
     queries: Temperature | None = None
     keys: float | None = None
@@ -115,7 +119,7 @@ class Scales(NamedTuple):
 
 
 class Compression(NamedTuple):
-    """Keys that are made of `tokens` tokens each, if of any; an indexer chooses at most `chosen` of them."""
+    """Compressed keys of `tokens` tokens each, if any; an indexer chooses at most `chosen` of them."""
 
     label: str
     tokens: Size | None
@@ -143,12 +147,12 @@ class SelfAttention(Part):
 
     @property
     def compression(self) -> Compression | None:
-        """How its tokens are compressed, if its keys are values too."""
+        """Compression of tokens, for attention with keys that are also values; None without it."""
         return None
 
 
 class Grouped(Part):
-    """A part with `kv_heads` key/value heads, each read by `group` query heads."""
+    """A part with `kv_heads` key/value heads and `group` query heads per key/value head."""
 
     __slots__ = ()
     kv_heads: Size
@@ -163,7 +167,7 @@ class Grouped(Part):
         return self.kv_heads * self.group
 
     def with_kv_heads(self, kv_heads: Size) -> Self:
-        """Return the part with its query heads sharing another number of key/value heads: MHA at N, MQA at 1."""
+        """Return the part with another number of key/value heads for the same query heads: MHA at N, MQA at 1."""
         sizes: dict[str, Size] = {"kv_heads": kv_heads, "group": divided(self.heads, kv_heads)}
         return replace(self, **sizes)
 
@@ -171,15 +175,17 @@ class Grouped(Part):
 TILED = f"{TILES} {TILE}", f"{TILES} Wk"
 """Axes of queries and of keys in windows of patches."""
 DISTANCES = "buckets of distances between tokens"
-"""What the axis Rp means."""
+"""Meaning of axis Rp."""
 DIRECTIONS = "directions of a distance, 2"
-"""What the axis Xd means."""
+"""Meaning of axis Xd."""
 
 
 @record(kw_only=True)
 class DistanceBias(Part):
-    """Learned scores for each head and distance between two tokens, added to those of queries and keys: of a table of
-    `buckets` rows of its own, or of the RelativeBias that all layers share. The other fields are those of RelativeBias.
+    """Learned biases of the attention scores, by head and distance between two tokens.
+
+    They come from a table with `buckets` rows, or, without `buckets`, from the RelativeBias that all layers share. The
+    other fields are those of RelativeBias.
     """
 
     buckets: Size | None = None
@@ -190,7 +196,7 @@ class DistanceBias(Part):
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table, if it has one, and addition."""
+        """Table, if any, and addition."""
         if self.buckets is None:
             return (Pointwise(at, "B K G T S", kind="sum"),)
         return (Table(at, "Rp N", embedding=False), Pointwise(f"{at}.add", "B K G T S", kind="sum"))
@@ -198,27 +204,26 @@ class DistanceBias(Part):
 
 @record(kw_only=True)
 class Attention(Grouped, SelfAttention):
-    """Self-attention over `kv_heads` key/value heads, each read by `group` query heads. heads · head_dim need not be
-    the hidden size.
+    """Self-attention with `kv_heads` key/value heads and `group` query heads per key/value head.
 
-    - `causal`: without it every token sees all tokens and nothing is cached. `cache`: `borrowed` keys and values are
-      those of the last layer before it with its own, and of the same window (Gemma4TextAttention); `none`: the class
-      takes whole sequences only (CLIPTextModel).
-    - `mask`: if causal, the tokens of a `prefix`, as long as the caller says, see one another too (PaliGemmaModel), or
-      those of one of the `blocks`, which see all blocks before (LLaDA2MoeModel); a window is one of `chunks` of
-      positions, of which a token sees those up to its own (Llama4TextAttention).
-    - `window`: keys that a query sees, its own the last of them, or, if not causal, in their middle; of an even number
-      one more before it. `tiles`: patches of a window that see one another and no others (Qwen2_5_VLVisionAttention).
-    - `indexer`: chooses the keys that a token sees.
-    - `qkv_bias`, `out_bias`: biases of the projections; without `key_bias` keys have none.
-    - `rope_dim`: elements of a head with rotary embedding, None for all. `scales` multiplies queries, keys and
-      values, `clip` bounds their elements.
-    - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values without weight.
-      `keys_as_values`: values are the result of the keys' projection.
-    - `scale`: factor of the scores, None for head_dim^−½. `score_function`: the product of a query and a key, or the
-      largest distance of their elements, max |q − k|, which is no matmul. `softcap` bounds the scores, `alibi` lowers
-      them with the distance, `distance_bias` adds learned ones. `sinks`: one learned score per head of no key.
-    - `channel_scale`: a learned factor of each channel of the result (LayerScale, arXiv 2103.17239).
+    heads · head_dim need not be the hidden size.
+
+    - `causal`: if false, every token sees all tokens and nothing is cached. `cache`: `borrowed`: keys and values of the
+      last previous layer that has its own and the same window (Gemma4TextAttention); `none`: the class only accepts
+      whole sequences (CLIPTextModel). - `mask`: of causal attention. `prefix`: tokens of a prefix, with a length set by
+      the caller, also see one another (PaliGemmaModel). `blocks`: tokens see all tokens of their block and of the
+      blocks before it (LLaDA2MoeModel). `chunks`: a token sees its chunk of `window` positions up to itself
+      (Llama4TextAttention). - `window`: keys that a query sees, up to its own, or, if not causal, around it. `tiles`:
+      patches of a window, which see only one another (Qwen2_5_VLVisionAttention). - `indexer`: chooses the keys that a
+      token sees.
+    - `qkv_bias`, `out_bias`: biases of the projections; `key_bias`: false if keys have none. - `rope_dim`: elements of
+      a head with rotary embedding, None for all. `scales`: factors of queries, keys and values. `clip`: bound of their
+      elements. - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values, without
+      weight. `keys_as_values`: values are the results of the key projection. - `scale`: factor of the scores, None for
+      head_dim^−½. `score_function`: the dot product of a query and a key, or max |q − k|, which is no matmul. `softcap`
+      bounds the scores, `alibi` lowers them with the distance, `distance_bias` adds learned biases. `sinks`: one
+      learned score per head without a key. - `channel_scale`: learned factors of the channels of the result
+      (LayerScale, arXiv 2103.17239).
     """
 
     hidden: Size
@@ -254,7 +259,7 @@ class Attention(Grouped, SelfAttention):
 
     name: ClassVar[str] = "attn"
     reads_source: ClassVar[bool] = False
-    """Whether its queries also see the tokens of a source."""
+    """True if queries also see the tokens of a source."""
     axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
         "kv_heads": "K",
@@ -271,10 +276,10 @@ class Attention(Grouped, SelfAttention):
         "K": "key/value heads",
         "G": "query heads per key/value head",
         "H": "size of one head",
-        "Hr": "rotated elements of a head",
+        "Hr": "rotary dimensions of a head",
         "Hv": "size of a value head",
-        "W": "keys that a query of a windowed block sees",
-        "Wb": "keys that a query of a windowed block sees, before and after it",
+        "W": "keys that a query of a windowed layer sees",
+        "Wb": "keys that a query of a windowed layer sees, before and after it",
         TILE: "positions of a window that sees itself alone",
         "Wk": "the same positions, as keys",
     }
@@ -283,23 +288,23 @@ class Attention(Grouped, SelfAttention):
     nested: ClassVar[tuple[str, ...]] = ("distance_bias", "indexer")
 
     def sizes(self) -> dict[str, str]:
-        """Return field → axis; a window around a query is another one than a window that ends with it."""
+        """Return field → axis; a window around the query has another axis than one that ends with it."""
         found = Part.sizes(self)
         return found if self.causal or self.window is None else {**found, "window": "Wb"}
 
     def derived(self) -> dict[str, str]:
-        """Query heads, and Wk where there are windows of patches."""
+        """Query heads, and Wk for windows of patches."""
         return self.made if self.tiles is None else self.made | {"Wk": TILE}
 
     def multiples(self) -> dict[str, int]:
-        """Rotary positions turn a head's numbers in pairs, and as many by rows as by columns."""
+        """Rotary dimensions come in pairs, with equal numbers for rows and columns."""
         if self.rotary is None:
             return {}
         pairs = 6 if self.rotary.axes == 3 else 2 if self.rotary.tiles is None else 4
         return {"H" if self.rope_dim is None else "Hr": pairs}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Four projections, QKᵀ and PV (both operands are activations), pointwise work, and the two caches."""
+        """Four projections, QKᵀ and PV (both operands are activations), pointwise operations, and both caches."""
         mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
         own = self.of_values
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
@@ -341,22 +346,22 @@ class Attention(Grouped, SelfAttention):
 
     @property
     def has_cache(self) -> bool:
-        """True if keys and values of its own stay for a next step."""
+        """True if it caches its own keys and values."""
         return self.causal and self.cache == "own"
 
     @property
     def borrowed(self) -> bool:
-        """True if keys and values are those of another layer."""
+        """True if it uses the keys and values of another layer."""
         return self.cache == "borrowed"
 
     @property
     def pairs(self) -> str:
-        """Axes of the pairs of a query and a key."""
+        """Axes of query–key pairs."""
         return "T S" if self.tiles is None else f"{TILED[0]} Wk"
 
     @property
     def of_values(self) -> str:
-        """Axis of a head's values."""
+        """Axis of a value head."""
         return "H" if self.value_dim is None else "Hv"
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:

@@ -1,7 +1,7 @@
-"""Heads of a model that predicts no tokens: a pooler, and classification.
+"""Poolers and classification heads.
 
-As in transformers' BertPooler and CLIPVisionModelWithProjection, and in its classes ForSequenceClassification; with a
-product of every position in front, as in its ElectraDiscriminatorPredictions and ModernBertForTokenClassification.
+As in transformers' BertPooler, CLIPVisionModelWithProjection and ForSequenceClassification; with a projection of every
+position first, as in ElectraDiscriminatorPredictions and ModernBertForTokenClassification.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 @record(kw_only=True)
 class Pooler(Part):
-    """One vector for each sequence: a product of the vector at its `first` position, of the `mean` of all, or of that
-    at the text's `end`, and an activation. Or one for `each` position. `norm_eps`: a LayerNorm behind it, with a shift
-    where `norm_shift` is on.
+    """One vector per sequence: a projection and an activation.
+
+    `reads`: the vector at the `first` position or at the text's `end`, the `mean` of all, or `each` position.
+    `norm_eps`: ε of a LayerNorm after it, with a shift if `norm_shift`.
     """
 
     hidden: Size
@@ -34,7 +35,7 @@ class Pooler(Part):
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product, for one vector of each sequence or for each position, its activation, and its norm."""
+        """Projection of one vector per sequence or position, activation, and norm."""
         at_each = "B O" if self.reads == "each" else "B"
         shift = "Dp" if self.norm_shift else ""
         norm = Pointwise(f"{at}.norm", f"{at_each} Dp", weight="Dp", bias=shift, kind="norm_layer")
@@ -47,10 +48,11 @@ class Pooler(Part):
 
 @record(kw_only=True)
 class TokenPooler(Part):
-    """Vector of one position of each sequence, `first`, `last` or that of the text's `end`, or the mean of the first
-    two (`both`), or the `mean` of all behind the first, or the `average` of all: behind a LayerNorm, with `norm_eps`,
-    and behind a product that makes it `width` long, with `width`. Without either it is only read. Or the vector of
-    `each` position: then a product without a bias may make of the first one's another that is `then` long.
+    """One vector per sequence, or per position, with an optional norm and projection.
+
+    `reads`: the `first` or `last` position, the text's `end`, the mean of the first two (`both`), the `mean` of all
+    after the first, the `average` of all, or `each` position. `norm_eps`: ε of a LayerNorm. `width`: width of a
+    projection. `then`: width of a projection without bias of the first position, if each is projected.
     """
 
     hidden: Size
@@ -69,12 +71,12 @@ class TokenPooler(Part):
     }
 
     def axes(self) -> dict[str, Size]:
-        """Sizes of what a norm or a product has: none where it only reads."""
+        """Sizes of the norm and projection; empty without either."""
         return {} if self.norm_eps is None and self.width is None else Part.axes(self)
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Norm and product, where they are."""
-        each = "B T" if self.reads == "each" else "B"  # whatever logits are asked for: it has none
+        """Norm and projections, if any."""
+        each = "B T" if self.reads == "each" else "B"  # independent of the logits requested
         norm = Pointwise(f"{at}.norm", f"{each} D", weight="D", bias="D", kind="norm_layer")
         product = Matmul(f"{at}.project", f"{each} D, D Dv -> {each} Dv", bias=self.bias)
         then = Matmul(f"{at}.then", "B Dv, Dv Dvf -> B Dvf")
@@ -84,11 +86,11 @@ class TokenPooler(Part):
 
 @record(kw_only=True)
 class Classes(Part):
-    """Scores of classes for the O positions that the workload asks for, or, `pooled`, for each sequence: of its
-    pooler's vector, or where there is none of its first position's.
+    """Class scores for the O positions of the workload or, if `pooled`, per sequence: from the pooler's vector, or from
+    the first position without a pooler.
 
-    With one class it is a reward model: one number for each position or sequence. If `taught`, a second product scores
-    the second position, and the result is the mean of both (transformers' DeiTForImageClassificationWithTeacher).
+    With one class, it is a reward model: one number for each position or sequence. `taught`: a second projection scores
+    the second position, and the result is the mean (transformers' DeiTForImageClassificationWithTeacher).
     """
 
     hidden: Size
@@ -103,7 +105,7 @@ class Classes(Part):
     cases: ClassVar[frozenset[str]] = frozenset("Y")
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product of hidden states with the classes' matrix, or two and their mean."""
+        """Projection to the classes, or two and their mean."""
         spec = "B D, D Y -> B Y" if self.pooled else "B O D, D Y -> B O Y"
         product = Matmul(at, spec, bias=self.bias)
         if not self.taught:

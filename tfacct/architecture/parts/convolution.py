@@ -1,8 +1,8 @@
-"""Gated short convolution in place of attention: the last tokens of each channel, between two gates computed from the
-token.
+"""Gated short convolution instead of attention: over the last tokens of each channel, between two gates computed from
+the token.
 
-Liquid AI, "LFM2 Technical Report" (arXiv 2511.23404), section 2; the order and the shapes of the products:
-transformers' Lfm2ShortConv.
+Liquid AI, "LFM2 Technical Report" (arXiv 2511.23404), section 2; order and shapes of the matmuls: transformers'
+Lfm2ShortConv.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class ShortConvolution(Mixer):
-    """One product gives each token a value and two gates, as wide as the stream. The value times the first gate goes
-    through a depthwise convolution over the last `kernel` tokens; its result times the second gate through a product.
+    """A gated depthwise convolution over the last `kernel` tokens.
 
-    `bias`: both products and the convolution have biases.
+    A projection gives a value and two gates of hidden size. Value times first gate goes through the convolution; its
+    result times the second gate goes through an output projection.
+
+    `bias`: both projections and the convolution have biases.
     """
 
     hidden: Size
@@ -40,7 +42,7 @@ class ShortConvolution(Mixer):
     unfused: ClassVar[str] = "The short convolution reads a window for each token: fused kernels do not."
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections, gates, the convolution, and its last tokens, which are kept."""
+        """Projections, gates, convolution, and the cached last tokens."""
         return (
             Matmul(f"{at}.in_proj", "B T D, D Dg -> B T Dg", bias=self.bias),
             Pointwise(f"{at}.entry_gate", "B T D", kind="gate"),

@@ -1,4 +1,4 @@
-"""Cross attention of a decoder to an encoder, and learned biases of the distance between two tokens.
+"""Cross attention of a decoder to an encoder, and learned relative position biases.
 
 Encoder-decoder attention: Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.2.3. Relative
 position biases: Raffel et al., "T5" (1910.10683), section 2.1.
@@ -14,18 +14,18 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table
 
 OF_SOURCE = "Ds"
-"""Axis of the source's width in a part that reads it. In a model it is the axis of the encoder's."""
+"""Axis of the source's hidden size. In a model it has the encoder's name."""
 SOURCES = "source_"
-"""Beginning of the names of what attention to tokens and to a source at once does with the source."""
+"""Prefix of the source's lines in attention to both tokens and a source."""
 
 
 @record(kw_only=True)
 class CrossAttention(Grouped):
-    """Attention of the decoder's tokens to all tokens of a source that an encoder has read.
+    """Attention of decoder tokens to all tokens of an encoder's source.
 
-    Keys and values of the source are computed once, in the step that reads it, and kept. `source_hidden`: width of the
-    source, where it is another. `qk_norm`: RMSNorms of each head's queries and keys (MllamaTextCrossAttention). The
-    other fields mean what they mean in Attention.
+    Keys and values of the source are computed once, in the prefill, and cached. `source_hidden`: hidden size of the
+    source, if different. `qk_norm`: RMSNorms of each head's queries and keys (MllamaTextCrossAttention). The other
+    fields are those of Attention.
     """
 
     hidden: Size
@@ -55,7 +55,7 @@ class CrossAttention(Grouped):
     }
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and the two caches."""
+        """Projections of new tokens (queries) and new source tokens (keys, values), QKᵀ, PV, and both caches."""
         read = "D" if self.source_hidden is None else OF_SOURCE
         return (
             Matmul(f"{at}.q_proj", "B T D, D N H -> B T N H", bias=self.qkv_bias),
@@ -77,11 +77,11 @@ class CrossAttention(Grouped):
 
 @record(kw_only=True)
 class RelativeBias(Grouped):
-    """A learned score for each head and each of `buckets` distances between two tokens; all blocks of a stack add it.
+    """Learned biases for each head and each of `buckets` distances between two tokens, shared by all layers.
 
-    Distances of `furthest` and more share a bucket, and the smallest distances have one each: transformers'
+    Distances from `furthest` on share a bucket, and the smallest distances have one each: transformers'
     T5Attention._relative_position_bucket. No count depends on `furthest`. `within`: the class has the table in the
-    first block of the stack. `across`: distances are of the rows and columns of an image so many patches wide, with
+    first layer of the stack. `across`: width in patches of an image whose rows and columns define the distances, with
     three buckets for the class token (BeitRelativePositionBias).
     """
 
@@ -100,9 +100,9 @@ class RelativeBias(Grouped):
     }
 
     def axes(self) -> dict[str, Size]:
-        """Rp and N: a score for each query head, whichever keys it reads."""
+        """Rp and N: one bias per query head."""
         return {axis: size for axis, size in Grouped.axes(self).items() if axis in ("Rp", "N")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table of the scores."""
+        """Table of the biases."""
         return (Table(at, "Rp N", embedding=False, within=self.within),)

@@ -1,9 +1,8 @@
-"""Gated DeltaNet: a short convolution, and a state matrix for each head that every token decays, corrects and reads.
+"""Gated DeltaNet: a short convolution, and a state matrix per head that every token decays, updates and reads.
 
-Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; the products of its chunks: Yang et al.,
-"Parallelizing Linear Transformers with the Delta Rule" (2406.06484), section 3; a decay for every channel: "Kimi
-Linear" (2510.26692). The order and the shapes of the products: transformers' Qwen3NextGatedDeltaNet, and of a decay by
-channel KimiLinearDeltaAttention.
+Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; the matmuls in chunks: Yang et al., "Parallelizing
+Linear Transformers with the Delta Rule" (2406.06484), section 3; a decay per channel: "Kimi Linear" (2510.26692). Order
+and shapes of the matmuls: transformers' Qwen3NextGatedDeltaNet and, with a decay per channel, KimiLinearDeltaAttention.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class DeltaNet(Mixer):
-    """Each of `key_heads` · `group` value heads has a matrix of `key_dim` × `value_dim` numbers. A token decays it,
-    replaces what it holds at the token's key by the token's value, as far as its rate says, and reads at its query.
+    """Gated DeltaNet with a state of `key_dim` × `value_dim` for each of `key_heads` · `group` value heads.
 
-    A depthwise convolution in front gives each channel of queries, keys and values a weighted sum of its last `kernel`
-    tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
-    attention, and the matrix is read and written once for each chunk. The token of a decode step is taken by itself.
-    A head has one decay, or each `channel` of a key its own. With a `rank` these and the gate are made by way of `rank`
-    numbers (KimiLinearDeltaAttention), without one by one product (BailingHybridForgetGate). `floor`: the logarithm of
-    a decay is this at least, by a sigmoid in place of a softplus. `doubled`: the rate is between 0 and 2 instead of 0
-    and 1.
+    A token decays the state, moves the value stored at its key towards its own value by its rate, and reads with its
+    query.
+
+    Queries, keys and values first pass a depthwise convolution over the last `kernel` tokens. Several new tokens run in
+    chunks of `chunk` tokens, padded to whole chunks: within a chunk, tokens interact as in attention, and the state is
+    read and written once per chunk. A decode step processes its token alone. `decay`: one per head or per key
+    `channel`. `rank`: decays and gate are low-rank projections (KimiLinearDeltaAttention); None: one matmul each
+    (BailingHybridForgetGate). `floor`: least logarithm of a decay, by a sigmoid instead of a softplus. `doubled`: the
+    rate is between 0 and 2 instead of 0 and 1.
     """
 
     hidden: Size
@@ -70,7 +70,7 @@ class DeltaNet(Mixer):
         "Kc": "tokens that the convolution sees",
         "Rd": "elements that decays and gates are computed from",
         "Pc": "tokens in a chunk",
-        "Qc": "tokens that a token of a chunk meets, Pc",
+        "Qc": "keys of a chunk, Pc",
     }
 
     made: ClassVar[dict[str, str]] = {"Nd": "Kd · Gd", "Dc": "2 · Kd · Hk + Kd · Gd · Hv", "Qc": "Pc"}
@@ -83,7 +83,7 @@ class DeltaNet(Mixer):
 
     @property
     def by_channel(self) -> bool:
-        """True if each channel of a key decays by a number of its own."""
+        """True if each key channel has its own decay."""
         return self.decay == "channel"
 
     @property
@@ -97,8 +97,8 @@ class DeltaNet(Mixer):
         return 2 * self.key_heads * self.key_dim + self.heads * self.value_dim
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
-        is kept: the convolution's last tokens, and each head's matrix."""
+        """Projections, convolution, recurrence in chunks and by one token, gated norm, output, and the cache: last
+        tokens of the convolution and the state of each head."""
         return (
             *self._of_tokens(at),
             *self._in_chunks(at),
@@ -112,7 +112,7 @@ class DeltaNet(Mixer):
         )
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
-        """What each token is made into: query, key, value, gate, rate and decay."""
+        """Query, key, value, gate, rate and decay of each token."""
         yield Matmul(f"{at}.q_proj", "B T D, D Kd Hk -> B T Kd Hk")
         yield Matmul(f"{at}.k_proj", "B T D, D Kd Hk -> B T Kd Hk")
         yield Matmul(f"{at}.v_proj", "B T D, D Nd Hv -> B T Nd Hv")
@@ -137,8 +137,8 @@ class DeltaNet(Mixer):
         yield Pointwise(f"{at}.decay", f"B T {decays}", weight="Nd", bias=decays)
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
-        """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it holds at the keys, what
-        it gives at the queries, and what is written to it."""
+        """Interaction within each chunk, then, chunk by chunk, with the state: values at the keys, results at the
+        queries, update."""
         pairs, ahead = "B Nc Nd Pc Qc", "B Nc Qc Nd Hv -> B Nc Pc Nd Hv"
         if not self.by_channel:
             yield Pointwise(f"{at}.pair_decay", pairs)

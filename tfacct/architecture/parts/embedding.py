@@ -1,8 +1,8 @@
 """First and last parts of a model: token, position and segment embeddings or a stem, and the head.
 
-Tied tables: Press and Wolf (arXiv 1608.05859). Sines and cosines for positions: Vaswani et al. (1706.03762), section
-3.5. Segments, and a head with a transform: transformers' BertEmbeddings and BertLMPredictionHead. Tables narrower than
-the model: transformers' OPTDecoder (`word_embed_proj_dim`), and, with all tables as narrow, AlbertEmbeddings.
+Tied embeddings: Press and Wolf (arXiv 1608.05859). Sinusoidal positions: Vaswani et al. (1706.03762), section 3.5.
+Segments, and a head with a transform: transformers' BertEmbeddings and BertLMPredictionHead. Embeddings narrower than
+the model: transformers' OPTDecoder (`word_embed_proj_dim`), and, for all embeddings, AlbertEmbeddings.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Table
 from tfacct.ledger.workload import PATCHES
 
-WIDTHS = {"D": "hidden size", "De": "width of the token table"}
+WIDTHS = {"D": "hidden size", "De": "width of the token embedding"}
 
 
 def row(narrow: bool) -> str:
-    """Axis of the rows of a table in front of the blocks, or of their norm."""
+    """Axis of the width of an embedding, or of its norm."""
     return "De" if narrow else "D"
 
 
 @record(kw_only=True)
 class Embedding(Part):
-    """Token table: read by row, never multiplied. `scaled`: each row is multiplied by `factor`, or
-    by √hidden if there is none.
+    """Token embedding: rows are looked up, not multiplied.
 
-    `width`: length of its rows if it is not `hidden`; a product then projects them, `bias` being its own. `late`: it
-    stands behind the other tables and their norm, which are as narrow. `shared`: the rows are those of the decoder's
-    table, and stored there. `rows`: how many it has, where they are not as many as the vocabulary.
+    `scaled`: rows are multiplied by `factor`, or by √hidden if it is None. `width`: embedding width, if not `hidden`;
+    then rows are projected, with `bias` if set. `late`: the projection comes after the other embeddings and their norm,
+    which are equally narrow. `shared`: the embedding is the decoder's, and stored there. `rows`: number of rows, if not
+    the vocabulary size.
     """
 
     vocab: Size
@@ -50,23 +50,23 @@ class Embedding(Part):
     legend: ClassVar[dict[str, str]] = {
         "V": "vocabulary",
         "D": "hidden size",
-        "De": "width of the token table",
-        "Vr": "rows of the token table",
+        "De": "width of the token embedding",
+        "Vr": "rows of the token embedding",
     }
 
     def sizes(self) -> dict[str, str]:
-        """Return field → axis; a table that says its rows has no other number of them."""
+        """Return field → axis; `rows` replaces `vocab` if set."""
         found = Part.sizes(self)
         return found if self.rows is None else {field: axis for field, axis in found.items() if field != "vocab"}
 
     def axes(self) -> dict[str, Size]:
-        """Sizes of the part's axes; a shared table has only that of its rows, if they are scaled."""
+        """Sizes of the axes; a shared embedding has only D, if it is scaled."""
         if not self.shared:
             return Part.axes(self)
         return {"D": self.hidden} if self.scaled else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table, and the work on the rows read from it."""
+        """Embedding, projection and scale."""
         scale = (Pointwise(f"{at}.scale", "B T D", kind="scale"),) if self.scaled else ()
         if self.shared:
             return scale
@@ -77,12 +77,14 @@ class Embedding(Part):
 
 @record(kw_only=True)
 class Stem(Part):
-    """Two convolutions in place of a token table: of `KERNEL` frames of audio, and of as many of the results, of which
-    the second one begins at every `STRIDE`-th. So there is one position for every `STRIDE` frames.
+    """Two convolutions over audio frames instead of a token embedding, both of width KERNEL, the second with stride
+    STRIDE.
+
+    There is one position for every STRIDE frames.
 
     Radford et al., "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv 2212.04356), section 2.2, and
-    transformers' WhisperEncoder. A frame has `bins` numbers. `every`: so many positions are made by themselves, and see
-    no frame of the next (Qwen2_5OmniAudioEncoder).
+    transformers' WhisperEncoder. A frame has `bins` numbers. `every`: positions per segment; convolutions do not cross
+    segments (Qwen2_5OmniAudioEncoder).
     """
 
     bins: Size
@@ -107,7 +109,7 @@ class Stem(Part):
     made: ClassVar[dict[str, str]] = {"Fp": f"{STRIDE}", "Kf": f"{KERNEL}", "Dk": f"{KERNEL} · D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Both products, unfolded, and their activations."""
+        """Both convolutions as matmuls, and their activations."""
         return (
             Matmul(f"{at}.conv1", "B T Fp Mf Kf, Mf Kf D -> B T Fp D", bias=True),
             Pointwise(f"{at}.act1", "B T Fp D", kind="activation"),
@@ -118,16 +120,16 @@ class Stem(Part):
 
 @record(kw_only=True)
 class Positions(Part):
-    """Absolute positions, added to the token's row. The first `offset` rows of the embedding stand for no position.
+    """Absolute position embedding, added to the token embedding. The first `offset` rows are unused.
 
-    `layout`: `row`, one row for each position; `after_norm`, the same, added to the result of the embeddings' norm
-    (BlenderbotSmallDecoder); `class_and_patches`, the learned tokens between the class token and the patches have no
-    position (Dinov2WithRegistersEmbeddings); `columns_and_rows`, a patch gets a row for its column and one for its row
-    (Gemma4VisionPatchEmbedder). Otherwise sines and cosines are computed and nothing is stored: `sines`, in turn;
-    `sines_then_cosines` (M2M100SinusoidalPositionalEmbedding); `ctrl_sines`, the same at the rates of the paper
-    (CTRLModel). If not `trained`, what is stored never changes. `narrow`: `hidden` is the width of a token embedding
-    with short rows. With `tiles` the embedding is resampled to the sides of each image, whose patches come tile by
-    tile, with so many on a side (Qwen3VLVisionModel).
+    `layout`: `row`: one row for each position; `after_norm`: the same, added after the norm of the embeddings
+    (BlenderbotSmallDecoder); `class_and_patches`: learned tokens between the class token and the patches have no
+    position (Dinov2WithRegistersEmbeddings); `columns_and_rows`: separate embeddings for the column and the row of a
+    patch (Gemma4VisionPatchEmbedder). The others are computed, not stored: `sines`: alternating sines and cosines;
+    `sines_then_cosines` (M2M100SinusoidalPositionalEmbedding); `ctrl_sines`: the same with the paper's frequencies
+    (CTRLModel). `trained`: false for a constant embedding. `narrow`: `hidden` is the width of a narrow token embedding.
+    `tiles`: the embedding is resampled to each image, and the patches are ordered by tiles of these side lengths
+    (Qwen3VLVisionModel).
     """
 
     rows: Size
@@ -149,8 +151,8 @@ class Positions(Part):
     name: ClassVar[str] = "pos_embed"
     axis_names: ClassVar[dict[str, str]] = {"rows": "P", "hidden": "D"}
     legend: ClassVar[dict[str, str]] = {
-        "P": "rows of the position table",
-        "Xy": "position tables, of columns and of rows",
+        "P": "rows of the position embedding",
+        "Xy": "position embeddings: columns and rows",
         **ALONE,
         **WIDTHS,
     }
@@ -158,21 +160,21 @@ class Positions(Part):
 
     @property
     def stored(self) -> bool:
-        """True if there is an embedding, False for computed sines and cosines."""
+        """True for a stored embedding, False for computed sines and cosines."""
         return "sines" not in self.layout
 
     def derived(self) -> dict[str, str]:
-        """Number of embeddings, where it is not one, and of learned tokens that have a position."""
+        """Number of embeddings, if not one, and of learned tokens with a position."""
         axes = {"columns_and_rows": "Xy", "class_and_patches": "U"}
         return {axis: self.made[axis] for layout, axis in axes.items() if layout == self.layout}
 
     def sizes(self) -> dict[str, str]:
-        """Return field → axis; without an embedding there are no rows."""
+        """Return field → axis; computed positions have no rows."""
         found = {**Part.sizes(self), "hidden": row(self.narrow)}
         return found if self.stored else {field: axis for field, axis in found.items() if field != "rows"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The embedding, where there is one, and the addition."""
+        """Embedding, if any, and addition."""
         width = row(self.narrow)
         added = Pointwise(f"{at}.add", f"B T {width}", kind="sum")
         if self.layout == "class_and_patches":
@@ -188,7 +190,7 @@ class Positions(Part):
 
 @record(kw_only=True)
 class Segments(Part):
-    """Learned table of a text's segments, added to the token's row. `narrow`: `hidden` is the width of that row."""
+    """Segment embedding, added to the token embedding. `narrow`: `hidden` is the token embedding's width."""
 
     rows: Size
     hidden: Size
@@ -204,7 +206,7 @@ class Segments(Part):
         return {**Part.sizes(self), "hidden": row(self.narrow)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table and addition."""
+        """Embedding and addition."""
         return (
             Table(at, f"{self.counted} {row(self.narrow)}"),
             Pointwise(f"{at}.add", f"B T {row(self.narrow)}", kind="sum"),
@@ -213,14 +215,13 @@ class Segments(Part):
 
 @record(kw_only=True)
 class Head(Part):
-    """Logits over the vocabulary, for the O positions that the workload asks for.
+    """Logits over the vocabulary, for the O positions of the workload.
 
-    `tied`: the token table is the weight, stored once and used by two lines. `width`: length of the table's rows if it
-    is not `hidden`; a product then projects every token's vector to it first. `transform`: a product, this activation
-    and a LayerNorm stand before the logits; with a `width` that product gives rows of it, and with `own` rows of that
-    length, of a table of the head's own (transformers' RemBertLMPredictionHead). `transform_bias` and
-    `norm_bias`: the product has a bias, the norm a shift. `logit_scale` multiplies the logits,
-    `softcap` bounds them, `scale` multiplies the vectors that they are computed from.
+    `tied`: the weight is the token embedding, stored once and used by two lines. `width`: embedding width, if not
+    `hidden`; every token is projected to it first. `transform`: activation of a projection with LayerNorm before the
+    logits; its output has `width`, or `own` for a separate output embedding of that width (transformers'
+    RemBertLMPredictionHead). `transform_bias`, `norm_bias`: the projection has a bias, the norm a shift. `logit_scale`
+    multiplies the logits, `softcap` bounds them, `scale` multiplies the head's input.
     """
 
     hidden: Size
@@ -242,25 +243,25 @@ class Head(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "V": "vocabulary",
-        "De": "width of the token table",
-        "Dd": "width of the head's own table",
+        "De": "width of the token embedding",
+        "Dd": "width of the output embedding",
         "Dt": "result of the head's transform, as wide as D",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 
     def derived(self) -> dict[str, str]:
-        """Dt where there is a transform that keeps the width."""
+        """Dt for a transform with unchanged width."""
         return {} if self.transform is None or self.row != "Dt" else self.made
 
     @property
     def row(self) -> str:
-        """Axis of the vectors that the logits are computed from."""
+        """Axis of the width of the head's input."""
         if self.own is not None:
             return "Dd"
         return "De" if self.width is not None else "Dt" if self.transform is not None else "D"
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product that gives the logits, and the work before and behind it."""
+        """Projection to the logits, and the operations before and after it."""
         return (*self._before(at), *self._logits(at, "embed" if self.tied else None))
 
     def _before(self, at: str) -> Iterator[Line]:
@@ -276,7 +277,7 @@ class Head(Part):
             yield Pointwise(f"{at}.norm", f"B O {row}", weight=row, bias=shift, kind="norm_layer")
 
     def again(self, at: str) -> tuple[Line, ...]:
-        """Lines that give the logits of another stream, under the path `at`, with the same weight."""
+        """Lines for logits of other hidden states, at path `at`, with the same weight."""
         return self._logits(at, "embed" if self.tied else "lm_head")
 
     def _logits(self, at: str, weight: str | None) -> tuple[Line, ...]:
