@@ -530,7 +530,7 @@ def test_blocks_of_two_sizes_have_two_letters(window: tuple, axis_names: dict[st
         if of != "kv":
             assert {axis: values[axis] for axis in values if axis[0] == "F"} == axis_names
             assert facts["legend"]["F"] == {"meaning": f"any of {', '.join(axis_names)}"}
-    whose = {"F1": "blocks of kind 1", "Ffull": "full blocks"}
+    whose = {"F1": "layers of kind 1", "Ffull": "full layers"}
     (facts,) = formula(both, Request(ctx=9)).models
     assert (
         facts["legend"][next(iter(axis_names))]["meaning"] == f"feed-forward width in {whose[next(iter(axis_names))]}"

@@ -168,9 +168,9 @@ class Block:
         if attends:
             tiled = isinstance(attention, Attention) and attention.tiles is not None
             found["window"] = "full" if self.window is None and not tiled else "windowed"
-        network = self.find(FeedForward)
-        if routed or network is not None:
-            found["network"] = "experts" if routed or network is None else network.kind
+        mlp = self.find(FeedForward)
+        if routed or mlp is not None:
+            found["mlp"] = "experts" if routed or mlp is None else mlp.kind
         if isinstance(attention, LatentAttention) and attention.indexer is not None:
             found["keys"] = "choosing" if attention.indexes else "following"
         if isinstance(attention, LatentAttention) and attention.borrowed:

@@ -1,4 +1,4 @@
-"""A transformer: embeddings, stacks of layers, a final norm and a head. Puts the lines of the parts into one ledger."""
+"""A whole transformer: embeddings, stacks of layers, final norm and head, and its ledger."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ from tfacct.ledger.groups import Group, Ledger
 
 @record
 class Encoder:
-    """Encoder of a source, read whole at once: blocks that are not causal, between embeddings and a norm of its own.
-    With a stem its tokens are positions of audio. Without `embed` the source is `given`, rows as wide as the model, and
-    what makes them is not counted.
+    """Encoder of a source: layers without causal mask between embeddings and a final norm, run once over the whole
+    source.
 
-    `apart`: the axes whose sizes are its own, even where the decoder's are the same numbers.
+    With a stem, its tokens are positions of audio. Without `embed`, the source is `given` as rows of hidden size, and
+    the model that computes them is not counted.
+
+    `apart`: axes that are separate from the decoder's, even if the sizes are equal.
     """
 
     embed: Embedding | Stem | None
@@ -57,21 +59,21 @@ class Encoder:
 
     @property
     def given(self) -> bool:
-        """True if the source comes as rows that another model made."""
+        """True if the source is computed by another model."""
         return self.embed is None
 
     @property
     def words(self) -> str:
-        """What a text calls it."""
-        return "a source that another model has read" if self.given else "an encoder"
+        """Name in messages."""
+        return "a source from another model" if self.given else "an encoder"
 
     @property
     def longest(self) -> Size | None:
-        """Tokens of the longest window, to whole ones of which the source is padded; None where it is not."""
+        """Tokens of the longest window, to whole multiples of which the source is padded; None without padding."""
         return longest_window(self.stacks)
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
-        """Parts before the blocks and parts behind them, by their names in paths."""
+        """Parts before and after the layers, by their names in paths."""
         embed = "stem" if isinstance(self.embed, Stem) else "embed"
         front: dict[str, Part | None] = {embed: self.embed, "pos_embed": self.positions}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
@@ -84,15 +86,14 @@ def _there(named: dict[str, Part | None]) -> dict[str, Part]:
 
 @record
 class Transformer:
-    """Tables, stacks of blocks, a norm and a head. Blocks of different kinds are different stacks.
+    """Embeddings, stacks of layers, a norm and a head. Each kind of layer is a separate stack.
 
-    With an `encoder` it is the decoder of an encoder-decoder. An image encoder has patches for a token
-    table, one of audio a stem. `mtp` heads run behind the head. A body has no `head`; it may have a `pooler`, and
-    scores of `classes`.
-    `extra_embeddings` follow those of tokens, positions and segments. `extra_parts` are a convolution next to the first
-    block, and what is stored and never runs. A `merger` joins patches behind the blocks,
-    and `deepstack` behind some of them. A `projector` makes rows of a language model of the encoder's.
-    `expand_streams` makes several residual streams of one before the blocks, and `join_streams` one of them after.
+    With an `encoder`, it is the decoder of an encoder-decoder. Image encoders have patches instead of a token
+    embedding, audio encoders a stem. `mtp` heads run after the head. A base model has no `head`; it may have a `pooler`
+    and `classes`. `extra_embeddings` follow those of tokens, positions and segments. `extra_parts` are a convolution
+    next to the first layer, and stored parts that never run. A `merger` joins patches after the layers, `deepstack`
+    after some of them. A `projector` maps the encoder's results to the language model. `expand_streams` expands the
+    residual stream to several before the layers, and `join_streams` joins them after.
     """
 
     embed: Embedding | Patches | Stem
@@ -117,7 +118,7 @@ class Transformer:
     projector: Projector | NamedTensors | None = None
 
     def ends(self) -> tuple[dict[str, Part], dict[str, Part]]:
-        """Parts before the blocks and parts behind them, by their names in paths."""
+        """Parts before and after the layers, by their names in paths."""
         front: dict[str, Part | None]
         front = {"embed": self.embed, "pos_embed": self.positions, "type_embed": self.segments}
         front |= {part.name: part for part in self.extra_embeddings}
@@ -134,7 +135,7 @@ class Transformer:
 
     @property
     def streams(self) -> Part | None:
-        """What reads and writes the residual streams of each layer; None if there is one stream."""
+        """Part that reads and writes several residual streams in each layer; None with one stream."""
         return self.stacks[0].block.streams
 
     def extra(self, kind: type[PartT]) -> PartT | None:
@@ -143,53 +144,53 @@ class Transformer:
 
     @property
     def every_stack(self) -> tuple[Stack, ...]:
-        """Stacks of the encoder, if there is one, then the others."""
+        """Stacks of the encoder, if any, then the others."""
         return (*(() if self.encoder is None else self.encoder.stacks), *self.stacks)
 
     def parts(self) -> list[Part]:
-        """Parts at the ends, then those of one block of each kind, then those of MTP heads."""
+        """Parts outside the layers, then those of one layer of each kind, then those of MTP heads."""
         ends = [self.ends(), *(() if self.encoder is None else (self.encoder.ends(),))]
         at_ends = [part for front, back in ends for part in (*front.values(), *back.values())]
         blocks = [part for stack in self.every_stack for _, part in stack.block.parts()]
         ahead = [] if self.mtp is None else [part for _, part in self.mtp.parts()]
         return [*at_ends, *blocks, *ahead]
 
-    def running(self, form: MlaMode) -> Transformer:
-        """Return the model with its latent attention run in this form, where the form is `auto`."""
+    def running(self, mode: MlaMode) -> Transformer:
+        """Return the model with this mode of latent attention, if the mode is `auto`."""
         if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
             return self
 
         def settled(part: Part) -> Part:
-            return part.running(form) if isinstance(part, LatentAttention) and part.mla_mode == "auto" else part
+            return part.running(mode) if isinstance(part, LatentAttention) and part.mla_mode == "auto" else part
 
         return self.mapped(settled)
 
     def _latent(self) -> Iterator[LatentAttention | None]:
-        """Latent attention of each stack."""
+        """Latent attention of each stack, None if it has none."""
         return (stack.block.find(LatentAttention) for stack in self.every_stack)
 
     def ways(self) -> tuple[Transformer, ...]:
-        """Ways to run it that a step chooses from: the model itself, unless its latent attention's form is `auto`."""
+        """Alternatives that a step chooses from: the model itself, unless the mode of latent attention is `auto`."""
         if all(attention is None or attention.mla_mode != "auto" for attention in self._latent()):
             return (self,)
-        return tuple(self.running(form) for form in CHOSEN)
+        return tuple(self.running(mode) for mode in CHOSEN)
 
     def settled(self, at: Axes, *, masked: bool = False) -> Transformer:
-        """Return the way that a step runs: the one with fewer FLOPs."""
+        """Return the alternative that a step uses: the one with the fewest FLOPs."""
         ways = self.ways()
         if len(ways) == 1:
             return self
         return min(ways, key=lambda way: way.ledger().total_flops(at, masked=masked))
 
     def ledger(self) -> Ledger:
-        """Ledger with every line of the model, in every way that a step chooses from."""
+        """Ledger with all lines of the model and its alternatives."""
         ledger, *others = (way._lines() for way in self.ways())
         return replace(ledger, instead=others[0]) if others else ledger
 
     @property
     def longest(self) -> Size | None:
-        """Tokens of the longest window, to whole ones of which an encoder's own are padded up to the last block; None
-        where they are not."""
+        """Tokens of the longest window, to whole multiples of which the tokens of an encoder are padded; None without
+        padding."""
         return longest_window(self.stacks)
 
     def _lines(self) -> Ledger:
@@ -202,7 +203,7 @@ class Transformer:
         return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), *padded, last, *self._ahead(ahead)))
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
-        """Groups of the encoder: the lines of a decoder, with source tokens for tokens."""
+        """Groups of the encoder, with source tokens for tokens."""
         if self.encoder is None or self.encoder.given:
             return
         stacks = self.encoder.stacks
@@ -211,28 +212,27 @@ class Transformer:
             yield of_source(in_whole_windows(each, self.encoder.longest))
 
     def _ahead(self, names: Names) -> Iterator[Group]:
-        if self.mtp is not None and self.head is not None:  # whose head is the model's
+        if self.mtp is not None and self.head is not None:  # MTP heads use the model's head
             own = group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
             lines = (*own.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
             axes = {**own.axes, **self.head.axes()}
             yield replace(own, lines=lines, axes=axes, count=self.mtp.count, numbers=range(self.mtp.count))
 
     def numbers(self) -> list[Sequence[int]]:
-        """Numbers of the blocks in each stack behind the encoder; empty if its count is a symbol or an array."""
+        """Layer numbers of each stack after the encoder; empty if the count is a symbol or an array."""
         return numbered(self.stacks)
 
     def kinds(self) -> list[str]:
-        """Name of the kind of every stack's blocks: encoder, attention or what stands in its place,
-        windowed or full, experts or dense.
+        """Kind of the layers of every stack: encoder, attention or another mixer, windowed or full, experts or dense.
 
-        Only what differs between stacks is named, so the kind of a single stack is empty. A decoder's is not named.
+        Only traits that differ between stacks are included, so the kind of a single stack is empty.
         """
         traits = [stack.block.traits for stack in self.stacks]
         asked = dict.fromkeys(question for own in traits for question in own)
         differing = [question for question in asked if len({own[question] for own in traits if question in own}) > 1]
         others = [question for question in differing if question != POSITIONS]
         if _splits(traits, others) == _splits(traits, differing):
-            differing = others  # positions follow from them, as where windowed layers alone are rotated
+            differing = others  # positions follow from the others, as if only windowed layers have rotary embeddings
         names = [" ".join(own[question] for question in differing if question in own) for own in traits]
         names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
         return [
@@ -241,28 +241,28 @@ class Transformer:
         ]
 
     def blocks(self) -> list[Block]:
-        """Blocks behind the encoder, in the order in which they run."""
+        """Layers after the encoder in execution order."""
         return in_order(self.stacks)
 
     def having(self, kind: type[PartT]) -> list[tuple[Stack, PartT]]:
-        """Stacks behind the encoder whose blocks have a part of this kind, each with that part."""
+        """Stacks after the encoder with a part of this kind, each with that part."""
         found = ((stack, stack.block.find(kind)) for stack in self.stacks)
         return [(stack, part) for stack, part in found if part is not None]
 
     @property
     def attentions(self) -> tuple[SelfAttention, ...]:
-        """Self-attention of each stack behind the encoder that has any; empty for a state-space model."""
+        """Self-attention of each stack after the encoder that has it; empty for a state-space model."""
         found = (stack.block.attention for stack in self.stacks)
         return tuple(attention for attention in found if attention is not None)
 
     def mapped(self, change: Callable[[Any], Any], counts: Sequence[Size] | None = None) -> Transformer:
-        """Return the model with `change` applied to every part, and with `counts` blocks in the stacks, if given."""
+        """Return the model with `change` applied to every part, and with `counts` layers in the stacks, if given."""
         return self.mapped_in_places([change] * (3 + len(self.every_stack)), counts)
 
     def mapped_in_places(
         self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
     ) -> Transformer:
-        """Return the same with a change for each of its places (`axis_names.places`)."""
+        """Like `mapped`, with a function for each place (`axis_names.places`)."""
         ends, source, *others, ahead = (_of_part(change) for change in changes)
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
@@ -293,36 +293,36 @@ class Transformer:
 
     @property
     def query_heads(self) -> list[Size]:
-        """The numbers of query heads that there are, in all kinds of blocks and on both sides."""
+        """Distinct numbers of query heads in all layers, including the encoder's."""
         heads = (part.heads for part in self.parts() if isinstance(part, Grouped | SelfAttention))
         return list(dict.fromkeys(heads))
 
     def with_kv_heads(self, kv_heads: Size | None) -> Transformer:
-        """Return the model with its query heads sharing `kv_heads` key/value heads; None: each has its own.
+        """Return the model with `kv_heads` key/value heads for its query heads; None: one for each.
 
-        Keys and values from a latent have no heads to share: with None they are kept by head. Raises UsageError for any
-        other number of them, and for a model without attention.
+        Latent attention has no heads to share: with None, keys and values are cached by head. Raises UsageError for
+        other numbers with latent attention, and for a model without attention.
         """
         if not self.attentions:
-            raise UsageError("num_key_value_heads: there is no attention here, so there are no heads")
+            raise UsageError("num_key_value_heads: the model has no attention")
 
         def shared(part: Part) -> Part:
             if isinstance(part, LatentAttention):
                 if kv_heads is not None:
                     raise UsageError(
-                        "num_key_value_heads: keys and values come from a latent here, which no heads share"
+                        "num_key_value_heads: not supported with latent attention, which has no key/value heads"
                     )
                 return part.running("unpacked")
             if not isinstance(part, Grouped):
                 if isinstance(part, SelfAttention) and kv_heads not in (None, 1):
-                    raise UsageError("num_key_value_heads: keys are values too here, of one head")
+                    raise UsageError("num_key_value_heads: must be 1, because keys are also values")
                 return part
             return part.with_kv_heads(part.heads if kv_heads is None else kv_heads)
 
         return self.mapped(shared)
 
     def all_called(self) -> Transformer | None:
-        """Return the model with every network called that is stored and not run; None if all are called."""
+        """Return the model with all stored MLPs and norms run; None if all run already."""
         if all(getattr(part, "called", True) for part in self.parts()):
             return None
 
@@ -332,21 +332,20 @@ class Transformer:
         return self.mapped(called)
 
     def with_positions(self, context: int) -> Transformer:
-        """Return the model with its tables of positions and distances, if it has some, made long enough for
-        `context`."""
+        """Return the model with position embeddings and tables of distances that are long enough for `context`."""
         longer = replace(self, extra_embeddings=tuple(part.for_context(context) for part in self.extra_embeddings))
-        if self.positions is None or self.positions.layout == "columns_and_rows":  # whose rows are those of a side
+        if self.positions is None or self.positions.layout == "columns_and_rows":  # rows are per side of an image
             return longer
         return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
 def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
-    """Number of kinds that these questions tell apart."""
+    """Number of kinds that these traits distinguish."""
     return len({tuple(own.get(question) for question in questions) for own in traits})
 
 
 def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The change, of parts and of tuples of parts only."""
+    """The function, applied to parts and tuples of parts only."""
 
     def changed(value: Any) -> Any:
         if isinstance(value, tuple):

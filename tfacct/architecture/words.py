@@ -8,5 +8,5 @@ from tfacct.architecture.parts import Part
 
 
 def in_words(part: Part) -> str:
-    """A part as a message names it: `ShortConvolution` is a short convolution."""
+    """Name of a part in a message: `ShortConvolution` is a short convolution."""
     return part.label or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(part).__name__).lower()

@@ -267,7 +267,7 @@ def pairs(mask: Mask, queries: Size, keys: Size, window: Size | None = None) -> 
     >>> pairs("chunks", 3, 5, window=3)
     6
 
-    A near mask has a window centred on each position; a window of even size has one more key after it. With 5 positions
+    A near mask has a window centred on each position; with an even size, one side has one more key. With 5 positions
     and a window of 3, the first and the last see 2 keys, the others 3:
 
     >>> pairs("near", 5, 5, window=3), pairs("near", 5, 5, window=2)

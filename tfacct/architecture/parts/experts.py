@@ -1,7 +1,7 @@
 """Mixture of experts (MoE): many MLPs, of which a router picks a few for each token, and a shared expert.
 
-Sparsely gated experts: Shazeer et al. (arXiv 1701.06538); in every block: Jiang et al., "Mixtral of Experts"
-(2401.04088). Shared experts: Dai et al., "DeepSeekMoE" (2401.06066). The shared network's gate: transformers'
+Sparsely gated experts: Shazeer et al. (arXiv 1701.06538); in every layer: Jiang et al., "Mixtral of Experts"
+(2401.04088). Shared experts: Dai et al., "DeepSeekMoE" (2401.06066). Gate of the shared expert: transformers'
 Qwen2MoeSparseMoeBlock.
 """
 
@@ -20,24 +20,22 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 
 @record(kw_only=True)
 class Experts(Part):
-    """Networks of `width`, gated or not: `experts` are stored, and each token is sent to `active` of them.
+    """Mixture of experts: `experts` MLPs of `width` are stored, and each token uses `active` of them.
 
-    `latent`: the experts read and make tokens of this width, between two products of their own for all of them
-    (transformers' NemotronHMoE). `latent_norms`: ε of a norm behind the first of these, and of one behind each expert,
-    with one weight for all of them (MuseSparkMoE).
-    `shared`: width of one more network that every token passes; `shared_alike`: it has one as wide as an expert, in
-    place of a width of its own. `shared_gate`: its result is weighted by one number per token. `bias`: the router's and
-    the experts' products have biases; `shared_bias`: those of the shared network do, and those around the latent.
-    `choice_bias`: the router chooses by scores with one more number for each expert, stored with the weights and not
-    trained (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of norms of their own, where the router, the experts and
-    the shared network each read the stream through one, and the last two have one behind them; a number for each expert
-    multiplies its weight (transformers' Gemma4TextDecoderLayer). No count depends on how experts are weighed: by a
-    softmax over all, or by a `scoring` of each, which are then made to sum to `scaling` (DeepseekV4TopKRouter). `bound`
-    limits what is multiplied inside an expert. `idle`: the router has so many more choices, which give back what they
-    read; a token is counted as if none of its own were among them. `others`: width of as many further experts, with a
-    router of their own, for tokens that are no text: stored, sent none (Ernie4_5_VLMoeMoeBlock). If `late`, what the
-    experts give joins the stream behind the next block, that of the shared network at once (LongcatFlashDecoderLayer);
-    no count depends on it. `sum_bias`: a bias is added to the sum of what a token's experts give (NomicExperts).
+    `latent`: width of the experts' inputs and outputs, between two projections shared by all experts (transformers'
+    NemotronHMoE). `latent_norms`: ε of a norm after the first projection, and of one after each expert, with one weight
+    for all experts (MuseSparkMoE). `shared`: width of a shared expert; `shared_alike`: a shared expert as wide as the
+    others. `shared_gate`: its result is multiplied by one number per token. `bias`: router and experts have biases;
+    `shared_bias`: the shared expert and the latent projections have them. `choice_bias`: an untrained bias per expert
+    in the choice of experts (transformers' Ernie4_5_MoeTopKRouter). `norms`: ε of separate norms of the inputs of
+    router, experts and shared expert, and of the outputs of the latter two; each expert's weight is multiplied by a
+    learned number (transformers' Gemma4TextDecoderLayer). `scoring`: softmax over all experts, or a function of each
+    score; the weights are then normalized to the sum `scaling` (DeepseekV4TopKRouter). No count depends on it. `bound`
+    limits activations inside an expert. `idle`: number of further choices of the router that return their input; counts
+    assume that no token chooses them. `others`: width of as many further experts with their own router, for tokens that
+    are no text; they are stored, but not used (Ernie4_5_VLMoeMoeBlock). `late`: the experts' result is added after the
+    next layer, that of the shared expert at once (LongcatFlashDecoderLayer); no count depends on it. `sum_bias`: a bias
+    is added to the sum of a token's experts (NomicExperts).
     """
 
     hidden: Size
@@ -77,11 +75,11 @@ class Experts(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "E": "experts",
-        "A": "experts that each token is sent to",
+        "A": "experts per token",
         "Fe": "width of one expert",
         "Fs": "width of the shared expert",
         "Dl": "width of a token in the experts",
-        "Ez": "choices of the router that give back what they read",
+        "Ez": "choices of the router that return their input",
         "Er": "choices of the router, E + Ez",
         "Fo": "width of one expert for tokens that are no text",
         **ALONE,
@@ -94,21 +92,21 @@ class Experts(Part):
 
     @property
     def shared_width(self) -> Size | None:
-        """Width of the shared network; None where there is none."""
+        """Width of the shared expert; None without one."""
         return self.width if self.shared_alike else self.shared
 
     @property
     def shared_axis(self) -> str:
-        """Axis of that width."""
+        """Axis of the shared expert's width."""
         return "Fe" if self.shared_alike else "Fs"
 
     def derived(self) -> dict[str, str]:
-        """U where there is a gate, Er where there are further choices."""
+        """U for a gate of the shared expert, Er for further choices of the router."""
         there = {"U": self.shared_gate, "Er": self.idle is not None}
         return {axis: made for axis, made in self.made.items() if there.get(axis, True)}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Router, products of the experts, and those of the shared network."""
+        """Router, experts, and shared expert."""
         normed = {
             name: (Pointwise(f"{at}.{name}", "B T D", weight="D", kind="norm_rms"),) if self.norms is not None else ()
             for name in ("router_norm", "experts_norm", "experts_post_norm", "shared_norm", "shared_post_norm")
@@ -142,11 +140,11 @@ class Experts(Part):
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
 
     def _router(self, at: str, choices: str) -> Iterator[Line]:
-        """The router: a projection."""
+        """Projection of the router."""
         yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
 
     def _of_others(self, at: str) -> Iterator[Line]:
-        """What is stored of the experts that tokens of text never reach."""
+        """Stored tensors of the experts that text tokens never use."""
         yield Unused(Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias))
         if self.choice_bias:
             yield Unused(Pointwise(f"{at}.routing", "B T E", bias="E"))
@@ -155,7 +153,7 @@ class Experts(Part):
         yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, expert_axis="E"))
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
-        """Products of the experts that a token is sent to, weighted; those around the latent, where there is one."""
+        """Experts of a token and weighting, with the latent projections, if any."""
         experts, of = f"{at}.experts", "D" if self.latent is None else "Dl"
         into = f"B T A {of}, {of} Fe -> B T A Fe"
         if self.latent is not None:

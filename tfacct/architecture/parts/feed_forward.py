@@ -1,4 +1,4 @@
-"""Feed-forward network (MLP): two matrices around an activation, or three if it is gated (SwiGLU, GeGLU).
+"""MLP (feed-forward): two matrices around an activation, or three if gated (SwiGLU, GeGLU).
 
 Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.3; gated: Shazeer, "GLU Variants Improve
 Transformer" (2002.05202).
@@ -20,7 +20,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Unused
 def projections(
     at: str, width: str, *, gated: bool, bias: bool, down_bias: bool = False, function: str = "silu"
 ) -> tuple[Matmul | Pointwise, ...]:
-    """Lines of one network whose width is the axis `width`: the projections, and the activation with the gate."""
+    """Lines of an MLP with axis `width`: projections, and the activation with the gate."""
     gate = Matmul(f"{at}.gate_proj", f"B T D, D {width} -> B T {width}", bias=bias)
     return (
         *((gate,) if gated else ()),
@@ -32,13 +32,12 @@ def projections(
 
 @record(kw_only=True)
 class FeedForward(Part):
-    """Feed-forward network, `hidden` → `width` → `hidden`. `gated`: the activated result of one projection multiplies
-    another's.
+    """MLP, `hidden` → `width` → `hidden`. `gated`: the activation of a gate projection multiplies another projection.
 
-    `down_bias`: a bias of the last product alone. `activation`: its name in configs; no count depends on it. `norm`: a
-    norm of its own before the first product, `inner_norm`: an RMSNorm before the last (BitNetMLP). `gate_scale`
-    multiplies the gate before it is activated (FalconH1MLP). `channel_scale`: each channel of its result is multiplied
-    by a learned number (LayerScale, arXiv 2103.17239). If not `called`, it is stored and its sublayer never runs.
+    `down_bias`: only the last projection has a bias. `activation`: name in configs; no count depends on it. `norm`: a
+    norm before the first projection. `inner_norm`: an RMSNorm before the last one (BitNetMLP). `gate_scale`: factor of
+    the gate before the activation (FalconH1MLP). `channel_scale`: learned factors of the channels of the result
+    (LayerScale, arXiv 2103.17239). `called`: false if it is stored but never runs.
     """
 
     hidden: Size
@@ -63,7 +62,7 @@ class FeedForward(Part):
     }
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Norm where it has one, projections and activation; only what is stored if it is never called."""
+        """Norm, projections and activation; only stored tensors if it is never called."""
         lines: tuple[Line, ...] = projections(
             at, "F", gated=self.gated, bias=self.bias, down_bias=self.down_bias, function=self.activation
         )
@@ -86,8 +85,8 @@ class FeedForward(Part):
 
 @record(kw_only=True)
 class AdaptedFeedForward(FeedForward):
-    """Gated network with weights that layers share. A product of rank `adapter`, the layer's own, is added to its gate
-    and to what the gate multiplies (Zamba2MLP)."""
+    """Gated MLP with weights shared by layers, and a low-rank adapter per layer for the gate and up projections
+    (Zamba2MLP)."""
 
     gated: bool = True
     adapter: Size
@@ -96,7 +95,7 @@ class AdaptedFeedForward(FeedForward):
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, "Ra": JOINED["Ra"]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """One product of low rank for both, and the second one of each, which are added."""
+        """A down projection of the adapter for both, and an up projection and addition for each."""
         gate, up, *rest = FeedForward.lines(self, at)
         both = ("gate", "up")
         return (

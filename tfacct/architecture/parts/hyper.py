@@ -1,7 +1,6 @@
-"""Several residual streams, mixed at each sublayer by weights that are made of them: manifold-constrained
-hyper-connections.
+"""Manifold-constrained hyper-connections: several residual streams, mixed at each sublayer by computed weights.
 
-Xie et al., "mHC" (arXiv 2512.24880); "DeepSeek-V4" (2606.19348), section 2.2. The order and the shapes of the products:
+Xie et al., "mHC" (arXiv 2512.24880); "DeepSeek-V4" (2606.19348), section 2.2. Order and shapes of the matmuls:
 transformers' DeepseekV4HyperConnection, DeepseekV4HyperHead and DeepseekV4DecoderLayer.
 """
 
@@ -15,19 +14,20 @@ from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, Table
 
 PARTS = 3
-"""What the weights are: of the sum that is read, of the result, of streams in streams."""
+"""Kinds of weights: of the sublayer's input, of its result, and of the mixing matrix."""
 PARTS_UNMIXED = 2
-"""The same without the last."""
+"""The same without the mixing matrix."""
 
 
 @record(kw_only=True)
 class HyperConnection(Part):
-    """In front of a sublayer: of all `streams` together come the weights of the sum that it reads, those by which its
-    result is added to each, and a matrix, its rows and columns made to sum to 1 by `rounds` of divisions, that mixes
-    them (see HyperResult).
+    """Before a sublayer: weights and input of the sublayer, computed from all `streams`.
 
-    With a `bound` there is no such matrix, and the weights of the result are up to that (HYV4HyperConnection); else up
-    to 2.
+    The weights are for the sum that the sublayer reads, for adding its result to each stream, and a matrix that mixes
+    the streams (see HyperResult); its rows and columns are normalized to sum to 1 in `rounds` iterations.
+
+    With `bound`, there is no mixing matrix, and weights of the result are at most `bound` (HYV4HyperConnection); else
+    at most 2.
     """
 
     hidden: Size
@@ -45,7 +45,7 @@ class HyperConnection(Part):
         "Xm": "residual streams",
         "Xw": "weights that mix the streams, 2 · Xm + Xm · Xm",
         "Xf": f"factors of these weights, {PARTS}",
-        "Xk": "weights of the streams, which nothing mixes, 2 · Xm",
+        "Xk": "weights of the streams without mixing, 2 · Xm",
         "Xl": f"factors of these weights, {PARTS_UNMIXED}",
     }
     made: ClassVar[dict[str, str]] = {"Xw": "2 · Xm + Xm · Xm", "Xf": str(PARTS)}
@@ -57,11 +57,11 @@ class HyperConnection(Part):
         return self.bound is None
 
     def derived(self) -> dict[str, str]:
-        """Letters of the weights, with those of the matrix or without."""
+        """Axes of the weights, with or without the mixing matrix."""
         return self.made if self.mixes else self.unmixed
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Weights, and the stream that is read."""
+        """Weights, and the input of the sublayer."""
         weights, factors = self.derived()
         return (
             Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
@@ -73,13 +73,13 @@ class HyperConnection(Part):
         )
 
     def after(self) -> HyperResult:
-        """What stands behind the sublayer."""
+        """Part after the sublayer."""
         return HyperResult(hidden=self.hidden, streams=self.streams, mixes=self.mixes)
 
 
 @record(kw_only=True)
 class HyperResult(Part):
-    """Behind a sublayer: its result added to all streams, which are mixed if it `mixes`."""
+    """After a sublayer: its result is added to all streams, which are mixed if `mixes`."""
 
     hidden: Size
     streams: Size
@@ -91,16 +91,16 @@ class HyperResult(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
-        "Xn": "the same streams, as those that are mixed, Xm",
+        "Xn": "residual streams before mixing, Xm",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm"}
 
     def derived(self) -> dict[str, str]:
-        """Xn, where they are mixed."""
+        """Xn, if streams are mixed."""
         return self.made if self.mixes else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The result for each stream, the streams mixed, and their sum."""
+        """Weighted result for each stream, mixing, and sum."""
         mixed = (Matmul(f"{at}.mix", "B T Xn Xm, B T Xn D -> B T Xm D"),) if self.mixes else ()
         return (
             Pointwise(f"{at}.result", "B T Xm D"),
@@ -123,12 +123,12 @@ class HyperHead(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "streams": "Xm"}
     legend: ClassVar[dict[str, str]] = {
         **HyperResult.legend,
-        "Xg": "factors of the weights after the blocks, 1",
+        "Xg": "factors of the weights after the layers, 1",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm", "Xg": "1"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Weights, and the sum."""
+        """Weights and sum."""
         return (
             Pointwise(f"{at}.norm", "B T Xm D", kind="norm_rms"),
             Matmul(f"{at}.weights", "B T Xm D, Xm D Xn -> B T Xn"),

@@ -1,7 +1,7 @@
-"""First and last parts of an image encoder: patches, and a pooler that attends to all results.
+"""First and last parts of an image encoder: patches, and an attention pooler.
 
-Patches and a class token: Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1. The
-pooler: Zhai et al., "Scaling Vision Transformers" (2106.04560), section 3.2, as in transformers'
+Patches and class token: Dosovitskiy et al., "An Image is Worth 16x16 Words" (arXiv 2010.11929), section 3.1. Pooler:
+Zhai et al., "Scaling Vision Transformers" (2106.04560), section 3.2, as in transformers'
 SiglipMultiheadAttentionPoolingHead.
 """
 
@@ -20,14 +20,13 @@ from tfacct.ledger.workload import PATCHES
 
 @record(kw_only=True)
 class Patches(Part):
-    """Product of every patch's pixels in place of a token table: a convolution whose windows do not overlap.
+    """Projection of patches instead of a token embedding: a convolution with stride equal to its width.
 
-    `pixels`: of one patch, in each of `channels`. `front`: learned tokens in front of those of the patches, a class
-    token; None where there is none. The context is the number of all of them. `norm_eps`: that of an RMSNorm behind the
-    product, where there is one. If `last`, the learned tokens stand behind the patches. `further`: those of `front`
-    behind the class token, in a table of their own (transformers' Dinov2WithRegistersEmbeddings); `taught`: that is one
-    token (DeiTEmbeddings). If `masked`, a learned token is
-    stored that stands for patches which training hides: no pass holds it (Dinov2Embeddings).
+    `pixels`: per patch and channel. `front`: number of learned tokens before the patches (a class token); None without
+    any. The context includes them. `norm_eps`: ε of an RMSNorm after the projection. `last`: learned tokens come after
+    the patches. `further`: number of learned tokens other than the class token, in a separate tensor (transformers'
+    Dinov2WithRegistersEmbeddings); `taught`: this is one distillation token (DeiTEmbeddings). `masked`: a learned mask
+    token is stored, but not used in a pass (Dinov2Embeddings).
     """
 
     channels: Size
@@ -57,18 +56,18 @@ class Patches(Part):
         "Cc": "colour channels of an image",
         "Px": "pixels of a patch",
         "D": "hidden size",
-        FRONT: "learned tokens in front of the patches",
-        FURTHER: "those of them after the class token",
+        FRONT: "learned tokens before the patches",
+        FURTHER: "learned tokens after the class token",
         **ALONE,
     }
     made: ClassVar[dict[str, str]] = {"U": "1"}
 
     def derived(self) -> dict[str, str]:
-        """U, where the class token has others beside it."""
+        """U, if there are learned tokens next to the class token."""
         return {} if self.further is None and not self.taught else self.made
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The product, and the class token where there is one."""
+        """Projection, norm and learned tokens."""
         rows = "T" if self.front is None else PATCHES
         product = Matmul(f"{at}.project", f"B {rows} Cc Px, Cc Px D -> B {rows} D", bias=self.bias)
         norm = () if self.norm_eps is None else (Pointwise(f"{at}.norm", f"B {rows} D", weight="D", kind="norm_rms"),)
@@ -84,7 +83,7 @@ class Patches(Part):
 
 @record(kw_only=True)
 class AttentionPooler(Part):
-    """One vector for each image: what a learned query reads of all positions, and a network behind a norm."""
+    """One vector per image: attention of learned queries to all positions, then a norm and an MLP."""
 
     hidden: Size
     heads: Size
@@ -111,8 +110,8 @@ class AttentionPooler(Part):
     }
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The query, projections, QKᵀ and PV over all positions, the norm, the network and its addition."""
-        network = (
+        """Learned queries, projections, QKᵀ and PV over all positions, norm, MLP and residual addition."""
+        mlp = (
             line.renamed({"T": "Qp"})
             for line in projections(f"{at}.mlp", "F", gated=False, bias=True, function=self.activation)
         )
@@ -126,6 +125,6 @@ class AttentionPooler(Part):
             Matmul(f"{at}.values", "B Np Qp T, B T Np Hz -> B Qp Np Hz"),
             Matmul(f"{at}.o_proj", "B Qp Np Hz, Np Hz D -> B Qp D", bias=True),
             Pointwise(f"{at}.norm", "B Qp D", weight="D", bias="D", kind="norm_layer"),
-            *network,
+            *mlp,
             Pointwise(f"{at}.add", "B Qp D", kind="sum"),
         )

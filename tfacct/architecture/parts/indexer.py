@@ -1,4 +1,4 @@
-"""Indexers, which choose the keys that a token attends to (sparse attention).
+"""Indexers: choice of the keys that a token attends to (sparse attention).
 
 "DeepSeek-V3.2" (arXiv 2512.02556), section 2.1, and transformers' DeepseekV32Indexer.
 """
@@ -18,11 +18,11 @@ LEGEND = {"Nx": "heads of the indexer", "Hx": "size of an indexer's head"}
 
 @record(kw_only=True)
 class Indexer(Part):
-    """Chooses `top` keys for each token: `heads` heads of `head_dim` score one key for each token, and a weighted sum
-    of the scores ranks the keys.
+    """Chooses `top` keys for each token: `heads` heads of `head_dim` score one key per token, and keys are ranked by a
+    weighted sum of the scores.
 
-    The rotary dimensions are as many as the attention's, the `first` or the `last` of a head, in `pairs`. `reused`: the
-    layer has no indexer; it attends to the keys that the last one before it chose.
+    It has as many rotary dimensions as the attention, the `first` or `last` of a head, in `pairs`. `reused`: the layer
+    has no indexer and uses the keys chosen by the last one before it.
     """
 
     heads: Size
@@ -35,22 +35,22 @@ class Indexer(Part):
     axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "top": "Sx"}
     legend: ClassVar[dict[str, str]] = {**LEGEND, "Sx": "keys that the indexer chooses for a token"}
     cached: ClassVar[str] = "Hx"
-    """Axis of what it caches of a token."""
+    """Axis of the elements cached per token."""
     mask: ClassVar[Mask] = "chosen"
-    """The pairs of the attention that count under a mask."""
+    """Mask of the attention that uses the indexer."""
 
     def sizes(self) -> dict[str, str]:
-        """Return field → axis; without an indexer there is only the number of keys."""
+        """Return field → axis; only the number of keys if the indexer is reused."""
         found = Part.sizes(self)
         return {field: axis for field, axis in found.items() if axis == "Sx"} if self.reused else found
 
     @property
     def cached_dim(self) -> Size:
-        """Elements that it caches of a token."""
+        """Number of elements cached per token."""
         return self.head_dim
 
     def scores(self, at: str, *, rotary: bool) -> Iterator[Line]:
-        """Queries, keys, scores and their sum."""
+        """Lines of queries, keys, scores and their weighted sum."""
         yield from self._queries(at)
         yield from self._keys(at)
         if rotary:

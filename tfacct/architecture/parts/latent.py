@@ -1,5 +1,4 @@
-"""Multi-head latent attention (MLA): keys and values of all heads are projections of one latent per token, which is
-cached.
+"""Multi-head latent attention (MLA): keys and values of all heads are projections of one cached latent per token.
 
 "DeepSeek-V2" (arXiv 2405.04434), section 2.1: low-rank joint compression of keys and values, decoupled rotary keys, and
 the absorption of the up-projections. The expanded form: transformers' DeepseekV3Attention.
@@ -18,34 +17,31 @@ from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 MlaMode: TypeAlias = Literal["auto", "expanded", "absorbed", "unpacked"]
-"""Ways to run it: see LatentAttention."""
+"""Modes of MLA: see LatentAttention."""
 CHOSEN: tuple[MlaMode, ...] = ("expanded", "absorbed")
-"""Forms that `auto` chooses from: they keep the same state, so each step may run either."""
+"""Modes that `auto` chooses from: they have the same cache, so each step may use either."""
 
 
 @record(kw_only=True)
 class LatentAttention(SelfAttention):
-    """Causal self-attention whose keys and values are products of a latent of `kv_rank` numbers per token.
+    """Causal self-attention with keys and values projected from a latent of `kv_rank` numbers per token.
 
-    A key has `nope_dim` numbers from the latent, without position, and `rope_dim` ones that all heads share, with
-    rotary embedding unless `rotary` is None; with a `rope_dim` of None it has the former alone.
+    A key has `nope_dim` elements from the latent, without position, and `rope_dim` elements shared by all heads, with
+    rotary embedding unless `rotary` is None. If `rope_dim` is None, it has only the former.
 
-    - `q_rank`: size of a latent that queries come from; None: they come from the token.
-    - `mla_mode`: all give the same result. `expanded` caches the latent and computes keys and values of every token
-      again in each step, as transformers does; `absorbed` caches the latent and takes queries and results into its
-      space, as engines do when they decode; `unpacked` caches keys and values of all heads. `auto` leaves each step
-      whichever of the first two takes fewer FLOPs; it has no lines of its own.
-    - `window`: keys that a query sees, its own the last of them. `indexer`: chooses the keys that a token sees.
-    - `gate`: of what heads read. `sinks`: one learned score per head of no key.
-    - `scale`: factor of the scores, None for (nope_dim + rope_dim)^−½. `temperature`: factor of queries by their
-      position, or by two numbers that each head has `learned` (MistralLarge4TextAttention).
-    - `stretch`: √(hidden / kv_rank) multiplies the normed latent, √(hidden / q_rank) the `queries` (LongcatFlashMLA) or
-      their latent, which are `latents` both (Dots3NoteTextAttention).
-    - `rope_norm`: what all heads share passes an RMSNorm before its rotary embedding (Dots3NoteTextAttention).
-    - `borrowed`: the latent is the last one before it with the same rotary dimensions, or none; it caches none
-      (MistralLarge4TextAttention).
-    - `paired`: queries and the gate are made of a latent and its norm side by side, those of an indexer of the norm
-      alone (AXK2Attention).
+    - `q_rank`: size of the latent of queries; None if queries are projected from the token. - `mla_mode`: all give the
+      same result. `expanded` caches the latent and recomputes keys and values of every token in each step, as
+      transformers does. `absorbed` caches the latent and projects queries and results to its space, as engines do in
+      decode. `unpacked` caches keys and values of all heads. `auto` uses for each step whichever of the first two takes
+      fewer FLOPs; it has no lines. - `window`: keys that a query sees, up to its own. `indexer`: chooses the keys that
+      a token sees. - `gate`: of the attention results. `sinks`: one learned score per head without a key.
+    - `scale`: factor of the scores, None for (nope_dim + rope_dim)^−½. `temperature`: position-dependent factor of
+      queries, or, `learned`, scale and shift per head (MistralLarge4TextAttention). - `stretch`: factors √(hidden /
+      kv_rank) of the normed latent and √(hidden / q_rank) of the `queries` (LongcatFlashMLA) or, with `latents`, of the
+      queries' latent (Dots3NoteTextAttention). - `rope_norm`: RMSNorm of the shared key before its rotary embedding
+      (Dots3NoteTextAttention). - `borrowed`: uses and does not cache the latent of the last previous layer with the
+      same rotary dimensions, or also without them (MistralLarge4TextAttention). - `paired`: queries and gate are
+      projected from a latent concatenated with its norm; those of an indexer from the norm only (AXK2Attention).
     """
 
     hidden: Size
@@ -86,13 +82,13 @@ class LatentAttention(SelfAttention):
         "N": "query heads",
         "R": "size of the latent of keys and values",
         "Rq": "size of the latent of queries",
-        "Rj": "latent of queries and its norm side by side, 2 · Rq",
+        "Rj": "latent of queries concatenated with its norm, 2 · Rq",
         "Rs": "elements cached per token, R + Hr",
         "Hq": "size of a query or key head, Hp + Hr",
-        "Hp": "elements of a key head made from the latent",
-        "Hr": "rotated elements of a head",
+        "Hp": "elements of a key head from the latent",
+        "Hr": "rotary dimensions of a head",
         "Hv": "size of a value head",
-        "W": "keys that a query of a windowed block sees",
+        "W": "keys that a query of a windowed layer sees",
     }
 
     made: ClassVar[dict[str, str]] = {"Hq": "Hp + Hr", "Rs": "R + Hr"}
@@ -101,7 +97,7 @@ class LatentAttention(SelfAttention):
 
     @property
     def kv_heads(self) -> Size:
-        """Number of key/value heads: every query head has keys and values of its own."""
+        """Number of key/value heads: as many as query heads."""
         return self.heads
 
     @property
@@ -110,25 +106,25 @@ class LatentAttention(SelfAttention):
         return self.nope_dim if self.rope_dim is None else self.nope_dim + self.rope_dim
 
     def derived(self) -> dict[str, str]:
-        """Sizes of a head and of what is kept, where a part of a key is no product of the latent."""
+        """Sizes of a head and of the cache, if a key has rotary dimensions."""
         sums = dict(self.made) if self.rope_dim is not None else {}
         if self.borrowed and self.mla_mode != "absorbed":
-            sums.pop("Rs", None)  # another block makes and keeps them
+            sums.pop("Rs", None)  # computed and cached by another layer
         sums |= {"Rj": "2 · Rq"} if self.paired else {}
         return sums
 
     def multiples(self) -> dict[str, int]:
-        """Rotary positions turn numbers in pairs."""
+        """Rotary dimensions come in pairs."""
         return {} if self.rotary is None else {"Hr": 2}
 
     @property
     def mask(self) -> Mask:
-        """Pairs that count under a mask: those up to the query, or the chosen ones of them, where that is counted."""
+        """Mask of visible pairs: causal, or that of the indexer."""
         return "causal" if self.indexer is None else self.indexer.mask
 
     @property
     def indexes(self) -> bool:
-        """True if it chooses keys itself."""
+        """True if it has its own indexer."""
         return self.indexer is not None and not self.indexer.reused
 
     def running(self, mode: MlaMode) -> LatentAttention:
@@ -136,12 +132,12 @@ class LatentAttention(SelfAttention):
         return replace(self, mla_mode=mode)
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Products down to latents, up to heads or into the latent's space, scores, values, output; and the state.
+        """Projections to latents, to heads or to the latent space, scores, values, output, and caches.
 
-        Raises ValueError while the form is `auto`.
+        Raises ValueError if the mode is `auto`.
         """
         if self.mla_mode == "auto":
-            raise ValueError(f"{at}: the form of latent attention is still open")
+            raise ValueError(f"{at}: mla_mode is still auto")
         found = self._lines(at)
         return found if self.rope_dim is not None else tuple(line.renamed({"Rs": "R", "Hq": "Hp"}) for line in found)
 

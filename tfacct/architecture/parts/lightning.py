@@ -1,9 +1,8 @@
-"""Lightning attention (linear attention without softmax): a state matrix for each head, decayed by the head's own
-constant.
+"""Lightning attention (linear attention without softmax): a state matrix per head with a constant decay.
 
-Qin et al., "Lightning Attention-2" (arXiv 2401.04658), section 3; "MiniMax-01" (2501.08313), section 2.2; the order and
-the shapes of the products: transformers' MiniMaxLightningAttention. Norms and rotations of queries and keys: Ling 2.5's
-own code (BailingMoeV2_5LinearAttention).
+Qin et al., "Lightning Attention-2" (arXiv 2401.04658), section 3; "MiniMax-01" (2501.08313), section 2.2; order and
+shapes of the matmuls: transformers' MiniMaxLightningAttention. Norms and rotary embeddings of queries and keys: Ling
+2.5's code (BailingMoeV2_5LinearAttention).
 """
 
 from __future__ import annotations
@@ -20,17 +19,19 @@ from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class LightningAttention(Mixer):
-    """Each of `heads` heads has a matrix of `head_dim` × `head_dim` numbers. A token decays it, adds the product of its
-    key and its value, and reads at its query. The decay is a constant of the head and of the layer's number.
+    """Lightning attention with a state of `head_dim` × `head_dim` for each of `heads` heads.
 
-    Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in attention, and
-    the matrix is read and written once for each chunk. The token of a decode step is taken by itself. What is read is
+    A token decays the state, adds the product of its key and value, and reads with its query. The decay is constant for
+    each head and layer number.
+
+    Several new tokens run in chunks of `chunk` tokens, padded to whole chunks: within a chunk, tokens interact as in
+    attention, and the state is read and written once per chunk. A decode step processes its token alone. Results are
     normed over all heads together, and gated.
 
-    `activation`: that of queries, keys and values, None for none. `qk_norm`: queries and keys pass an RMSNorm, each
-    head by itself; `rotary`: they are turned, `rope_dim` numbers of a head, or all. `groups`: what is read is normed in
-    so many groups. `bias`: the first three products have one, `out_bias`: the last has. `simple`: the decays are
-    ALiBi's slopes, and the matrices are kept in fp32 (flash-linear-attention's chunk_simple_gla).
+    `activation`: of queries, keys and values, None for none. `qk_norm`: RMSNorm of queries and keys per head. `rotary`:
+    rotary embedding of `rope_dim` dimensions of a head, or of all. `groups`: results are normed in this number of
+    groups. `bias`: of the first three projections, `out_bias`: of the last. `simple`: decays are ALiBi's slopes, and
+    states are in fp32 (flash-linear-attention's chunk_simple_gla).
     """
 
     hidden: Size
@@ -59,10 +60,10 @@ class LightningAttention(Mixer):
         "D": "hidden size",
         "Nl": "heads of lightning attention",
         "Hl": "size of a head of lightning attention",
-        "Hlr": "rotated elements of a head of lightning attention",
-        "Ol": "size of its values, Hl",
+        "Hlr": "rotary dimensions of a head of lightning attention",
+        "Ol": "size of a value head of lightning attention, Hl",
         "Pc": "tokens in a chunk",
-        "Qc": "tokens that a token of a chunk meets, Pc",
+        "Qc": "keys of a chunk, Pc",
     }
     made: ClassVar[dict[str, str]] = {"Ol": "Hl", "Qc": "Pc"}
     cases: ClassVar[frozenset[str]] = frozenset(("Nl", "Hl"))
@@ -79,12 +80,12 @@ class LightningAttention(Mixer):
         return self.heads * self.head_dim
 
     def multiples(self) -> dict[str, int]:
-        """Rotary positions turn a head's numbers in pairs."""
+        """Rotary dimensions come in pairs."""
         return {} if self.rotary is None else {"Hl" if self.rope_dim is None else "Hlr": 2}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections, the recurrence in chunks and by one token, the norm and the gate, the output, and what is kept:
-        each head's matrix."""
+        """Projections, recurrence in chunks and by one token, norm and gate, output, and the cached state of each
+        head."""
         return (
             *self._of_tokens(at),
             *self._in_chunks(at),
@@ -98,7 +99,7 @@ class LightningAttention(Mixer):
         )
 
     def _of_tokens(self, at: str) -> Iterator[Line]:
-        """Query, key and value of each token, activated; the first two normed and turned."""
+        """Query, key and value of each token with activation, norms and rotary embedding."""
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
             yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")) if self.activation is not None else ():
@@ -109,8 +110,7 @@ class LightningAttention(Mixer):
             yield Pointwise(f"{at}.{name}", f"B T Nl {'Hl' if self.rope_dim is None else 'Hlr'}", kind="rotary")
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
-        """Tokens of a chunk among each other, then chunk after chunk with the matrix: what it gives at the queries, and
-        what is written to it."""
+        """Interaction within each chunk, then, chunk by chunk, with the state: results at the queries, update."""
         pairs = "B Nc Nl Pc Qc"
         yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nl Hl, B Nc Qc Nl Hl -> {pairs}")
         yield Pointwise(f"{at}.weighting", pairs, kind="weighting")

@@ -1,7 +1,7 @@
-"""Mamba: a short convolution, and a recurrence instead of attention.
+"""Mamba: a short convolution and a recurrence instead of attention.
 
 Gu and Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (arXiv 2312.00752), sections 3.2
-(algorithm 2) and 3.4; the order and the shapes of the products: transformers' MambaMixer.
+(algorithm 2) and 3.4; order and shapes of the matmuls: transformers' MambaMixer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class Mamba(Mixer):
-    """A selective state space: each of `inner` channels has `state` numbers, which every token decays and adds to.
+    """Selective state space: a state of `state` numbers for each of `inner` channels, which every token decays and
+    updates.
 
-    A depthwise convolution in front of it gives each channel a weighted sum of its last `kernel` tokens. Each token has
-    a step size, by way of `rank` numbers, and two vectors of `state` numbers, with which it writes to the state and
-    reads from it (Δ, B and C in the paper). A gate of `inner` multiplies the result. `bias`: biases of the first and
-    the last product; `conv_bias`: that of the convolution. `norms`: RMSNorms of what the step is computed from and of
-    the two vectors, with scales or without (transformers' JambaMambaMixer and FalconMambaMixer).
+    A depthwise convolution over the last `kernel` tokens comes first. Each token has a step size, a projection of
+    `rank` numbers, and two vectors of `state` numbers for writing and reading the state (Δ, B and C in the paper). A
+    gate of `inner` multiplies the result. `bias`: of the first and last projection; `conv_bias`: of the convolution.
+    `norms`: RMSNorms of the step's input and of both vectors, with or without scales (transformers' JambaMambaMixer and
+    FalconMambaMixer).
     """
 
     hidden: Size
@@ -68,12 +69,12 @@ class Mamba(Mixer):
 
     @property
     def gating(self) -> str:
-        """The activation of the gate."""
+        """Activation of the gate."""
         return self.activation
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections, convolution, recurrence (pointwise work), the product that reads the states (both operands are
-        activations), and the state: the convolution's last tokens, and one state for each channel."""
+        """Projections, convolution, recurrence (pointwise), readout of the states (both operands are activations), and
+        the cache: last tokens of the convolution and a state per channel."""
         return (
             Matmul(f"{at}.in_proj", "B T D, D Dz -> B T Dz", bias=self.bias),
             Matmul(f"{at}.conv", "B T Dx Kc, Dx Kc -> B T Dx", bias=self.conv_bias),

@@ -1,7 +1,7 @@
-"""Mamba-2: a short convolution, and a state for each head that every token decays by one number.
+"""Mamba-2: a short convolution, and a state per head that every token decays by one number.
 
-Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), sections 6 (chunks) and 7; the order and the shapes of the
-products: transformers' Mamba2Mixer.
+Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), sections 6 (chunks) and 7; order and shapes of the matmuls:
+transformers' Mamba2Mixer.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from tfacct.ledger.lines import CHUNK, Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class Mamba2(Mixer):
-    """Each of `groups` · `group` heads has a state of `head_dim` × `state` numbers, which every token decays and adds
-    to. The heads of a group share the two vectors of `state` numbers with which a token writes and reads.
+    """Mamba-2 with a state of `head_dim` × `state` for each of `groups` · `group` heads, which every token decays and
+    updates.
 
-    A depthwise convolution in front gives each channel, those of the vectors too, a weighted sum of its last `kernel`
-    tokens. Several new tokens run in chunks of `chunk`, padded to whole ones: inside a chunk tokens meet as in
-    attention, and the state is read and written once for each chunk. The token of a decode step is taken by itself.
-    `norm`: an RMSNorm of each group by itself, before the gate or after it. `bias`: bias
-    of the first product, and of the last one too if `out_bias` does not say otherwise; `conv_bias`: that of the
-    convolution. `least_step`: the step size is no smaller in chunks. `factors`: of a token's gate, input, both vectors
-    and steps (transformers' FalconH1Mixer); no count depends on them.
+    The heads of a group share the two vectors of `state` numbers for writing and reading.
+
+    All channels, including those vectors, first pass a depthwise convolution over the last `kernel` tokens. Several new
+    tokens run in chunks of `chunk` tokens, padded to whole chunks: within a chunk, tokens interact as in attention, and
+    the state is read and written once per chunk. A decode step processes its token alone. `norm`: RMSNorm per group,
+    before or after the gate. `bias`: of the first projection, and of the last unless `out_bias` is set; `conv_bias`: of
+    the convolution. `least_step`: least step size in chunks. `factors`: of a token's gate, input, both vectors and
+    steps (transformers' FalconH1Mixer); no count depends on them.
     """
 
     hidden: Size
@@ -67,7 +68,7 @@ class Mamba2(Mixer):
         "Di": "elements computed from a token, 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm",
         "Kc": "tokens that the convolution sees",
         "Pc": "tokens in a chunk",
-        "Qc": "tokens that a token of a chunk meets, Pc",
+        "Qc": "keys of a chunk, Pc",
     }
 
     made: ClassVar[dict[str, str]] = {
@@ -95,12 +96,12 @@ class Mamba2(Mixer):
 
     @property
     def channels(self) -> Size:
-        """Number of channels of the convolution: those of the heads, and both vectors of each group."""
+        """Number of channels of the convolution: those of the heads and both vectors of each group."""
         return self.inner + 2 * self.groups * self.state
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projection and convolution, the recurrence in chunks and by one token, the gated norm, the output, and what
-        is kept: the convolution's last tokens, and each head's state."""
+        """Projection, convolution, recurrence in chunks and by one token, gated norm, output, and the cache: last
+        tokens of the convolution and the state of each head."""
         norm, gate = (
             Pointwise(f"{at}.out_norm", "B T Nm Hm", weight="Nm Hm", kind="norm_rms"),
             Pointwise(f"{at}.gate", "B T Nm Hm", kind="gate"),
@@ -129,8 +130,8 @@ class Mamba2(Mixer):
         )
 
     def _in_chunks(self, at: str) -> Iterator[Line]:
-        """Tokens of a chunk among each other; what each chunk adds to the states, the states between chunks, and what
-        they give to its tokens."""
+        """Interaction within each chunk; update of the states by each chunk, decay between chunks, and results from the
+        states."""
         pairs = "B Nc Nm Pc Qc"
         yield Pointwise(f"{at}.pair_decay", pairs)
         yield Matmul(f"{at}.chunk_scores", f"B Nc Pc Nm Ns, B Nc Qc Nm Ns -> {pairs}")

@@ -1,6 +1,6 @@
-"""The merger after an image encoder: neighbouring patches become one token of the language model.
+"""Merger after an image encoder: neighbouring patches become one token of the language model.
 
-Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several blocks, as in
+Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' PatchMerger; from several layers, as in
 "DeepStack" (2406.04334) and transformers' Qwen3VLVisionPatchMerger.
 """
 
@@ -18,8 +18,8 @@ from tfacct.ledger.workload import MERGED
 
 @record(kw_only=True)
 class Merger(Part):
-    """Two products of `patches` patches side by side, with an activation between them: the first as wide as they are
-    together, the second `out` wide. A norm stands in front, of each patch, or, `joined`, of all that are side by side.
+    """MLP over `patches` concatenated patches with output width `out`, after a norm of each patch or, if `joined`, of
+    the concatenation.
     """
 
     hidden: Size
@@ -36,7 +36,7 @@ class Merger(Part):
         "D": "hidden size",
         MERGE: "positions that are merged into one row",
         "Dq": "width of a merged row's result",
-        "Du": f"numbers of patches side by side, {MERGE} · D",
+        "Du": f"width of concatenated patches, {MERGE} · D",
     }
     made: ClassVar[dict[str, str]] = {"Du": f"{MERGE} · D"}
 
@@ -56,11 +56,11 @@ class Merger(Part):
 
 @record(kw_only=True)
 class Averaged(Part):
-    """Averages of `patches` neighbouring positions, behind which stands what `kind` says.
+    """Averages of `patches` neighbouring positions, followed by operations of this `kind`.
 
-    `normed`: a LayerNorm (Qwen2AudioEncoder). `scaled`: a factor of √hidden; `standardized`: then numbers that are
-    stored but not trained, which shift and scale them (Gemma4VisionModel). `projected`: a LayerNorm, a product that
-    makes them `out` wide, and two learned rows for where audio begins and ends (Qwen2_5OmniAudioEncoder).
+    `normed`: a LayerNorm (Qwen2AudioEncoder). `scaled`: a factor of √hidden; `standardized`: the same, then a shift and
+    scale that are stored but not trained (Gemma4VisionModel). `projected`: a LayerNorm, a projection to `out`, and two
+    learned rows for the beginning and end of audio (Qwen2_5OmniAudioEncoder).
     """
 
     hidden: Size
@@ -69,21 +69,21 @@ class Averaged(Part):
     out: Size | None = None
 
     by_rows: ClassVar[bool] = True
-    """Its counts are of merged rows, which formulas have an axis for."""
+    """True: counts are per merged row, which has an axis in formulas."""
     name: ClassVar[str] = "merger"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
         **{axis: Merger.legend[axis] for axis in ("D", MERGE, "Dq")},
-        "Xe": "rows for where audio begins and where it ends",
+        "Xe": "rows for the beginning and end of audio",
     }
     made: ClassVar[dict[str, str]] = {"Xe": "2"}
 
     def derived(self) -> dict[str, str]:
-        """Return the number of learned rows, where there are some."""
+        """Number of learned rows, if any."""
         return self.made if self.kind == "projected" else {}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The averages, and what is made of them."""
+        """Averages and the operations on them."""
         row = f"B {MERGED} D"
         scale = Pointwise(f"{at}.scale", row, kind="scale")
         norm = Pointwise(f"{at}.norm", row, weight="D", bias="D", kind="norm_layer")
@@ -102,12 +102,12 @@ class Averaged(Part):
 
 @record(kw_only=True)
 class Deepstack(Merger):
-    """One merger for each of some blocks, by number, of what those blocks give."""
+    """Mergers of the results of the layers in `after_blocks`."""
 
     after_blocks: tuple[int, ...] = ()
 
     name: ClassVar[str] = "deepstack"
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The lines of each merger."""
+        """Lines of each merger."""
         return tuple(line for number in range(len(self.after_blocks)) for line in self._of(f"{at}.{number}"))

@@ -1,5 +1,4 @@
-"""The projection of a multi-token prediction head (MTP): the residual stream and the next token's embedding,
-concatenated.
+"""Projection of a multi-token prediction head (MTP): residual stream and next token's embedding, concatenated.
 
 "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
 """
@@ -17,7 +16,7 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 @record(kw_only=True)
 class MtpProjection(Part):
-    """Projection of the stream and the next token's row, side by side, each behind an RMSNorm of its own."""
+    """Projection of the residual stream concatenated with the next token's embedding, after an RMSNorm of each."""
 
     hidden: Size
     eps: float = 1e-6
@@ -28,7 +27,7 @@ class MtpProjection(Part):
     made: ClassVar[dict[str, str]] = BOTH
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Two norms and a product."""
+        """Two norms and a projection."""
         return (
             Pointwise(f"{at}.row_norm", "B T D", weight="D", kind="norm_rms"),
             Pointwise(f"{at}.stream_norm", "B T D", weight="D", kind="norm_rms"),

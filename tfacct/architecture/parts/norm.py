@@ -14,19 +14,18 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, PointwiseKind, Unused
 from tfacct.ledger.paths import NORMS
 
 SHARED = "shared_norm"
-"""Name of the parameters of a norm that a whole block shares."""
+"""Name of the parameters shared by all norms of a layer."""
 
 
 @record(kw_only=True)
 class Norm(Part):
     """LayerNorm (scale and shift) or RMSNorm (scale only).
 
-    `learned`: which of these a LayerNorm has, `both`, the `scale` alone (transformers' CohereLayerNorm), or `none`
-    (OlmoLayerNorm); an RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale less
-    1, and `scales_first`, that it multiplies before (MuseSparkTextInputScaledRMSNorm); no count depends on either.
-    `narrow`: `hidden` is the width of short token rows. `joined`: it reads two vectors of
-    that width side by side. `shared`: it reads the scale and shift that all norms of its block share. If not `called`,
-    it is stored and never runs.
+    `learned`: a LayerNorm has `both`, only the `scale` (transformers' CohereLayerNorm), or `none` (OlmoLayerNorm); an
+    RMSNorm may have `none` too (NanoChatRMSNorm). `less_one`: the stored weight is the scale minus 1. `scales_first`:
+    the scale is applied before normalization (MuseSparkTextInputScaledRMSNorm). No count depends on either. `narrow`:
+    `hidden` is the width of a narrow token embedding. `joined`: the input is two concatenated vectors of that width.
+    `shared`: all norms of the layer share scale and shift. `called`: false if it is stored but never runs.
     """
 
     hidden: Size
@@ -49,16 +48,16 @@ class Norm(Part):
         return {**Part.sizes(self), "hidden": row(self.narrow)}
 
     def derived(self) -> dict[str, str]:
-        """Both vectors together, where it reads two."""
+        """Axis of two concatenated vectors, if `joined`."""
         return BOTH if self.joined else {}
 
     def axes(self) -> dict[str, Size]:
-        """Size of what it reads."""
+        """Size of the input."""
         found = Part.axes(self)
         return {axis: found[axis] for axis in BOTH} if self.joined else found
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """One pointwise line, and its gate."""
+        """One pointwise line."""
         module = f"{at.rpartition('.')[0]}.{SHARED}" if self.shared else None
         axis = "Dj" if self.joined else row(self.narrow)
         weight = "" if self.learned == "none" else axis
@@ -70,7 +69,7 @@ class Norm(Part):
 
 @record(kw_only=True)
 class GatedNorm(Norm):
-    """A sigmoid of what an MLP of this width makes of the norm's result multiplies it (AXK2GatedRMSNorm)."""
+    """Norm with a gate: the sigmoid of an MLP of width `gate_rank` over the norm's result (AXK2GatedRMSNorm)."""
 
     gate_rank: Size
 
@@ -78,7 +77,7 @@ class GatedNorm(Norm):
     legend: ClassVar[dict[str, str]] = {"D": WIDTHS["D"], "Rn": "width of the MLP that gates a norm"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The norm and its gate."""
+        """Norm and gate."""
         return (
             *Norm.lines(self, at),
             Matmul(f"{at}.gate_down", "B T D, D Rn -> B T Rn"),

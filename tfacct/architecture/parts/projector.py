@@ -1,4 +1,4 @@
-"""The projector of a multimodal model: it maps results of an encoder to tokens of the language model."""
+"""Projector of a multimodal model: from results of an encoder to tokens of the language model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tfacct.ledger.lines import FRONT, MERGE, Line, Matmul, Pointwise, Pointwise
 from tfacct.ledger.workload import MERGED, PATCHES
 
 _DIGITS = str.maketrans("0123456789", "abcdefghij")
-"""Axes have no digits."""
+"""Digits as letters, for names of axes."""
 
 
 class Linear(NamedTuple):
-    """A product by its name in the class."""
+    """A linear layer with its name in the class."""
 
     name: str
     inputs: Size
@@ -26,7 +26,7 @@ class Linear(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """A norm by its name in the class: RMSNorm, or LayerNorm with a `bias`."""
+    """A norm with its name in the class: RMSNorm, or LayerNorm with a `bias`."""
 
     name: str
     width: Size
@@ -34,14 +34,14 @@ class Scaling(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A learned tensor that is no weight of a product or norm."""
+    """A learned tensor that is not a weight of a matmul or norm."""
 
     name: str
     shape: tuple[Size, ...]
 
 
 class Activated(NamedTuple):
-    """An activation of rows of this width; `gated`: of one half of each row, times the other half."""
+    """An activation of rows of this width; `gated`: of one half of each row, multiplied by the other half."""
 
     name: str
     width: Size
@@ -49,13 +49,13 @@ class Activated(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """The first rows are not read: a class token, or, in some classes, whatever row is first."""
+    """Drops the first rows: a class token or, in some classes, the first row of any kind."""
 
     rows: int = 1
 
 
 class Joined(NamedTuple):
-    """Neighbouring rows become one row: side by side, or, `averaged`, their mean of this width."""
+    """Joins neighbouring rows: concatenated or, with `averaged`, their mean of this width."""
 
     rows: int
     averaged: Size | None = None
@@ -66,34 +66,34 @@ Step: TypeAlias = Linear | Scaling | Learned | Activated | Dropped | Joined
 
 @record
 class NamedTensors(Part):
-    """Products, norms and learned tensors by their names in the class, of which only the parameters are counted."""
+    """Linear layers, norms and learned tensors with their names in the class; only parameters are counted."""
 
     steps: tuple[Linear | Scaling | Learned, ...]
 
     def axes(self) -> dict[str, Size]:
-        """The sizes of each step, by axes of its own."""
+        """Sizes of each step, with separate axes."""
         return _axes(self.steps)
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The lines of each step, without their work."""
+        """Lines of each step, marked as unused."""
         lines = _lines(at, self.steps, "T")
         return tuple(Unused(line) if isinstance(line, Matmul | Pointwise) else line for line in lines)
 
 
 @record
 class Projector(Part):
-    """Steps of a projector, in the order in which they run. They read the results of so many `layers` of the encoder,
-    side by side, or, if `merged`, the rows that its own merger gives."""
+    """Steps of a projector in execution order. The input is the concatenated results of `layers` layers of the encoder
+    or, if `merged`, the output of the encoder's merger."""
 
     steps: tuple[Step, ...]
     merged: bool = False
     layers: int = 1
 
     name: ClassVar[str] = "projector"
-    legend: ClassVar[dict[str, str]] = {FRONT: "rows that the projector does not read", MERGE: Merger.legend[MERGE]}
+    legend: ClassVar[dict[str, str]] = {FRONT: "rows that the projector drops", MERGE: Merger.legend[MERGE]}
 
     def axes(self) -> dict[str, Size]:
-        """The sizes of each step, by axes of its own, and the rows that are dropped or merged."""
+        """Sizes of each step, with separate axes, and of rows that are dropped or merged."""
         found = _axes(self.steps)
         for step in self.steps:
             if isinstance(step, Dropped):
@@ -103,7 +103,7 @@ class Projector(Part):
         return found
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The lines of each step."""
+        """Lines of each step."""
         return tuple(_lines(at, self.steps, MERGED if self.merged else "T"))
 
 
@@ -123,7 +123,7 @@ def _sizes(step: Step) -> tuple[Size, ...]:
 
 
 def _with_axis_names(steps: tuple[Step, ...]) -> Iterator[tuple[list[str], Step]]:
-    """Each step with an axis for each of its sizes."""
+    """Steps, each with names of axes for its sizes."""
     for number, step in enumerate(steps):
         own = f"P{str(number).translate(_DIGITS)}"
         yield [f"{own}{mark}" for mark in "xyz"[: len(_sizes(step))]], step
@@ -137,7 +137,7 @@ def _axes(steps: tuple[Step, ...]) -> dict[str, Size]:
 
 
 def _lines(at: str, steps: tuple[Step, ...], rows: str) -> Iterator[Line]:
-    """Lines of steps that read `rows` at first."""
+    """Lines of steps, where `rows` is the axis of the input rows."""
     for axis_names, step in _with_axis_names(steps):
         match step:
             case Linear():

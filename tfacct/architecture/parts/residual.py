@@ -1,4 +1,4 @@
-"""The residual addition at the end of a sublayer, and the scale of a sublayer's input."""
+"""Residual addition after a sublayer, and scale of a sublayer's input."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from tfacct.ledger.lines import Line, Pointwise
 
 @record(kw_only=True)
 class Residual(Part):
-    """Addition of a sublayer's result to the residual stream. Constants multiply the result (`factor`,
-    GraniteDecoderLayer), the stream (`stream`, MiniMaxDecoderLayer), or the sum (`after`, Gemma4TextDecoderLayer)."""
+    """Addition of a sublayer's result to the residual stream.
+
+    Constants multiply the result (`factor`, GraniteDecoderLayer), the residual stream (`stream`, MiniMaxDecoderLayer),
+    or the sum (`after`, Gemma4TextDecoderLayer).
+    """
 
     hidden: Size
     factor: float | None = None
@@ -32,13 +35,14 @@ class Residual(Part):
         return (*scales.values(), *self.gates(at), Pointwise(at, "B T D", kind="residual"), *after)
 
     def gates(self, at: str) -> tuple[Line, ...]:  # noqa: ARG002
-        """Learned work on the stream and on the result before the addition."""
+        """Learned operations on the residual stream and the result before the addition."""
         return ()
 
 
 @record(kw_only=True)
 class GatedResidual(Residual):
-    """The tanh of a learned number multiplies the result (MllamaCrossAttentionDecoderLayer)."""
+    """Residual addition with the result multiplied by the tanh of a learned number
+    (MllamaCrossAttentionDecoderLayer)."""
 
     legend: ClassVar[dict[str, str]] = {**Residual.legend, **ALONE}
     made: ClassVar[dict[str, str]] = {"U": "1"}
@@ -49,8 +53,8 @@ class GatedResidual(Residual):
 
 @record(kw_only=True)
 class LerpResidual(Residual):
-    """Learned numbers, one for each of the hidden size, over this `temperature` weigh the result and, by what they
-    leave, the stream (MuseSparkResidualGate)."""
+    """Interpolation between residual stream and result, with a learned weight per channel divided by `temperature`
+    (MuseSparkResidualGate)."""
 
     temperature: float
 
@@ -60,7 +64,7 @@ class LerpResidual(Residual):
 
 @record(kw_only=True)
 class Scale(Part):
-    """Factor of what a sublayer reads. No count depends on it."""
+    """Factor of a sublayer's input. No count depends on it."""
 
     hidden: Size
     factor: float

@@ -1,7 +1,6 @@
-"""A transformer layer whose weights several layers share: its input, and the projection of its result.
+"""A transformer block with weights shared by several layers: its input, and the projection of its result.
 
-"The Zamba2 Suite" (arXiv 2411.15242), section 2; the order and the shapes of the products: transformers'
-Zamba2HybridLayer.
+"The Zamba2 Suite" (arXiv 2411.15242), section 2; order and shapes of the matmuls: transformers' Zamba2HybridLayer.
 """
 
 from __future__ import annotations
@@ -15,15 +14,18 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 
-JOINED = {"Dj": "stream and token row side by side, 2 · D", "Ra": "rank of the adapters of shared weights"}
+JOINED = {
+    "Dj": "residual stream concatenated with the token embedding, 2 · D",
+    "Ra": "rank of the adapters of shared weights",
+}
 BOTH = {"Dj": "2 · D"}
 ALONE = {"U": "1: a single row, as a class token or the gate of a shared expert"}
 
 
 @record(kw_only=True)
 class JoinedAttention(Attention):
-    """Attention of a block that layers share, to the stream and the token's embedding side by side. `adapter`: rank of
-    adapters of queries, keys and values, which each layer has for itself."""
+    """Shared attention over the residual stream concatenated with the token embedding. `adapter`: rank of the adapters
+    of queries, keys and values in each layer."""
 
     adapter: Size | None = None
 
@@ -32,7 +34,7 @@ class JoinedAttention(Attention):
     legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | JOINED
 
     def derived(self) -> dict[str, str]:
-        """Query heads, and what it reads."""
+        """Query heads, and width of the input."""
         return self.made | BOTH
 
     def _projected(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
@@ -45,7 +47,8 @@ class JoinedAttention(Attention):
 
 @record(kw_only=True)
 class SharedOutput(Part):
-    """Product of what a shared block made, a layer's own; its result and the stream are what the mixer reads."""
+    """Projection per layer of a shared block's result; the mixer reads the sum of its result and the residual
+    stream."""
 
     hidden: Size
 
@@ -55,5 +58,5 @@ class SharedOutput(Part):
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The product."""
+        """The projection."""
         return (Matmul(f"{at}.proj", "B T D, D Do -> B T Do"),)
