@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import exp
 from typing import Any, TypeAlias
@@ -11,56 +11,65 @@ from typing import Any, TypeAlias
 import numpy as np
 
 Array: TypeAlias = Any
-FIXED = ("prompt", "budget", "host", "request", "attention_prefill", "attention", "link_network")
-"""Constants that these runs do not tell."""
-READ = {"MegatronConstants": ("link", "reduce", "card")}
-"""The same of constants of another kind."""
-Logs: TypeAlias = Callable[[Sequence[Any], Any], Array]
-"""Logarithms of predicted over measured, by rows and constants."""
+FIXED = {
+    "Constants": (
+        *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd"),
+        "link_network",
+    ),
+    "TrainingConstants": ("attention",),
+    "MegatronConstants": ("link", "reduce", "card"),
+}
+"""Constants of each kind that the runs do not tell."""
+Logs: TypeAlias = Callable[[Any], Array]
+"""Logarithms of predicted over measured, by constants."""
+STEP = 0.02
+"""Change of a constant's logarithm from which slopes are taken."""
 
 
 def fields(constants: Any) -> list[str]:
-    fixed = READ.get(type(constants).__name__, FIXED)
+    """Names of the constants that are fitted."""
+    fixed = FIXED[type(constants).__name__]
     return [one.name for one in dataclasses.fields(constants) if one.name not in fixed]
 
 
-def slopes(rows: Sequence[Any], start: Array, logs: Logs, constants: Any) -> Array:
-    """Change of the logarithms with that of each constant: rows × metrics × constants."""
-    small, each = 0.02, []
-    for name in fields(constants):
-        moved = replace(constants, **{name: getattr(constants, name) * exp(small)})
-        each.append((logs(rows, moved) - start) / small)
-    return np.stack(each, axis=2)
+def slopes(start: Array, logs: Logs, constants: Any) -> Array:
+    """Change of the logarithms with that of each constant."""
+    moved = (replace(constants, **{name: getattr(constants, name) * exp(STEP)}) for name in fields(constants))
+    return np.stack([(logs(each) - start) / STEP for each in moved], axis=1)
 
 
-def fitted(start: Array, slope: Array, cells: Array, constants: Any, ridge: float) -> Any:
-    """Constants that fit best, all cells counting by the root of their rows; large errors count by their size only."""
-    number = np.array([(cells == cell).sum() for cell in cells])
-    weight = np.repeat(1 / np.sqrt(number), start.shape[1])
-    weight /= weight.mean()
-    errors, change = start.reshape(-1), slope.reshape(-1, slope.shape[2])
-    move = np.zeros(change.shape[1])
+def fitted(start: Array, slope: Array, weights: Array, constants: Any, ridge: float) -> Any:
+    """Constants that fit best; large errors count by their size only."""
+    weights, move = weights / weights.mean(), np.zeros(slope.shape[1])
     for _ in range(12):
-        left = errors + change @ move
-        each = weight / np.sqrt(1 + (left / 0.12) ** 2)
-        matrix = (change * each[:, None]).T @ change + ridge**2 * np.eye(len(move))
-        move = np.clip(-np.linalg.solve(matrix, (change * each[:, None]).T @ errors), -0.5, 0.5)
+        left = start + slope @ move
+        each = weights / np.sqrt(1 + (left / 0.12) ** 2)
+        matrix = (slope * each[:, None]).T @ slope + ridge**2 * np.eye(len(move))
+        move = np.clip(-np.linalg.solve(matrix, (slope * each[:, None]).T @ start), -0.5, 0.5)
     names = fields(constants)
     moved = {name: getattr(constants, name) * exp(by) for name, by in zip(names, move, strict=True)}
     return replace(constants, **moved)
 
 
-def held_out(rows: Sequence[Any], logs: Logs, constants: Any, ridge: float) -> tuple[Array, Any]:
-    """Logarithms where each cell is predicted by a fit to the others; and the fit to all."""
-    cells = np.array([row.cell for row in rows])
-    start = logs(rows, constants)
-    slope = slopes(rows, start, logs, constants)
-    found = np.zeros_like(start)
-    for cell in np.unique(cells):
-        seen = cells != cell
-        others = fitted(start[seen], slope[seen], cells[seen], constants, ridge)
-        found[~seen] = logs([row for row in rows if row.cell == cell], others)
-    return found, fitted(start, slope, cells, constants, ridge)
+def by_cell(cells: Array) -> Array:
+    """Weights by which every cell counts the same."""
+    _, where, counts = np.unique(cells, return_inverse=True, return_counts=True)
+    return 1 / counts[where]
+
+
+def held_out(logs: Logs, constants: Any, cells: Array, weights: Array, ridge: float) -> tuple[Array, Any]:
+    """Logarithms where each cell is predicted by a fit to the others, and the fit to all. What has no weight is fitted
+    nowhere. All cells count by the root of their rows."""
+    start = logs(constants)
+    slope, weights = slopes(start, logs, constants), weights * np.sqrt(by_cell(cells))
+    all_of_them = fitted(start, slope, weights, constants, ridge)
+    found = logs(all_of_them)
+    for cell in np.unique(cells[weights > 0]):
+        own = cells == cell
+        others = fitted(start, slope, weights * ~own, constants, ridge)
+        moved = [np.log(getattr(others, name) / getattr(constants, name)) for name in fields(constants)]
+        found[own] = (start + slope @ np.array(moved))[own]
+    return found, all_of_them
 
 
 def quantile(values: Array, weights: Array, share: float) -> float:
@@ -69,17 +78,26 @@ def quantile(values: Array, weights: Array, share: float) -> float:
     return float(values[order][np.searchsorted(passed, share)])
 
 
+TAIL = 0.08
+"""Share of the runs beyond each end of an interval: below a tenth, for other cells are further off than these."""
+
+
 def interval(left: Array, cells: Array) -> tuple[float, float]:
     """Factors between which 80 % of measured times lie, every cell weighing the same."""
-    weights = np.array([1 / (cells == cell).sum() for cell in cells])
-    return exp(quantile(-left, weights, 0.1)), exp(quantile(-left, weights, 0.9))
+    weights = by_cell(cells)
+    return exp(quantile(-left, weights, TAIL)), exp(quantile(-left, weights, 1 - TAIL))
 
 
-def covered(left: Array, cells: Array) -> Array:
-    """Whether each measured time lies in the interval of the other cells' errors."""
-    inside = np.zeros(len(left), bool)
+def covered(left: Array, cells: Array, others: Array, other_cells: Array) -> float:
+    """Share of measured times in the interval of the errors of all other cells, every cell weighing the same."""
+    inside = []
     for cell in np.unique(cells):
-        low, high = interval(left[cells != cell], cells[cells != cell])
-        own = np.exp(-left[cells == cell])
-        inside[cells == cell] = (low <= own) & (own <= high)
-    return inside
+        ends = interval(others[other_cells != cell], other_cells[other_cells != cell])
+        inside.append(share_inside(left[cells == cell], cells[cells == cell], *ends))
+    return float(np.mean(inside))
+
+
+def share_inside(left: Array, cells: Array, low: float, high: float) -> float:
+    """Share of measured times between these factors, every cell weighing the same."""
+    weights = by_cell(cells)
+    return float(((low <= np.exp(-left)) & (np.exp(-left) <= high)) @ weights / weights.sum())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from functools import partial
 from math import log
 from pathlib import Path
 from statistics import median
@@ -42,9 +43,9 @@ STEP = (0.08, 0.16)
 
 
 def training_logs(rows: Sequence[Training], constants: TrainingConstants) -> Array:
-    """Logarithm of predicted over measured."""
+    """Logarithms of predicted over measured."""
     each = [(fsdp_time.step(row.work, row.device, row.trained, constants).seconds, row.seconds) for row in rows]
-    return np.array([[log(predicted / measured)] for predicted, measured in each])
+    return np.array([log(predicted / measured) for predicted, measured in each])
 
 
 def read_training(path: Path) -> list[Training]:
@@ -78,10 +79,10 @@ def training(path: Path) -> list[str]:
     """Errors of training steps, and those of a constant utilization."""
     rows = read_training(path)
     ours = named(rows, ("training",))
-    held, constants = training_logs(rows, TRAINING), TRAINING
+    left, constants = training_logs(rows, TRAINING), TRAINING
+    cells = np.array([row.cell for row in rows])
     if ours:
-        held, constants = held_out(rows, training_logs, TRAINING, LOOSE)
-    left, cells = held[:, 0], np.array([row.cell for row in rows])
+        left, constants = held_out(partial(training_logs, rows), TRAINING, cells, np.ones(len(rows)), LOOSE)
     by = {"device": np.array([row.device.id for row in rows]), "cell": cells}
     by["precision"] = np.array(["fp8" if row.trained.fp8 else "bf16" for row in rows])
     by["recompute"] = np.array([str(row.trained.recompute) for row in rows])
@@ -98,7 +99,7 @@ def training(path: Path) -> list[str]:
     return broken
 
 
-class RankFormula(NamedTuple):
+class MegatronStep(NamedTuple):
     """A published step that was divided by tensor and pipeline parallelism."""
 
     cell: str
@@ -106,11 +107,11 @@ class RankFormula(NamedTuple):
     work: MegatronWork
 
 
-def divided_logs(rows: Sequence[RankFormula], constants: MegatronConstants) -> Array:
-    """Logarithm of predicted over measured."""
+def divided_logs(rows: Sequence[MegatronStep], constants: MegatronConstants) -> Array:
+    """Logarithms of predicted over measured."""
     chip = devices.load("a100-sxm-80gb")
     each = [(megatron_time.step(row.work, chip, *row.of[3:6], constants).seconds, row.of.seconds) for row in rows]
-    return np.array([[log(predicted / measured)] for predicted, measured in each])
+    return np.array([log(predicted / measured) for predicted, measured in each])
 
 
 def divided() -> list[str]:
@@ -119,17 +120,17 @@ def divided() -> list[str]:
     for one in published():
         config = {"n_embd": one.hidden, "n_layer": one.blocks, "n_head": one.heads, "vocab_size": VOCABULARY}
         model = load_model(one.cell, {"model_type": "gpt2", "n_positions": TOKENS, **config})
-        rows.append(RankFormula(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
+        rows.append(MegatronStep(one.cell, one, megatron_time.work_of(model.ledger, one.trained, one.mesh)))
         left.append(log(executed(model, one) / PEAK / one.seconds))
-    held, constants = held_out(rows, divided_logs, MEGATRON, LOOSE)
     cells = np.array([row.cell for row in rows])
+    held, constants = held_out(partial(divided_logs, rows), MEGATRON, cells, np.ones(len(rows)), LOOSE)
     by = {"cell": cells, "again": np.array([row.of.again for row in rows])}
     print(f"\nMegatron's published steps: {len(rows)}")
-    tables("training step under tensor and pipeline parallelism, each model held out", held[:, 0], by)
+    tables("training step under tensor and pipeline parallelism, each model held out", held, by)
     print(line("a plain roofline: all FLOPs at the peak", np.array(left)))
     print(line(f"constant utilization {USUAL}, recomputation counted", np.array(left) - log(USUAL)))
     print("fit to all:", ", ".join(f"{name} {getattr(constants, name):.3g}" for name in fields(MEGATRON)))
-    return checked("divided", "step", held[:, 0], cells, ["a100-sxm-80gb"] * len(rows))
+    return checked("divided", "step", held, cells, ["a100-sxm-80gb"] * len(rows))
 
 
 def executed(model: LoadedModel, one: Published) -> float:

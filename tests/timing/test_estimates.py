@@ -11,7 +11,6 @@ import pytest
 
 import tfacct
 from tests.conftest import Ran
-from tfacct.base import units
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
 from tfacct.timing.timing import CONSTANTS
@@ -28,8 +27,8 @@ def test_an_estimate_never_looks_like_a_count(run: Callable[..., Ran]) -> None:
     assert ran.code == 0
     out = words(ran.out)
     assert (
-        "Estimate: median error 7.9% on 389 runs never fitted; 80% lie within × 0.70 … 1.15." in out
-        and "389 runs on this device were fitted" in out
+        "Estimate: median error 5.4% on 611 runs (cross-validation); 80% lie within × 0.88 … 1.14." in out
+        and "385 runs on this device were fitted" in out
     )
     assert out.count("≈") == 4 and "in 4 of 5 cases" in out and "80% interval" in out and "never below" in out
 
@@ -42,7 +41,7 @@ def test_a_step_re_adds_to_its_kernels() -> None:
     assert step.bound_seconds < low < step.value_seconds < high
     assert step.tokens_per_second == pytest.approx(32 / step.value_seconds)
     assert step.assumptions["bend"] == CONSTANTS.bend
-    assert step.validation["points_fitted"] == 626 and step.validation["points_on_device"] == 389
+    assert step.validation["points_fitted"] == 611 and step.validation["points_on_device"] == 385
     # FLOPs on four devices are those of `flops --masked --decode`.
     whole = LLAMA.flops(ctx="8k", decode=True, batch=32, masked=True).total_flops
     assert 4 * sum(one["flops"] for one in step.kernels) == whole
@@ -57,13 +56,7 @@ def test_a_bound_is_no_estimate() -> None:
     assert "≈" not in step.answer
 
 
-def test_no_interval_goes_below_the_bound() -> None:
-    # Memory-bound throughout: 0.71 of the estimate is less than the bytes take at the peak.
-    step = tfacct.load("qwen2.5-7b").time(on="h100-sxm", ctx="8k", batch=32)
-    assert step.interval_80_seconds[0] == step.bound_seconds
-
-
-@pytest.mark.parametrize("on", ["mi300x", "tpu-v5p", "gaudi3", "m3-ultra"])
+@pytest.mark.parametrize("on", ["mi325x", "tpu-v5p", "gaudi3", "m3-ultra"])
 def test_no_error_is_claimed_where_nothing_was_measured(on: str) -> None:
     step = tfacct.load("qwen3-8b").time(on=on, ctx=1024)
     assert step.validation is None and step.interval_80_seconds is None and step.value_seconds > 0
@@ -131,7 +124,7 @@ def test_users_share_the_devices() -> None:
     assert report.largest_requests == (free - norms - (matrices + tables) // 4) // 188_743_680 == 298
     for line in report.lines:
         low, high = line["token_seconds"]
-        assert low <= high and (low < high) == (line["requests"] > 1)
+        assert low < high
         assert line["bound_seconds"] < line["interval_80_seconds"][0] < line["value_seconds"]
         assert line["tokens_per_second"] == pytest.approx(line["requests"] * 256 / line["value_seconds"])
         assert line["cost_per_million"] == pytest.approx(4 * 2.5 * 10**6 / (3600 * line["tokens_per_second"]))
@@ -150,7 +143,7 @@ def test_users_within_a_time() -> None:
 def test_no_single_first_token_under_load(run: Callable[..., Ran]) -> None:
     ran = run("serve", "llama-3.1-70b", "--on", "4xh100-sxm", "--dtype", "fp8", "--prompt", "2k", "--new", "256", "-v")
     out = words(ran.out)
-    assert "The scheduler decides." in out and "Estimate: " in out and "p99" not in out
+    assert "one after all other prompts in order of arrival" in out and "Estimate: " in out and "p99" not in out
     assert "298 requests fits with the weights: a count" in out
 
 
@@ -300,8 +293,8 @@ def test_numbers_that_cut_blocks_are_no_answer() -> None:
 def test_estimates_say_which_link_they_use(
     run: Callable[..., Ran], on: str, reach: str, kind: str, rate: float, words: str
 ) -> None:
-    """What was measured used NVLink within a node: over PCIe and between nodes no error is claimed."""
-    serving = [["time", "llama-3.1-405b", "--dtype", "int4"], ["serve", "llama-3.1-405b", "--dtype", "int4"]]
+    """Runs were measured over NVLink and PCIe, training steps over NVLink and a network: no other error is claimed."""
+    serving = [["time", "llama-3.1-405b", "--dtype", "fp8"], ["serve", "llama-3.1-405b", "--dtype", "fp8"]]
     serving[1] += ["--prompt", "1k", "--new", "100", "--requests", "1"]
     for asked in (
         [*serving, ["time", "llama-3.2-1b", "--train", "--ctx", "1k"]]
@@ -317,7 +310,7 @@ def test_estimates_say_which_link_they_use(
         link = facts["link"] if train else facts["on"]["link"]
         assert link == {"devices": int(on.split("x")[0]), "reach": reach, "kind": kind, "bytes_per_second": rate}
         assert words in shown, shown
-        measured = reach == "domain" or (train and reach == "network")
+        measured = reach == "domain" or reach == ("network" if train else "node")
         assert ("was measured, so its error is not known" in shown) is not measured
         if not measured:
             assert facts["validation"] is None and "80% interval" not in shown
@@ -388,26 +381,35 @@ def test_weights_in_tf32_are_multiplied_in_units_of_their_own() -> None:
     assert "no tf32 units: matmuls run in fp32" in words(" ".join(model.time(on="t4", dtype="tf32").notes))
 
 
-@pytest.mark.parametrize(("dtype", "runs"), [("fp32", 0), ("q4_k_m", 0), ("bf16", 168), ("fp8", 398)])
-def test_weights_that_no_run_had_are_said(dtype: str, runs: int) -> None:
+@pytest.mark.parametrize(("dtype", "runs"), [("fp32", 0), ("q4_k_m", 0), ("bf16", 292), ("fp8", 535)])
+def test_no_error_is_claimed_for_weights_that_no_run_had(dtype: str, runs: int) -> None:
     step = tfacct.load("qwen3-8b").time(on="h100-sxm", ctx=1024, dtype=dtype)
-    assert step.validation["points_in_dtype"] == runs
-    assert (f"none with {dtype} weights" in words(" ".join(step.notes))) == (runs == 0)
+    assert (step.validation or {"points_in_dtype": 0})["points_in_dtype"] == runs
+    assert (step.interval_80_seconds is None) == (runs == 0)
+    assert (f"No run with {dtype} weights was measured" in words(" ".join(step.notes))) == (runs == 0)
+
+
+def test_an_error_on_amd_is_that_of_the_device_that_was_measured() -> None:
+    model = tfacct.load("qwen3-8b")
+    step = model.time(on="mi300x", ctx=1024, dtype="fp8")
+    assert step.validation["class"] == "amd" and step.validation["points_on_device"] == 19
+    assert step.interval_80_seconds[0] < step.value_seconds < step.interval_80_seconds[1]
+    assert "none with bf16 weights" in words(" ".join(model.time(on="mi300x", ctx=1024).notes))
+    assert tfacct.load("qwen3-30b-a3b").time(on="mi300x", ctx=1024).validation is None
 
 
 def test_no_interval_of_a_request_goes_below_its_bound() -> None:
-    for model in ("qwen2.5-7b", "pythia-160m", "llama-3.1-8b"):
+    # Each kernel takes at least 1 / 0.769 of its bytes and its FLOPs at the peaks, and 0.83 of that is above 1.
+    for model in ("qwen2.5-7b", "pythia-160m", "llama-3.1-8b", "granite-3.1-1b-a400m"):
         for line in tfacct.load(model).serve(on="h100-sxm", prompt=64, new=4096).lines:
-            assert line["bound_seconds"] <= line["interval_80_seconds"][0] < line["value_seconds"]
+            assert line["bound_seconds"] < line["interval_80_seconds"][0] < line["value_seconds"]
 
 
-def test_many_users_of_experts_keep_the_error_of_few() -> None:
-    report = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32)
-    assert report.lines[-1]["requests"] > 1000 and report.lines[-1]["interval_80_seconds"] is None
-    assert report.validation is not None
-    assert "Above 1,000 requests experts were hardly measured" in words(" ".join(report.notes))
-    many = tfacct.load("granite-3.1-1b-a400m").serve(on="h100-sxm", prompt=128, new=32, requests=[1024])
-    assert many.validation is None and "median error" not in " ".join(many.notes)
+def test_without_a_known_error_a_token_ranges_over_schedules() -> None:
+    (line,) = tfacct.load("qwen3-8b").serve(on="gaudi3", prompt=128, new=32, requests=[8]).lines
+    low, high = line["token_seconds"]
+    prefill = line["first_token_seconds_most"] - CONSTANTS.request
+    assert line["interval_80_seconds"] is None and high - low == pytest.approx(7 / 32 * prefill / 8)
 
 
 def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
@@ -446,16 +448,6 @@ def test_a_count_is_refused_in_its_own_words(model: str) -> None:
     with pytest.raises(TfacctError, match="devices are not counted for") as refused:
         tfacct.load(model).fit(on="h100-sxm")
     assert "estimate" not in str(refused.value) and "kernel" not in str(refused.value)
-
-
-def test_an_interval_that_begins_at_its_bound_says_so() -> None:
-    for prompt, new in ((64, 4096), (2048, 256)):
-        report = tfacct.load("qwen2.5-7b").serve(on="h100-sxm", prompt=prompt, new=new, requests=[1, 8])
-        cut = [line for line in report.lines if line["interval_80_seconds"][0] == line["bound_seconds"]]
-        said = words(" ".join(report.notes))
-        assert ("No request goes below its bound" in said) == bool(cut)
-        for line in cut:
-            assert f"{units.seconds(line['bound_seconds'])} at {line['requests']} request" in said
 
 
 def test_a_bound_holds_for_any_routing() -> None:

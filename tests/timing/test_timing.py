@@ -39,7 +39,8 @@ def test_a_product_by_hand() -> None:
 
 def test_an_all_reduce_by_hand() -> None:
     # Of 4 devices: a ring sends 2 · 3/4 of 1,800 MB, 2.7 GB, at half of 450 GB/s; and 0.6 + 0.4 of a launch.
-    plain = replace(CONSTANTS, link=0.5, reduce=1.0, engine=0.0, sequence=0.0)
+    shares = {"link": 0.5, "link_large": 0.5, "link_pcie": 0.5, "link_sockets": 0.25}
+    plain = replace(CONSTANTS, **shares, reduce=1.0, engine=0.0, sequence=0.0)
     kernel = Kernel("all", "all-reduce", 1, moved=1_800_000_000, over=4)
     assert timing.step([kernel], H100, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 225e9)
     # Of 16 in two nodes: 2 · 15/16 of it, at a quarter of the 400 GB/s of a node's network; and 0.6 + 1.6.
@@ -50,6 +51,35 @@ def test_an_all_reduce_by_hand() -> None:
     card = devices.load("a100-pcie-80gb")
     assert timing.step([kernel], card, 1, 1, plain).seconds == pytest.approx(1 + 2.7e9 / 16e9)
     assert timing.step([kernel._replace(over=2)], card, 1, 1, plain).seconds == pytest.approx(0.8 + 1.8e9 / 150e9)
+    # Of 8 on two sockets: 2 · 7/8 of it at a quarter of PCIe.
+    assert timing.step([kernel._replace(over=8)], card, 1, 1, plain).seconds == pytest.approx(1.4 + 3.15e9 / 8e9)
+    # Of 16 MB over NVLink: the mean of the shares of small and of large messages.
+    large = replace(plain, link_large=1.0, message=16e6)
+    assert timing.step([kernel._replace(moved=16_000_000)], H100, 1, 1, large).seconds == pytest.approx(
+        1 + 24e6 / (0.75 * 450e9)
+    )
+
+
+def test_experts_by_hand() -> None:
+    # 64 tokens, each sent to 2 of 8 experts: 16 rows an expert. All are reached, and half a tile of 32 rows is padding:
+    # twice the FLOPs. Where a device holds 4 of the 8, the busiest one takes 1.5 times the mean.
+    plain = replace(CONSTANTS, bend=99.0, skew=1.0, experts_launch=0.0, engine=0.0, sequence=0.0, tile=32, uneven=1.5)
+    peak = H100.peak["bf16"]
+    kernel = Kernel("up", "experts", 1, flops=peak, read=1, format="bf16", rows=64, experts=(8, 2, 8))
+    even = timing.step([kernel], H100, 1, 1, replace(plain, experts_wide=0.5)).seconds
+    assert even == pytest.approx(2 * 2, rel=1e-6)
+    some = kernel._replace(experts=(4, 2, 8))
+    assert timing.step([some], H100, 1, 1, replace(plain, experts_wide=0.5)).seconds == pytest.approx(1.5 * even)
+    # Weights of 4 bits are unpacked on a device without units for them.
+    narrow = kernel._replace(format="mxfp4")
+    assert timing.step([narrow], H100, 1, 1, replace(plain, experts_unpacked=0.25)).seconds == pytest.approx(2 * even)
+
+
+def test_a_device_of_amd_takes_longer_by_a_factor() -> None:
+    card, plain = devices.load("mi300x"), replace(CONSTANTS, engine=0.0, sequence=0.0)
+    kernel = Kernel("up", "gemm", 1, flops=10**15, read=10**9, format="bf16")
+    seconds = [timing.step([kernel], card, 1, 1, replace(plain, amd=amd)).seconds for amd in (1.0, 1.25)]
+    assert seconds[1] == pytest.approx(1.25 * seconds[0])
 
 
 @pytest.mark.parametrize("stored", ["bf16", "fp8", "nvfp4", "int4", "mxfp4", "awq+head"])
@@ -61,7 +91,7 @@ def test_units_are_those_of_the_device(device: str, stored: str) -> None:
     if device == "h100-sxm":
         assert units == {"fp8": "fp8"}.get(stored, "bf16")  # Hopper multiplies no 4-bit floats
     if device == "b200-hgx":
-        assert units == {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}.get(stored, "bf16")
+        assert units == {"fp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp8"}.get(stored, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -394,7 +394,7 @@ def _errors(one: Plan) -> list[str]:
 
     if isinstance(one.estimates, ServingTimes):
         first = one.timed[0]
-        return [time.error_note(one.estimates.placed[first.mesh.tp], first.batch)]
+        return [time.error_note(one.estimates.placed[first.mesh.tp])]
     device, laws = one.estimates.device, [law for law in one.laws if law]
     link = None if one.gpus == 1 else device.link(one.gpus)
     return [time.step_error_note(one.model, device, law == MEGATRON, link) for law in laws]

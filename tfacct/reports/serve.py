@@ -28,11 +28,11 @@ from tfacct.reports.time import (
     validation_facts,
 )
 from tfacct.timing.load import Load, Loaded, Serving, serving
-from tfacct.timing.placement import CROWD, Deployment
+from tfacct.timing.placement import Deployment
 
 
 class Within(TypedDict):
-    """Requests that get each token within a time: at least, if prompts interrupt answers, and at most, if they wait."""
+    """Requests that get each token within a time, by the upper end of the range of a token and by the lower."""
 
     seconds: float
     requests_least: int
@@ -40,8 +40,8 @@ class Within(TypedDict):
 
 
 class ServedRequests(TypedDict):
-    """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token if prompts
-    wait, and if they interrupt answers."""
+    """So many concurrent requests. `value_seconds`: latency of one. `token_seconds`: time per output token, a range of
+    80% of measured runs; without a known error, from prompts that wait to prompts that interrupt answers."""
 
     requests: int
     prompts_at_once: int
@@ -105,7 +105,7 @@ def _table(about: Serving) -> Table:
     rows: list[Row] = [
         {
             "requests": loop.requests,
-            "token_seconds": _range(*loop.served.token),
+            "token_seconds": _range(*loop.token),
             "first_token_seconds": _range(alone, loop.last_token if loop.requests > 1 else alone),
             "request_seconds": Fraction(loop.served.request),
             "tokens_per_second_each": Fraction(loop.each),
@@ -151,38 +151,32 @@ def _waiting(about: Serving) -> str:
     if about.target is None or about.target[0] == about.target[1]:
         return ""
     within = units.seconds(about.load.within or 0)
-    return f"If prompts wait for running answers, {_requests(about.target[1])} get a token within {within}."
+    return f"Within {within} counts by the upper end of the range; by the lower end, {_requests(about.target[1])}."
 
 
-def _bounded(about: Serving) -> str:
-    """Requests whose interval would begin below what the peaks allow."""
-    cut = [loop.served for loop in about.loops if loop.interval and loop.interval[0] == loop.served.request_bound]
-    return ", ".join(f"{units.seconds(served.request_bound)} at {_requests(served.requests)}" for served in cut)
-
-
-def _crowded(about: Serving) -> bool:
-    return about.one.error("request", about.fewest) is not None and about.one.unmeasured(about.most.requests) != ""
+def _ranges(about: Serving) -> str:
+    """What the ranges of a token and of a first token mean."""
+    if about.most.requests == 1 and about.one.error("token") is None:
+        return ""
+    schedules = "from prompts that wait for running answers to prompts that interrupt them"
+    token = schedules if about.one.error("token") is None else "80% of measured runs, whatever their scheduler"
+    return (
+        f"Ranges: per token, {token}; first token, of a request alone to one after all other prompts in order of"
+        " arrival. A scheduler with chunked prefill is in between."
+    )
 
 
 NOTES = (
-    NoteRow("error", 1, lambda about: error_note(about.one, about.fewest)),
+    NoteRow("error", 1, lambda about: error_note(about.one)),
     NoteRow("within", 1, _waiting),
-    NoteRow("crowded", 1, _crowded, f"Above {CROWD:,} requests experts were hardly measured: the error is not known."),
     NoteRow("range", 2, lambda about: range_note(about.one)),
     NoteRow("price", 2, lambda about: about.load.price, "Price: {:g} per GPU-hour, as given."),
     NoteRow("files", 2, lambda about: files_notes(about.one)),
     NoteRow("links", 2, lambda about: link_notes(about.one.link)),
     NoteRow("limit", 2, lambda about: about.memory.notes),
-    NoteRow(
-        "ranges",
-        2,
-        lambda about: about.most.requests > 1,
-        "Ranges: time per token if prompts wait for running answers, or interrupt them; time to first token of a"
-        " request alone, or after all other prompts. The scheduler decides.",
-    ),
+    NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
-    NoteRow("bound", 3, _bounded, "Intervals begin at the bound where it is higher: {}."),
-    NoteRow("evidence", 3, lambda about: evidence_note(about.one, about.fewest)),
+    NoteRow("evidence", 3, lambda about: evidence_note(about.one)),
     NoteRow("fitting", 3, lambda about: _requests(about.fitting), "The cache of {} fits with the weights: a count."),
     NoteRow("formats", 3, lambda about: formats_note(about.one)),
 )
@@ -200,7 +194,7 @@ def _facts(about: Serving) -> dict[str, Any]:
         "price_per_hour": about.load.price,
         "largest_requests": about.fitting,
         "lines": [_line(loop) for loop in about.loops],
-        "validation": validation_facts(about.one, about.fewest),
+        "validation": validation_facts(about.one),
         "assumptions": assumptions(),
     }
     if about.target is not None:
@@ -215,7 +209,7 @@ def _line(loop: Loaded) -> dict[str, Any]:
     return {
         "requests": loop.requests,
         "prompts_at_once": served.prompts,
-        "token_seconds": served.token,
+        "token_seconds": loop.token,
         "value_seconds": served.request,
         "interval_80_seconds": loop.interval,
         "bound_seconds": served.request_bound,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, Literal, TypedDict
@@ -35,7 +35,7 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
-from tfacct.timing.validated import MEASURED, NEWER_STACKS, REPORTED, STORED, VALIDATED, Class, Validation
+from tfacct.timing.validated import MEASURED, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -61,7 +61,7 @@ class OnDevices(TypedDict):
 Validated = TypedDict(
     "Validated",
     {
-        "class": Literal["dense", "experts", "training", "divided"],
+        "class": Literal["dense", "experts", "pcie", "amd", "training", "divided"],
         "metric": Literal["request", "token", "step"],
         "points": int,
         "points_fitted": int,
@@ -92,30 +92,39 @@ class Calibrated(TypedDict):
     high: float
 
 
-def error_note(one: Placement, sequences: int = 1) -> str:
+HOW_MEASURED: Mapping[Class, str] = {
+    "dense": "runs (cross-validation)",
+    "experts": "runs of MoE models (cross-validation)",
+    "pcie": "runs over PCIe (cross-validation)",
+    "amd": "runs, to which a factor for AMD was fitted",
+}
+"""The runs that an error was measured on."""
+
+
+def error_note(one: Placement) -> str:
     """The measured error of a serving estimate, or why it is not known."""
-    error = one.error("request", sequences)
+    error = one.error()
     if error is None:
-        return _unknown(one.unmeasured(sequences))
-    reported = REPORTED[error.kind, "request"]
+        return _unknown(one.unmeasured)
     missing = [] if error.on.get(one.device.id) else ["on this device"]
     missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
     none = f"; none {' or '.join(missing)}" if missing else ""
     return (
-        f"Estimate: median error {units.percent(reported.median)} on {reported.runs:,} runs never fitted; 80% lie"
-        f" within × {error.low:.2f} … {error.high:.2f}{none}."
+        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]};"
+        f" 80% lie within × {error.low:.2f} … {error.high:.2f}{none}."
     )
 
 
-def evidence_note(one: Placement, sequences: int = 1) -> str:
+def evidence_note(one: Placement) -> str:
     """The runs that the error was measured on; empty if it is not known."""
-    error = one.error("request", sequences)
+    error = one.error()
     if error is None:
         return ""
-    models = "models with experts" if error.kind == "experts" else "dense models"
+    models = "MoE models" if one.model.ledger.experts else "dense models"
     return (
         f"Measured: request latency of {models}; {_fitted(error.on.get(one.device.id, 0), 'run')};"
-        f" {units.percent(error.coverage)} of the runs lie in the interval of the others."
+        f" {units.percent(error.coverage)} of the runs of a cell (device × model × engine × format) lie in the interval"
+        " of the other cells."
     )
 
 
@@ -124,18 +133,18 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
     kind: Class = "divided" if megatron else "training"
-    reported, here = REPORTED[kind, "step"], VALIDATED[kind, "step"].on.get(device.id, 0)
+    error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
     if megatron:
         where = f"{here:,} of them" if here else "none of them"
         unknown = "" if here else ", so its error here is not known"
         return (
-            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(reported.median)} on"
-            f" {reported.runs:,} steps, {where} on this device{unknown}."
+            f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
+            f" {error.runs:,} steps, {where} on this device{unknown}."
         )
     if measured_alike(model, megatron):
         return (
-            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(reported.median)} on"
-            f" {reported.runs:,} steps never fitted; {_fitted(here, 'step')}."
+            f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
+            f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
         )
     stacks = " and ".join(f"{units.percent(one.median, 0)} on {name}" for name, one in NEWER_STACKS.items())
     return f"Estimate by constants of MPT steps of 2023. Steps of 2024 to 2026: median error {stacks}."
@@ -197,25 +206,25 @@ def placement_facts(one: Placement) -> dict[str, Any]:
     }
 
 
-def validation_facts(one: Placement, sequences: int = 1) -> dict[str, Any] | None:
+def validation_facts(one: Placement) -> dict[str, Any] | None:
     """Keys of `Validated`; None if no run like this was measured."""
-    error = one.error("request", sequences)
+    error = one.error()
     return None if error is None else error_facts(error, one.device.id, one.runs_alike)
 
 
 def error_facts(error: Validation, device: str, alike: int) -> dict[str, Any]:
     """Keys of `Validated`. `device`: its id. `alike`: fitted runs with weights in the same format."""
-    reported = REPORTED[error.kind, error.metric]
+    worse = reported(error.kind, error.metric)
     return {
         "class": error.kind,
         "metric": error.metric,
-        "points": reported.runs,
+        "points": worse.runs,
         "points_fitted": error.runs,
         "cells": error.cells,
         "points_on_device": error.on.get(device, 0),
         "points_in_dtype": alike,
-        "median_error": reported.median,
-        "coverage": reported.coverage,
+        "median_error": worse.median,
+        "coverage": worse.coverage,
     }
 
 
@@ -339,7 +348,7 @@ class ServingStep:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Seconds between which 80% of such steps lie; None without an estimate or a known error."""
-        return None if self.bound_only else self.one.interval(self.step.seconds, self.work.batch, self.step.bound)
+        return None if self.bound_only else self.one.interval(self.step.seconds)
 
     def rate(self, seconds: float) -> float:
         """New tokens per second."""
@@ -458,13 +467,13 @@ def _bound_note(served: ServingStep) -> str:
 
 
 NOTES = (
-    NoteRow("error", 1, lambda of: not of.bound_only and error_note(of.one, of.work.batch)),
+    NoteRow("error", 1, lambda of: not of.bound_only and error_note(of.one)),
     NoteRow("bound", 1, _bound_note),
     NoteRow("files", 2, lambda of: files_notes(of.one)),
     NoteRow("range", 2, lambda of: range_note(of.one)),
     NoteRow("links", 2, lambda of: link_notes(of.one.link)),
     NoteRow("formats", 2, lambda of: formats_note(of.one)),
-    NoteRow("evidence", 3, lambda of: not of.bound_only and evidence_note(of.one, of.work.batch)),
+    NoteRow("evidence", 3, lambda of: not of.bound_only and evidence_note(of.one)),
 )
 
 
@@ -487,7 +496,7 @@ def _facts(served: ServingStep) -> dict[str, Any]:
         "interval_80_seconds": served.interval,
         "tokens_per_second": served.rate(step.seconds),
         "engine_seconds": step.engine,
-        "validation": validation_facts(one, work.batch),
+        "validation": validation_facts(one),
     }
 
 

@@ -19,15 +19,10 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.support import CutError, check_shares
 from tfacct.timing.kernels import NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
-from tfacct.timing.validated import STORED, VALIDATED, Metric, Validation, unmeasured
+from tfacct.timing.validated import VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
 
 MOST = 1024
 """Devices that one model is divided among."""
-
-REACH = ("domain",)
-"""Reach of the link in all measured runs of several devices: NVLink."""
-CROWD = 1000
-"""Sequences above which experts were measured too rarely."""
 
 
 @record
@@ -54,31 +49,31 @@ class Placement:
         return None if self.count == 1 else self.device.link(self.count)
 
     @property
-    def validation(self) -> Validation:
-        """Errors of whole requests of models of this class."""
-        return VALIDATED["experts" if self.model.ledger.experts else "dense", "request"]
+    def kind(self) -> Class:
+        """The class of runs whose errors are those of this model here."""
+        return class_of(bool(self.model.ledger.experts), self.device, self.link)
 
     @property
     def runs_alike(self) -> int:
-        """Measured runs of models of this class with weights in this format."""
-        stored = self.dtype.split("+")[0]
-        return STORED[self.validation.kind].get("fp8" if stored == "fp8-block" else stored, 0)
+        """Measured runs of this class with weights in this format."""
+        return runs_in(self.kind, self.dtype)
 
-    def unmeasured(self, sequences: int = 1) -> str:
+    @property
+    def unmeasured(self) -> str:
         """The reason why no error is known; empty where runs like this were measured."""
-        crowded = self.model.ledger.experts and sequences > CROWD
-        return unmeasured("run", self.device, self.link, REACH) or (
-            f"Experts under more than {CROWD:,} sequences were hardly measured" if crowded else ""
-        )
+        return unmeasured_run(bool(self.model.ledger.experts), self.device, self.link, self.dtype)
 
-    def error(self, metric: Metric = "request", sequences: int = 1) -> Validation | None:
-        """Errors on measured runs of this class of models; None where none was like this."""
-        return None if self.unmeasured(sequences) else VALIDATED[self.validation.kind, metric]
+    def error(self, metric: Metric = "request") -> Validation | None:
+        """Errors on measured runs of this class; None where none was like this. A token's are those of a request where
+        only these were measured."""
+        if self.unmeasured:
+            return None
+        return VALIDATED.get((self.kind, metric), VALIDATED[self.kind, "request"])
 
-    def interval(self, seconds: float, sequences: int = 1, least: float = 0) -> tuple[float, float] | None:
-        """Seconds between which 80 % of such runs lie, and none below `least`; None where no error is known."""
-        error = self.error("request", sequences)
-        return None if error is None else (max(least, seconds * error.low), seconds * error.high)
+    def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:
+        """Seconds between which 80 % of such runs lie; None where no error is known."""
+        error = self.error(metric)
+        return None if error is None else (seconds * error.low, seconds * error.high)
 
     def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""

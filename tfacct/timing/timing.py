@@ -22,19 +22,24 @@ UNITS: Mapping[str, str] = {
     "fp8": "fp8",
     "fp8-block": "fp8",
     "nvfp4": "fp4",
-    "mxfp4": "fp4",
+    "mxfp4": "fp8",
     "fp16": "fp16",
     "fp32": "fp32",
     "tf32": "tf32",
 }
-"""Units that multiply weights of a format, where a device has them. All others are unpacked and multiplied in bf16."""
+"""Units that multiply weights of a format, where a device has them. All others are unpacked and multiplied in bf16, and
+so is mxfp4 without fp4 units: devices that have these multiply it by activations in fp8."""
+FP4 = ("nvfp4", "mxfp4")
+"""Formats that devices with fp4 units multiply without unpacking."""
 WIDE = ("bf16", "fp16", "fp32", "tf32")
 """Formats of 16 bits and more."""
 
 
 class Device(Protocol):
-    """What of a device a step needs: bytes per second of memory, FLOPs per second by dtype, and the link of so many."""
+    """What a step needs of a device: its maker, bytes per second of memory, FLOPs per second by dtype, and links."""
 
+    @property
+    def vendor(self) -> str: ...
     @property
     def bandwidth(self) -> int: ...
     @property
@@ -49,58 +54,76 @@ class Constants:
     Fitted: on published runs of engines that serve (docs/time.md), all devices together.
     """
 
-    wide: float = 0.75
+    wide: float = 0.762
     """Share of the peak that large products of bf16 attain. Fitted."""
-    fp8: float = 0.58
+    fp8: float = 0.642
     """The same of fp8 units, activations' quantization included. Fitted."""
-    fp4: float = 0.45
+    fp4: float = 0.483
     """The same of fp4 units. Fitted."""
-    memory: float = 0.79
+    memory: float = 0.768
     """Share of the bandwidth at which products read weights. Fitted."""
-    bend: float = 1.43
+    bend: float = 1.36
     """Exponent q between the larger of two times (infinite) and their sum (1). Fitted."""
-    launch: float = 2.8e-6
+    launch: float = 2.82e-6
     """Seconds of a product's launch and its tail. Fitted."""
-    launch_narrow: float = 5.5e-6
+    launch_narrow: float = 5.26e-6
     """The same where weights are narrower than 16 bits, scales and quantization of activations included. Fitted."""
-    keys: float = 0.87
+    keys: float = 0.769
     """Share of the bandwidth at which keys and values are read. Fitted."""
-    attention: float = 0.67
+    attention: float = 0.632
     """Share of the bf16 peak that attention over long prompts attains. Fitted on kernels."""
     prompt: float = 1550.0
     """Tokens of a prompt at which attention attains half of that. Fitted on kernels."""
     attention_prefill: float = 8e-6
     """Seconds of a launch of attention over a prompt. Fitted on kernels."""
-    attention_decode: float = 4e-6
+    attention_decode: float = 4.02e-6
     """Seconds of a launch of attention of one new token. Fitted."""
-    experts_wide: float = 0.148
-    """Share of the bf16 peak that products of experts attain, uneven loads included. Fitted."""
-    experts_fp8: float = 0.25
+    experts_wide: float = 0.577
+    """Share of the bf16 peak that products of experts attain. Fitted."""
+    experts_unpacked: float = 0.266
+    """The same of narrow weights that are unpacked to bf16 first. Fitted."""
+    experts_fp8: float = 0.406
     """The same of fp8 units. Fitted."""
-    experts_fp4: float = 0.45
+    experts_fp4: float = 0.451
     """The same of fp4 units. Fitted."""
-    experts_memory: float = 0.715
+    tile: int = 32
+    """Rows to which the tokens of an expert are padded, by half of it on average. Not fitted."""
+    uneven: float = 1.72
+    """FLOPs of the busiest rank over the mean, where ranks hold different experts. Fitted."""
+    experts_memory: float = 0.756
     """Share of the bandwidth at which experts' weights are read. Fitted."""
-    skew: float = 0.79
-    """Experts that are touched, over those that an even routing would touch. Fitted."""
-    experts_launch: float = 20e-6
+    skew: float = 0.757
+    """Experts that some token reaches, over those of an even routing. Fitted."""
+    experts_launch: float = 24.2e-6
     """Seconds of a launch over all experts, half of a layer's sorting and gathering. Fitted."""
-    link: float = 0.5
-    """Share of the link, one way, that an all-reduce attains. Fitted."""
+    experts_launch_fp4: float = 12.0e-6
+    """The same of the fused kernels for fp4 weights on devices with fp4 units. Fitted."""
+    link: float = 0.456
+    """Share of NVLink, one way, that an all-reduce of few bytes attains. Fitted."""
+    link_large: float = 0.726
+    """The same of many bytes. Fitted."""
+    message: float = 16e6
+    """Bytes of an all-reduce that attains the mean of both. Read off tables of all-reduces."""
+    link_pcie: float = 0.51
+    """Share of PCIe that an all-reduce attains. Fitted."""
+    link_sockets: float = 0.417
+    """The same of more devices than share a CPU socket. Fitted."""
     link_network: float = 0.25
     """Share that an all-reduce between nodes attains, of all network cards of a node. Not fitted."""
-    reduce: float = 8.3e-6
+    reduce: float = 8.61e-6
     """Seconds of an all-reduce of nothing; times 0.6 + 0.1 for each device. Fitted."""
-    pointwise: float = 2e-6
+    pointwise: float = 2.03e-6
     """Seconds of a launch of work that is no product. Fitted."""
-    pointwise_memory: float = 0.6
+    pointwise_memory: float = 0.588
     """Share of the bandwidth at which such work reads and writes. Fitted."""
-    engine: float = 0.5e-3
+    engine: float = 0.491e-3
     """Seconds of an engine between two steps. Fitted."""
-    sequence: float = 5e-6
+    sequence: float = 5.46e-6
     """Seconds of an engine for each sequence of a decode step: sampling, text. Fitted."""
     host: float = 7e-6
     """Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces."""
+    amd: float = 1.2
+    """Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone."""
     request: float = 0.02
     """Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted."""
     interleaved: float = 0.87
@@ -112,6 +135,8 @@ class Constants:
 
 
 CONSTANTS = Constants()
+SOCKET = 4
+"""Devices that share a CPU socket."""
 
 
 class Timed(NamedTuple):
@@ -150,7 +175,8 @@ class Step(NamedTuple):
 def units_of(device: Device, stored: str) -> str:
     """Name of the units that multiply weights of this format: its own where the device has them, else bf16, or fp16 or
     fp32 where there is none of these; fp32 for tf32."""
-    wanted = UNITS.get(stored.split("+")[0], "bf16")
+    stored = stored.split("+")[0]
+    wanted = "bf16" if stored in FP4 and "fp4" not in device.peak else UNITS.get(stored, "bf16")
     instead = ("fp32", "bf16", "fp16") if wanted == "tf32" else ("bf16", "fp16", "fp32")
     return next((name for name in (wanted, *instead) if name in device.peak), next(iter(device.peak)))
 
@@ -158,7 +184,10 @@ def units_of(device: Device, stored: str) -> str:
 def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:
     """Seconds of a step of so many sequences on one device, with `new` tokens of each."""
     prefill = new > 1
+    pace = constants.amd if device.vendor == "AMD" else 1.0
     timed = [_timed(kernel, device, constants, prefill) for kernel in kernels]
+    if pace != 1:
+        timed = [one._replace(seconds=pace * one.seconds) for one in timed]
     engine = constants.engine + (0.0 if prefill else constants.sequence * sequences)
     if prefill:
         least = constants.host * sum(kernel.times for kernel in kernels)
@@ -173,13 +202,37 @@ def least_read(kernel: Kernel) -> float:
     return kernel.read if kernel.experts is None else kernel.read * kernel.experts[1] / kernel.experts[2]
 
 
-def _read(kernel: Kernel, c: Constants) -> float:
-    """Bytes of weights that are read: of experts, those that some token is sent to."""
+def _reached(kernel: Kernel, c: Constants) -> float:
+    """Share of the experts that some token is sent to; 1 of other kernels."""
     if kernel.experts is None:
-        return kernel.read
+        return 1.0
     _, chosen, of = kernel.experts
     even = 1 - (1 - chosen / of) ** kernel.rows
-    return kernel.read * max(c.skew * even, chosen / of)
+    return max(c.skew * even, chosen / of)
+
+
+def _multiplied(kernel: Kernel, c: Constants) -> float:
+    """FLOPs that the device waits for: of experts, with each one's rows padded, on the busiest rank."""
+    if kernel.experts is None:
+        return kernel.flops
+    here, chosen, of = kernel.experts
+    padding = 1 + _reached(kernel, c) * c.tile / 2 / (kernel.rows * chosen / of)
+    return kernel.flops * padding * (c.uneven if here < of else 1)
+
+
+def _attained(kernel: Kernel, units: str, c: Constants) -> float:
+    """Share of the peak of these units that a product attains."""
+    if kernel.experts is None:
+        return {"fp8": c.fp8, "fp4": c.fp4}.get(units, c.wide)
+    wide = c.experts_wide if kernel.format in WIDE else c.experts_unpacked
+    return {"fp8": c.experts_fp8, "fp4": c.experts_fp4}.get(units, wide)
+
+
+def _launch(kernel: Kernel, device: Device, c: Constants) -> float:
+    """Seconds of one launch of a product."""
+    if kernel.experts is not None:
+        return c.experts_launch_fp4 if kernel.format in FP4 and "fp4" in device.peak else c.experts_launch
+    return c.launch if kernel.format in WIDE else c.launch_narrow
 
 
 def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed:
@@ -194,28 +247,31 @@ def _timed(kernel: Kernel, device: Device, c: Constants, prefill: bool) -> Timed
         compute, moving = kernel.flops / (peak * share), (kernel.cache + kernel.moved) / (device.bandwidth * c.keys)
         launch = kernel.times * (c.attention_prefill if prefill else c.attention_decode)
     else:
-        units, grouped = units_of(device, kernel.format), kernel.experts is not None
-        attained = {
-            "fp8": c.experts_fp8 if grouped else c.fp8,
-            "fp4": c.experts_fp4 if grouped else c.fp4,
-        }.get(units, c.experts_wide if grouped else c.wide)
-        compute = kernel.flops / (device.peak[units] * attained)
-        reading = device.bandwidth * (c.experts_memory if grouped else c.memory)
-        moving = (_read(kernel, c) + kernel.moved) / reading
-        plain = c.launch if kernel.format in WIDE else c.launch_narrow
-        launch = kernel.times * (c.experts_launch if grouped else plain)
+        units, reading = units_of(device, kernel.format), c.memory if kernel.experts is None else c.experts_memory
+        compute = _multiplied(kernel, c) / (device.peak[units] * _attained(kernel, units, c))
+        moving = (kernel.read * _reached(kernel, c) + kernel.moved) / (device.bandwidth * reading)
+        launch = kernel.times * _launch(kernel, device, c)
     both = (compute**c.bend + moving**c.bend) ** (1 / c.bend)
     limit: Limit = "launch" if launch > max(compute, moving) else "compute" if compute > moving else "memory"
-    return Timed(kernel, both + launch, limit, _read(kernel, c) + kernel.cache + kernel.moved)
+    return Timed(kernel, both + launch, limit, kernel.read * _reached(kernel, c) + kernel.cache + kernel.moved)
 
 
 def _reduced(kernel: Kernel, device: Device, c: Constants) -> Timed:
     """An all-reduce: a ring's bytes over the link, and the devices' agreement."""
     ring = 2 * (kernel.over - 1) / kernel.over * kernel.moved
     link = device.link(kernel.over)
-    sending = ring / (link.rate * (c.link_network if link.reach == "network" else c.link))
+    sending = ring / (link.rate * _share(link, kernel.moved / kernel.times, c))
     waiting = kernel.times * c.reduce * (0.6 + 0.1 * kernel.over)
     return Timed(kernel, sending + waiting, "link" if sending > waiting else "launch", ring)
+
+
+def _share(link: Link, message: float, c: Constants) -> float:
+    """Share of a link that an all-reduce of so many bytes attains."""
+    if link.reach == "domain":
+        return c.link + (c.link_large - c.link) * message / (message + c.message)
+    if link.reach == "network":
+        return c.link_network
+    return c.link_pcie if link.devices <= SOCKET else c.link_sockets
 
 
 class Alike(NamedTuple):
