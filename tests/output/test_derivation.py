@@ -32,7 +32,7 @@ def text_of(report: Report, width: int = UNBOUND) -> str:
 
 
 def reckoned(text: str) -> Fraction:
-    """What arithmetic comes to, exactly: `⌈4 · 768 / 8⌉ · 12 blocks`."""
+    """What arithmetic comes to, exactly: `⌈4 · 768 / 8⌉ · 12 layers`."""
     text = re.sub("[A-Za-z]+", "", text).replace(",", "")
     text = re.sub(r"\d+", r"Fraction(\g<0>)", text)
     for sign, python in {"·": "*", "−": "-", "⌈": "ceil(", "⌉": ")", "⌊": "floor(", "⌋": ")"}.items():
@@ -156,11 +156,11 @@ def test_a_line_as_it_stands_in_the_issue() -> None:
     text = text_of(explain(presets.load("gpt2"), Request(ctx=1024)))
     assert (
         "  attn.scores   B T K G H, B S K H → B K G T S\n"
-        "    2·B·T·S·N·H·L = 2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 blocks = 19,327,352,832 FLOPs\n"
+        "    2·B·T·S·N·H·L = 2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 layers = 19,327,352,832 FLOPs\n"
     ) in text
 
 
-# 2 · 2 · 32 heads · 128 · 32 blocks = 524,288 for each key; 8,030,261,248 parameters but the table of 128,256 · 4,096
+# 2 · 2 · 32 heads · 128 · 32 layers = 524,288 for each key; 8,030,261,248 parameters but the table of 128,256 · 4,096
 # and 65 norms of 4,096 are the weights that are multiplied: 7,504,658,432. bf16 keys and values: 2 · 2 · 8 · 128 · 32.
 @pytest.mark.parametrize(
     ("of", "terms", "said"),
@@ -176,7 +176,7 @@ def test_a_line_as_it_stands_in_the_issue() -> None:
         ("memory", {}, "The weights take 16,060,522,496 bytes, whatever the workload. Each token of context adds"
                        " 131,072 bytes for each sequence."),
         # A block: 2 · 4,096 · (4,096 + 1,024) + 3 · 4,096 · 14,336 + 2 · 4,096. Outside: 2 · 128,256 · 4,096 + 4,096.
-        ("params", {}, "Each of the 32 blocks has 218,112,000 parameters; everything outside these blocks has"
+        ("params", {}, "Each of the 32 layers has 218,112,000 parameters; everything outside these layers has"
                        " 1,050,677,248."),
     ],
 )  # fmt: skip
@@ -191,18 +191,18 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ("bert-base", Request(), "memory", {}, "Nothing is cached between steps."),
         ("mamba-130m", Request(), "flops", {}, "in products of two activations, the same at every context."),
         ("mamba-130m", Request(), "kv", {}, "Each sequence keeps a state of"),
-        ("gemma-3-4b-text", Request(decode=True), "flops", {}, "per token that a windowed block sees."),
-        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the windowed blocks costs"),
-        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the other blocks costs"),
-        ("gemma-3-4b-text", Request(ctx=5), "flops", {"masked": True}, "mask keeps in the windowed blocks costs"),
+        ("gemma-3-4b-text", Request(decode=True), "flops", {}, "per visible token of a windowed layer."),
+        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the windowed layers costs"),
+        ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the other layers costs"),
+        ("gemma-3-4b-text", Request(ctx=5), "flops", {"masked": True}, "mask keeps in the windowed layers costs"),
         ("gemma-3-4b-text", Request(), "kv", {}, "more until the window is full."),
         ("mistral-7b-v0.1", Request(), "kv", {}, "bytes for each sequence until the window is full."),
         ("mixtral-8x7b", Request(), "flops", {}, "weights, of the experts only those that it is sent to)"),
         ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, new or not, costs"),
         ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per weight"),
         ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes for each sequence."),
-        ("deepseek-v3", Request(), "params", {}, "each of the 58 expert blocks has"),
-        ("t5-small", Request(), "params", {}, "each of the 6 decoder blocks has"),
+        ("deepseek-v3", Request(), "params", {}, "each of the 58 expert layers has"),
+        ("t5-small", Request(), "params", {}, "each of the 6 decoder layers has"),
         ("gpt2", Request(logits="last"), "flops", {}, "Each sequence costs 77,194,752 more, whatever its length."),
         (
             "mamba2-130m",
@@ -244,8 +244,8 @@ def test_two_windows_have_letters_of_their_own() -> None:
             assert report.derivation is not None
             legend = {axis.name: axis for axis in report.derivation.legend}
             assert {legend["W1"].value, legend["W2"].value} == windows
-            assert legend["Sw2"].meaning == "keys a windowed block sees, T + min(S − T, W2 − 1)"
-            assert ("window of W2 costs" if masked else "sees (Sw2)") in report.answer
+            assert legend["Sw2"].meaning == "keys visible in a windowed layer, T + min(S − T, W2 − 1)"
+            assert ("window of W2 costs" if masked else "layer (Sw2)") in report.answer
         checked(explain(model, Request(ctx=request.ctx), "kv"), "bytes")
 
 
@@ -261,13 +261,13 @@ def test_each_form(run) -> None:
         "step": "attn.scores",
         "spec": "B T K G H, B S K H -> B K G T S",
         "symbols": "2·B·T·S·N·H·L",
-        "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 blocks",
+        "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 layers",
         "result": 19327352832,
     }
     assert facts["derivation"]["legend"]["H"] == {"meaning": "size of one head", "value": 64}
     markdown = run("params", "gpt2", "--explain", "--markdown").out
-    assert markdown.startswith("# gpt2: parameters\n\n**Each of the 12 blocks has 7,087,872 parameters;")
-    assert "| `attn.q_proj.weight` | `D N H` | D·N·H·L | 768 · 12 · 64 · 12 blocks | 7,077,888 |" in markdown
+    assert markdown.startswith("# gpt2: parameters\n\n**Each of the 12 layers has 7,087,872 parameters;")
+    assert "| `attn.q_proj.weight` | `D N H` | D·N·H·L | 768 · 12 · 64 · 12 layers | 7,077,888 |" in markdown
     assert markdown.count("\n## ") == 2 + len(load("gpt2").explain("params").derivation.components)
     latex = run("flops", "gpt2", "--explain", "--train", "--latex").out
     body = latex.partition(r"\begin{align*}")[2].partition(r"\end{align*}")[0]
@@ -283,7 +283,7 @@ def test_a_training_step_names_its_gradients(run) -> None:
         "  attn.q_proj   B T D, D N H → B T N H\n"
         "    gradient: B T N H, D N H → B T D\n"
         "    gradient: B T D, B T N H → D N H\n"
-        "    3·2·B·T·D·N·H·L = 3 products · 2 · 1 · 1,024 · 768 · 12 · 64 · 12 blocks = 43,486,543,872 FLOPs\n"
+        "    3·2·B·T·D·N·H·L = 3 products · 2 · 1 · 1,024 · 768 · 12 · 64 · 12 layers = 43,486,543,872 FLOPs\n"
     ) in out
 
 

@@ -211,7 +211,7 @@ def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meani
     if stack == paths.BLOCKS:
         name = next(stacks)
         legend[name] = Axis(name, group.count, meanings[name])
-        return derivation.blocks(name, group.count, "block" if group.count == 1 else "blocks")
+        return derivation.blocks(name, group.count, "layer" if group.count == 1 else "layers")
     return TracedInt(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
 
 
@@ -243,7 +243,7 @@ def _together(entries: Sequence[Entry]) -> list[Factor]:
         return [*rest, *blocks]
     value = sum(factor.value for factor in blocks)
     names, numbers = " + ".join(f.axis_names for f in blocks), " + ".join(f"{f.value:,}" for f in blocks)
-    return [*rest, Factor(f"({names})", f"({numbers}) blocks", value, blocks=True)]
+    return [*rest, Factor(f"({names})", f"({numbers}) layers", value, blocks=True)]
 
 
 def _labelled(factors: list[Factor], unit: str) -> list[Factor]:

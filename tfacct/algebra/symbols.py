@@ -62,11 +62,11 @@ ORDER = (
 """How axes follow each other in a product; others come behind them as they appear, and S is last."""
 LEGEND = {
     **workload.AXES,
-    BLOCKS: "blocks",
+    BLOCKS: "layers",
     "C": "tokens in the cache",
-    "Cw": "tokens in the cache that a windowed block sees, min(C, W − 1)",
-    VISIBLE_KEYS: "keys a windowed block sees, T + min(S − T, W − 1)",
-    CACHED_KEYS: "keys a windowed block keeps, min(S, W)",
+    "Cw": "cached tokens visible in a windowed layer, min(C, W − 1)",
+    VISIBLE_KEYS: "keys visible in a windowed layer, T + min(S − T, W − 1)",
+    CACHED_KEYS: "keys cached in a windowed layer, min(S, W)",
     CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
     PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
     MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
@@ -135,10 +135,10 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
     """Meaning of each axis that counts blocks."""
 
     def meaning(kind: str) -> str:
-        return f"blocks of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} blocks".strip()
+        return f"layers of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} layers".strip()
 
     meanings = {axis: meaning(kind) for axis, kind in zip(layer_axes(shape), shape.kinds(), strict=True)}
-    return meanings | ({BLOCKS: "decoder blocks"} if shape.encoder is not None else {})
+    return meanings | ({BLOCKS: "decoder layers"} if shape.encoder is not None else {})
 
 
 def size_axes(shape: Transformer) -> dict[str, str]:

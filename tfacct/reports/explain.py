@@ -133,7 +133,7 @@ def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> D
         name = paths.component_of(entry.line)
         return build.COMPONENTS.get(name, name)
 
-    rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds of a block · blocks = FLOPs"
+    rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds per layer · layers = FLOPs"
     rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
     in_words = _flops_in_words(model, work, entries, train=train)
     return _derivation(spelled, entries, "FLOPs", rule, component, in_words)
@@ -142,7 +142,7 @@ def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> D
 def _params(model: LoadedModel) -> Derivation:
     spelled = _spelled(model, None)
     entries = list(spelled.tensors())
-    rule = "parameters of a block · blocks = parameters"
+    rule = "parameters per layer · layers = parameters"
     return _derivation(spelled, entries, "parameters", rule, _part, _params_in_words(model, entries))
 
 
@@ -154,14 +154,14 @@ def _kv(model: LoadedModel, request: Request, cached: str) -> Derivation:
     return _derivation(spelled, entries, "bytes", _BYTES, _part, in_words)
 
 
-_BYTES = "bytes per element · elements of a block · blocks = bytes"
+_BYTES = "bytes per element · elements per layer · layers = bytes"
 
 
 def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> Derivation:
     work = selection.workload(model, request)
     spelled = _spelled(model, work)
     if how.by_block:
-        why = f"{model.name}: in {how.name} a matrix takes other bytes in other blocks"
+        why = f"{model.name}: in {how.name} the bytes of a matrix differ between layers"
         raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
     rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
     weights, states = list(spelled.tensors(how)), list(spelled.states(width(cached)))
@@ -329,8 +329,8 @@ def _where(model: LoadedModel, spec: str) -> str:
         return ""
     seen = next((name for name in AXIS.findall(spec) if name.startswith(VISIBLE_KEYS)), "")
     if seen not in ("", VISIBLE_KEYS):
-        return f" in blocks with a window of {WINDOW}{seen.removeprefix(VISIBLE_KEYS)}"
-    return f" in the {'windowed' if seen else 'other'} blocks"
+        return f" in layers with a window of {WINDOW}{seen.removeprefix(VISIBLE_KEYS)}"
+    return f" in the {'windowed' if seen else 'other'} layers"
 
 
 def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
@@ -363,7 +363,7 @@ def _per(model: LoadedModel, key: str) -> str:
     if key in MADE:
         return f"per {MADE[key]}"
     mark = key.removeprefix(VISIBLE_KEYS)
-    return f"per token that a windowed block sees{f' ({key})' if mark else ''}"
+    return f"per visible token of a windowed layer{f' ({key})' if mark else ''}"
 
 
 def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
@@ -382,11 +382,11 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
     sentences = [
         f"each of the {count:,} {called[name]} has {each:,} parameters"
         if count > 1
-        else f"the {called[name].replace('blocks', 'block')} has {each:,} parameters"
+        else f"the {called[name].replace('layers', 'layer')} has {each:,} parameters"
         for name, (count, each) in found.items()
     ]
-    sentences += [f"the blocks share {shared:,} parameters"] if shared else []
-    sentence = f"{', '.join(sentences)}; everything outside these blocks"
+    sentences += [f"the layers share {shared:,} parameters"] if shared else []
+    sentence = f"{', '.join(sentences)}; everything outside these layers"
     terms = [*(f"{count:,} · {each:,}" for count, each in found.values()), *([f"{shared:,}"] if shared else [])]
     terms.append(f"{outside:,}")
     total = sum(entry.value for entry in entries)
