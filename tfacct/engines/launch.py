@@ -17,7 +17,7 @@ from tfacct.engines.pages import ALIGNMENT, LATENT_ALIGNMENT, MambaMode, Pages, 
 from tfacct.engines.profiles import Engine, Profile
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import Weights, weights
-from tfacct.ledger.storage import Storage, storage, width
+from tfacct.ledger.storage import Storage, width
 from tfacct.ledger.workload import LARGEST
 from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
@@ -140,9 +140,14 @@ class Launch:
     @property
     def storage(self) -> Storage:
         """How the weights are stored."""
-        if self.value_dtype == "fp32":
-            return storage("fp32")
-        return self.model.storage(None if self.flags.dtype is None or self.value_given else self.flags.dtype)
+        return self.model.storage(self.stored_dtype)
+
+    @property
+    def stored_dtype(self) -> str | None:
+        """Dtype of the weights; None: as published."""
+        if self.value_given:
+            return "fp32" if self.value_dtype == "fp32" else None
+        return self.flags.dtype
 
     @property
     def kv_dtype(self) -> str:
@@ -218,9 +223,9 @@ class Launch:
     def stage_pages(self, stage: LoadedModel, pool: int) -> Pages:
         """Pages of the pool of a rank of a pipeline stage."""
         value_bytes = self.sizes.bytes
-        config = self.model.raw
         chunk = max((int(getattr(part, "chunk", 1)) for part in self.model.architecture.parts()), default=1)
-        fp32 = str(config.get("mamba_ssm_dtype", config.get("mamba_ssm_cache_dtype", ""))).endswith("float32")
+        named = self.model.raw.get("mamba_ssm_dtype", self.model.raw.get("mamba_ssm_cache_dtype", ""))
+        fp32 = str(named).endswith("float32") or self.model.family in self.engine.facts["fp32_states"]
         recurrent = 4 if fp32 else value_bytes
         layers = cache_layers(
             stage, width(self.kv_dtype), convolution=value_bytes, recurrent=recurrent, tp=self.flags.tp
@@ -244,7 +249,7 @@ class Launch:
 
     def shard(self, stage: LoadedModel) -> LoadedModel:
         """A stage as one of the tensor-parallel ranks stores it. Raises TfacctError."""
-        return shard_weights([stage], self.flags.tp, self.storage.name)[0]
+        return shard_weights([stage], self.flags.tp, self.stored_dtype)[0]
 
     def ranks(self) -> list[RankStart]:
         """Memory of the ranks of each kind of pipeline stage."""
