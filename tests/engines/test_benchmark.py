@@ -13,8 +13,8 @@ ROOT = Path(__file__).parents[2]
 LLAMA = {
     "id": "one", "engine": "vllm", "version": "0.19.0", "device": "h100-sxm", "total_gib": "79.19", "tp": "1",
     "pp": "1", "rank": "0", "model": "meta-llama/Llama-3.1-8B-Instruct", "dtype": "bfloat16", "quant": "None",
-    "kv_dtype": "auto", "max_model_len": "8192", "batched_tokens": "8192", "max_seqs": "1024", "utilization": "0.95", "block": "16",
-    "graphs": "full", "sampler": "", "cublas_mib": "32", "encoder_items": "", "weights_gib": "14.99",
+    "kv_dtype": "auto", "max_model_len": "8192", "batched_tokens": "8192", "max_seqs": "1024", "utilization": "0.95",
+    "block": "16", "graphs": "full", "sampler": "", "cublas_mib": "32", "encoder_items": "", "weights_gib": "14.99",
     "peak_gib": "1.89", "pool_gib": "58.11", "kv_tokens": "476000", "concurrency": "58.11",
     "can_score": "peak weights pool tokens layout",
 }  # fmt: skip
