@@ -48,9 +48,8 @@ def flops(
     from tfacct.reports.flops import flops
 
     request, mesh = opt.request(step, logits=logits), opt.mesh_of_pass(step)
-    rows: Any = "block" if by == "layer" else by
     how: Any = {"train": train, "masked": masked}
-    report = flops(models, request, by=rows, mesh=mesh, pointwise=pointwise, recompute=recompute, **how)
+    report = flops(models, request, by=by, mesh=mesh, pointwise=pointwise, recompute=recompute, **how)
 
     def chart() -> "Chart":
         from tfacct.parallel.shard_model import shard_for_flops

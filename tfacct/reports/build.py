@@ -171,6 +171,15 @@ class ExplainedReport(ModelReport):
     _reserved: ClassVar[dict[str, Any]] = {"derivation": Derivation | None}
 
 
+class RankReport(ModelReport):
+    """Keys of a report that may be about one rank."""
+
+    tp: int | None
+    pp: int | None
+    stage: int | None
+    mesh: MeshFacts | None
+
+
 class MetricsReport(ModelReport):
     """Metrics, with the recipe where one is of a training step."""
 
@@ -350,6 +359,11 @@ def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
         return 1 if request.decode else request.tokens
     work = selection.workload(models[0], request)
     return None if work.tokens == work.context else work.tokens
+
+
+def titled(models: Sequence[Subject], what: str) -> str:
+    """A title without its workload: `gpt2: forward FLOPs`, or `Forward FLOPs` of several models."""
+    return f"{label(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
 
 
 def label(model: Subject) -> str:

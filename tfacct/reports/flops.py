@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 from tfacct.accounts.metrics import Point, Recompute, attention_overtakes, params_of
 from tfacct.accounts.products import Shown, never_called, shown
@@ -29,14 +29,14 @@ from tfacct.reports import build, model_notes, ranks
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
-By = Literal["line", "part", "block"]
+By = Literal["line", "part", "layer"]
 AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
 STEP = "A training step is one forward and one backward pass, without the optimizer's update."
 UNFUSED = "every operand of a product read once, every result written once, each rounded up to whole bytes"
 
 
 class FlopsLine(TypedDict):
-    """One product. `blocks`: the kind of block, where kinds run it differently."""
+    """One matrix product. `blocks`: the kind of layer, if kinds of layers run it differently."""
 
     path: str
     spec: str
@@ -51,14 +51,14 @@ class FlopsLine(TypedDict):
 
 
 class PointwiseLine(TypedDict):
-    """Work that is no product, in elements of its results."""
+    """Work that is not a matrix product, in elements of its results."""
 
     path: str
     elements: int
 
 
 class TrafficLine(TypedDict):
-    """One product, with the bytes that it moves."""
+    """Bytes that one matrix product reads and writes."""
 
     path: str
     spec: str
@@ -70,7 +70,7 @@ class TrafficLine(TypedDict):
 
 
 class WholeFlops(TypedDict):
-    """FLOPs of the whole model, beside those of one rank."""
+    """FLOPs of the whole model, next to those of one rank."""
 
     total_flops: int
     active_params: int
@@ -78,13 +78,13 @@ class WholeFlops(TypedDict):
 
 
 class WholeTraffic(TypedDict):
-    """What the whole model's products move, beside those of one rank."""
+    """Traffic of the whole model, next to that of one rank."""
 
     total_flops: int
     total_moved_bytes: int
 
 
-class FlopsReport(build.ExplainedReport):
+class FlopsReport(build.ExplainedReport, build.RankReport):
     """FLOPs of a forward pass or a training step."""
 
     _line = FlopsLine
@@ -104,14 +104,10 @@ class FlopsReport(build.ExplainedReport):
     never_called: list[str]
     total_flops_if_called: int | None
     pointwise: list[PointwiseLine] | None
-    tp: int | None
-    pp: int | None
-    stage: int | None
-    mesh: build.MeshFacts | None
     whole: WholeFlops | None
 
 
-class TrafficReport(build.ModelReport):
+class TrafficReport(build.RankReport):
     """Bytes that each product reads and writes."""
 
     _line = TrafficLine
@@ -127,10 +123,6 @@ class TrafficReport(build.ModelReport):
     flops_per_byte: float
     latent_attention: MlaMode | None
     total_flops_otherwise: build.Otherwise | None
-    tp: int | None
-    pp: int | None
-    stage: int | None
-    mesh: build.MeshFacts | None
     whole: WholeTraffic | None
 
 
@@ -146,13 +138,10 @@ def flops(
     recompute: Recompute = "none",
     mesh: Mesh | None = None,
 ) -> Report:
-    """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. Raises TfacctError.
-
-    `recompute`: the backward pass of a training step runs every layer (`full`) or its `attention` again. `mesh`: ranks
-    that divide the products; the FLOPs are those of the one that computes most.
-    """
+    """FLOPs of the matrix products, 2 per multiply-add, with m × k × n of each. `recompute`: what the backward pass
+    recomputes. `mesh`: the FLOPs are those of the rank that computes most. Raises TfacctError."""
     _check_options(models, train, by, pointwise, recompute, mesh)
-    models, left_out = selection.steppable(models, request)
+    models, skipped = selection.steppable(models, request)
 
     def count(model: LoadedModel) -> ModelFlops:
         work = selection.workload(model, request)
@@ -165,29 +154,27 @@ def flops(
 
     counted, unfit = flops_of_each(models, mesh, count, shard)
     if recompute == "attention" and not any(one.recomputed for one in counted):
-        raise UsageError(f"{counted[0].model.name} has no attention that could run again")
+        raise UsageError(f"{counted[0].model.name} has no attention to recompute")
     if train and any(one.work.tokens != one.work.context for one in counted):
         raise whole_sequences("train")
+    about = About(counted, request, len(counted) == 1, pointwise)
+    models = about.models
     what = f"training-step FLOPs{AGAIN[recompute]}" if train else "forward FLOPs"
-    what += ranks.of_one(mesh)
-    models = [one.model for one in counted]
-    who = f"{build.label(models[0])}: {what}" if len(models) == 1 else what[0].upper() + what[1:]
-    again = {"none": "", "full": ", and the blocks run again", "attention": ", and attention runs again"}[recompute]
     convention = model_notes.products_convention(request, masked, models)
-    about = [About([one], request, pointwise, alone=len(counted) == 1) for one in counted]
+    facts = [_facts(one, pointwise) for one in counted]
     return build.report(
         "flops",
         models,
-        (_by_models(counted) if len(counted) > 1 else TABLES[by](counted[0], pointwise)),
-        [_facts(one, pointwise) for one in counted],
-        title=f"{who} {build.of_workload(models, request)}",
-        convention=f"{convention}; backward 2 x forward{again}" if train else convention,
+        TABLES[by](counted[0], facts[0]) if about.alone else _by_model(counted),
+        facts,
+        title=f"{build.titled(models, what + ranks.of_one(mesh))} {build.of_workload(models, request)}",
+        convention=f"{convention}; backward 2 x forward{AGAIN[recompute]}" if train else convention,
         answer=_answer(counted),
-        notes=lambda at: notes(NOTES, _together(about[at])),
+        notes=lambda at: notes(NOTES, about._replace(counted=counted[at])),
         counted=model_notes.products_counted(request, masked, models),
-        details=lambda at: [] if pointwise else [model_notes.left_out([one.model for one in counted[at]])],
+        details=lambda at: [] if pointwise else [model_notes.left_out(models[at])],
         requests=[request],
-        skipped=[*left_out, *unfit],
+        skipped=[*skipped, *unfit],
         headline="total_flops",
     )
 
@@ -196,14 +183,10 @@ def flops(
 def traffic(
     models: Sequence[LoadedModel], request: Request, *, dtype: str | None = None, mesh: Mesh | None = None
 ) -> Report:
-    """Bytes that each product of a forward pass reads and writes with unfused kernels, and its FLOPs per byte. Raises
-    TfacctError.
-
-    Weights are stored in `dtype`; activations, cached keys and values among them, as `memory` keeps the cache. `mesh`:
-    ranks that divide the products; the bytes are those of the one that moves most.
-    """
+    """Bytes that each product of a forward pass reads and writes with unfused kernels, and its FLOPs per byte. `dtype`:
+    of the weights. `mesh`: the bytes are those of the rank that moves most. Raises TfacctError."""
     _, cached = dtypes(dtype)
-    models, left_out = selection.with_known_bytes(models, dtype)
+    models, skipped = selection.with_known_bytes(models, dtype)
     models, stepless = selection.steppable(models, request)
     stored = selection.stored_name(models, dtype)
 
@@ -217,23 +200,21 @@ def traffic(
         return shard_models([model], mesh, dtype)[1][0]
 
     counted, unfit = flops_of_each(models, mesh, count, shard)
-    models = [one.model for one in counted]
-    who = f"{build.label(models[0])}: bytes" if len(models) == 1 else "Bytes"
-    what = f"moved{ranks.of_one(mesh, 'on')}"
-    about = [About([one], request, dtype=dtype, stored=stored) for one in counted]
+    about = About(counted, request, len(counted) == 1, dtype=dtype, stored=stored)
+    models = about.models
+    what = f"bytes moved{ranks.of_one(mesh, 'on')} in {selection.formats(models, dtype)}"
     return build.report(
         "flops",
         models,
-        _traffic_by_line(counted[0]) if len(counted) == 1 else _traffic_by_model(counted),
+        _traffic_by_line(counted[0]) if about.alone else _traffic_by_model(counted),
         [_traffic_facts(one) | selection.format_facts(one.model, dtype) for one in counted],
-        title=f"{who} {what} in {selection.formats(models, dtype)}"
-        + build.of_workload(models, request, of=" by ", at=", "),
+        title=build.titled(models, what) + build.of_workload(models, request, of=" by ", at=", "),
         answer=_traffic_answer(counted),
-        notes=lambda at: notes(TRAFFIC_NOTES, _together(about[at])),
+        notes=lambda at: notes(TRAFFIC_NOTES, about._replace(counted=counted[at])),
         counted=f"{model_notes.products_counted(request, False, models)}; unfused kernels",
-        details=lambda at: _traffic_details([one.model for one in counted[at]]),
+        details=lambda at: _traffic_details(models[at]),
         requests=[request],
-        skipped=[*left_out, *stepless, *unfit],
+        skipped=[*skipped, *stepless, *unfit],
         convention=f"{UNFUSED}; {model_notes.products_convention(request, False, models)}",
         headline="total_moved_bytes",
     )
@@ -245,45 +226,34 @@ def traffic(
 def _check_options(
     models: Sequence[LoadedModel], train: bool, by: By, pointwise: bool, recompute: Recompute, mesh: Mesh | None
 ) -> None:
-    """Raises UsageError for options that do not go together."""
-    if recompute not in get_args(Recompute):
-        raise UsageError(f"{option('recompute')} is full, attention or none, not {recompute!r}")
+    """Raises UsageError for options that do not work together."""
     if recompute != "none" and not train:
         raise UsageError(
             f"{option('recompute', recompute)} applies to a training step: it needs {option('train', True)}"
         )
-    if by not in get_args(By):
-        raise UsageError(f"{option('by')} is line, part or block, not {by!r}")
     if pointwise and mesh is not None:
         from tfacct.parallel.rank_flops import check_elements
 
         check_elements(mesh)
     if pointwise and (by != "line" or len(models) > 1):
         raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and with no other {option('by')}")
-    if by == "block" and len(models) > 1:
-        raise UsageError(f"{option('by', 'block')} needs one MODEL: several are compared by part")
+    if by == "layer" and len(models) > 1:
+        raise UsageError(f"{option('by', 'layer')} needs one MODEL: several are compared by part")
 
 
 # Facts
 
 
 def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
-    whole = one.whole is not None and {
-        "total_flops": one.whole.total,
-        "active_params": one.whole.active_params,
-        "rule_of_thumb_flops": one.whole.rule_of_thumb,
-    }
     facts = {
         "workload": selection.workload_facts(one.work, masked=one.masked),
         "train": one.train,
         "recompute": one.recompute,
         "recomputed_flops": one.recomputed,
-        "total_flops": one.total,
+        **_sums(one),
         "flops_per_token": Fraction(one.total, one.tokens),
-        **_of_whole(one, whole),
+        **_rank_facts(one, _sums),
         "total_params": int(params_of(one.point)),
-        "active_params": one.active_params,
-        "rule_of_thumb_flops": one.rule_of_thumb,
         **model_notes.latent_facts(one.model, one.point),
         "components": one.by_component,
         "lines": [_line_facts(one, line) for line in shown(one.products)],
@@ -296,48 +266,54 @@ def _facts(one: ModelFlops, pointwise: bool) -> dict[str, Any]:
     return facts
 
 
-def _of_whole(one: ModelFlops, whole: dict[str, Any] | Literal[False]) -> dict[str, Any]:
-    """The mesh, and facts of the whole model next to those of one of its ranks."""
-    if not whole or one.mesh is None:
+def _sums(one: ModelFlops) -> dict[str, int]:
+    return {
+        "total_flops": one.total,
+        "active_params": one.active_params,
+        "rule_of_thumb_flops": one.rule_of_thumb,
+    }
+
+
+def _rank_facts(one: ModelFlops, sums: Callable[[ModelFlops], dict[str, int]]) -> dict[str, Any]:
+    """The mesh, and these sums of the whole model, next to those of one of its ranks."""
+    if one.whole is None or one.mesh is None:
         return {}
-    return {**ranks.with_whole_model({}, whole, one.mesh, tuple(whole)), **ranks.stage_facts(one.mesh, one.stage)}
+    return ranks.rank_facts(one.mesh, sums(one.whole)) | ranks.stage_facts(one.mesh, one.stage)
 
 
 def _line_facts(one: ModelFlops, line: Shown) -> dict[str, Any]:
     product, dims = line.product, line.product.dims
-    facts: dict[str, Any] = {"path": product.path, "spec": product.spec, **({"blocks": line.kind} if line.kind else {})}
-    facts |= {"m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": one.flops(product)}
+    facts = {**_named(line), "m": dims.m, "k": dims.k, "n": dims.n, "times": dims.times, "flops": one.flops(product)}
     return facts | ({"forward_flops": product.forward, "backward_flops": product.backward} if one.train else {})
+
+
+def _named(line: Shown) -> dict[str, str]:
+    blocks = {"blocks": line.kind} if line.kind else {}
+    return {"path": line.product.path, "spec": line.product.spec, **blocks}
 
 
 def _traffic_facts(one: ModelFlops) -> dict[str, Any]:
     total, how = one.moved, one.how
     assert how is not None
-    whole = one.whole.moved if one.whole is not None else None
     return {
         "workload": selection.workload_facts(one.work, dtype=how.name),
         "activation_dtype": one.cached,
-        "total_flops": total.flops,
+        **_moved_sums(one),
         "total_read_bytes": total.read,
         "total_written_bytes": total.written,
-        "total_moved_bytes": total.moved,
-        **_of_whole(one, whole is not None and {"total_flops": whole.flops, "total_moved_bytes": whole.moved}),
+        **_rank_facts(one, _moved_sums),
         "flops_per_byte": _cost_cells(total)["flops_per_byte"],
-        **model_notes.latent_facts(one.model, Point(one.model.ledger, one.work)),
-        "lines": [
-            {
-                "path": line.product.path,
-                "spec": line.product.spec,
-                **({"blocks": line.kind} if line.kind else {}),
-                **_cost_cells(cost),
-            }
-            for line, cost in one.costs
-        ],
+        **model_notes.latent_facts(one.model, one.point),
+        "lines": [{**_named(line), **_cost_cells(cost)} for line, cost in one.costs],
     }
 
 
+def _moved_sums(one: ModelFlops) -> dict[str, int]:
+    return {"total_flops": one.moved.flops, "total_moved_bytes": one.moved.moved}
+
+
 def _cost_cells(cost: Cost) -> dict[str, Any]:
-    """As a row, and as the JSON. What moves nothing has no FLOPs per byte."""
+    """A cost as a row and in the JSON. FLOPs per byte are null if no bytes move."""
     each = cost.intensity if cost.moved else None
     return {"flops": cost.flops, "read_bytes": cost.read, "written_bytes": cost.written, "flops_per_byte": each}
 
@@ -345,44 +321,54 @@ def _cost_cells(cost: Cost) -> dict[str, Any]:
 # Tables
 
 SHARE, BAR = build.SHARES
+CONTEXT = Column("keys", "context", "count")
 
 
-def _by_line(one: ModelFlops, pointwise: bool) -> Table:
-    steps = Column("forward", "forward", "flops", drop=4), Column("backward", "backward", "flops", drop=4)
-    columns = (
-        Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=5),
+def _by_operation(
+    lines: Sequence[Mapping[str, Any]], parts: Iterable[int], whole: int, *columns: Column, share: Column = SHARE
+) -> tuple[tuple[Column, ...], tuple[tuple[Row, ...], ...]]:
+    """A row for each line, in a section for each part of the model, with the share of `parts` in the `whole`."""
+    rows = [
+        build.with_share({"part": paths.heading_of(line["path"]), "operation": _operation(line), **line}, part, whole)
+        for line, part in zip(lines, parts, strict=True)
+    ]
+    named = Column("operation", "operation"), Column("spec", "einsum", "spec", drop=5)
+    return (*named, *columns, share, BAR), build.sections(rows)
+
+
+def _operation(line: Mapping[str, Any]) -> str:
+    """The path without the layer, and the kind of layer."""
+    name = paths.short(line["path"])
+    return f"{name} ({line['blocks']})" if "blocks" in line else name
+
+
+def _by_line(one: ModelFlops, facts: Mapping[str, Any]) -> Table:
+    lines = [
+        {
+            **line,
+            "dims": (line["m"], line["k"], line["n"]),
+            **{step: line.get(f"{step}_flops") for step in ("forward", "backward")},
+        }
+        for line in facts["lines"]
+    ]
+    steps = [Column(step, step, "flops", drop=4) for step in ("forward", "backward")]
+    elements = facts.get("pointwise")
+    columns, sections = _by_operation(
+        lines,
+        [line["flops"] for line in lines],
+        one.total,
         Column("dims", "m × k × n", "dims", drop=2, keys=("m", "k", "n")),
         Column("times", "times", "count", drop=1),
         *(steps if one.train else ()),
         Column("flops", "FLOPs", "flops"),
-        *((Column("elements", "elements", "flops"),) if pointwise else ()),
-        SHARE,
-        BAR,
+        *((Column("elements", "elements", "flops"),) if elements is not None else ()),
     )
-    rows: list[Row] = []
-    for line in shown(one.products):
-        product, dims, flops = line.product, line.product.dims, one.flops(line.product)
-        row: Row = {
-            "part": paths.heading_of(product.path),
-            "operation": line.operation,
-            "spec": product.spec,
-            "dims": (dims.m, dims.k, dims.n),
-            "times": dims.times,
-            "forward": product.forward,
-            "backward": product.backward,
-            "flops": flops,
-        }
-        rows.append(build.with_share(row, flops, one.total))
-    sections = build.sections(rows)
-    if pointwise:
-        elements = one.model.ledger.pointwise(one.work.axes())
-        further = tuple({"operation": paths.short(path), "elements": count} for path, count in elements.items())
-        sections = (*sections, further)
+    if elements is not None:
+        sections += (tuple({"operation": _operation(line), "elements": line["elements"]} for line in elements),)
     return columns, sections, _totals(one, "operation")
 
 
-def _by_part(one: ModelFlops, _: bool) -> Table:
+def _by_part(one: ModelFlops, _: object) -> Table:
     columns = Column("part", "part"), Column("flops", "FLOPs", "flops"), SHARE, BAR
     rows = tuple(
         build.with_share({"part": build.COMPONENTS.get(name, name), "flops": flops}, flops, one.total)
@@ -391,8 +377,8 @@ def _by_part(one: ModelFlops, _: bool) -> Table:
     return columns, (rows,), _totals(one, "part")
 
 
-def _by_block(one: ModelFlops, _: bool) -> Table:
-    """One row for each run of equal blocks, and one for each product outside them."""
+def _by_layer(one: ModelFlops, _: object) -> Table:
+    """One row for each run of equal layers, and one for each product outside them."""
     columns = (
         Column("block", "block"),
         Column("count", "count", "count"),
@@ -410,7 +396,7 @@ def _by_block(one: ModelFlops, _: bool) -> Table:
     return columns, (tuple(rows),), _totals(one, "block")
 
 
-TABLES: dict[By, Callable[[ModelFlops, bool], Table]] = {"line": _by_line, "part": _by_part, "block": _by_block}
+TABLES = {"line": _by_line, "part": _by_part, "layer": _by_layer}
 
 
 def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
@@ -420,7 +406,7 @@ def _block_of(product: Product) -> tuple[Sequence[int], str, str]:
 
 
 def _span(numbers: Sequence[int]) -> str:
-    """`blocks.0–25`, or the first few where they are not in a row."""
+    """`blocks.0–25`, or the first three of numbers with gaps."""
     first, last = numbers[0], numbers[-1]
     if len(numbers) == 1:
         return f"blocks.{first}"
@@ -430,22 +416,22 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _totals(one: ModelFlops, first: str) -> tuple[Row, ...]:
-    dealt = one.mesh is not None and one.mesh.ep > 1  # to experts that a token may not meet here
+    expert_parallel = one.mesh is not None and one.mesh.ep > 1  # a rank has no tokens of its own to compare with
     rule: Row = {first: one.rule, "flops": one.rule_of_thumb, "share": f"× {float(one.ratio):.2f}", PLAIN: 1}
     return (
         {first: "total", "flops": one.total, "share": Fraction(1)},
         {first: "per token", "flops": Fraction(one.total, one.tokens), PLAIN: 1},
-        *(() if dealt else (rule,)),
+        *(() if expert_parallel else (rule,)),
         *(() if one.whole is None else ({first: "whole model", "flops": one.whole.total, PLAIN: 1},)),
     )
 
 
-def _by_models(counted: Sequence[ModelFlops]) -> Table:
+def _by_model(counted: Sequence[ModelFlops]) -> Table:
     """One row per model: what it costs, and the share of each component."""
     components = [one.by_component for one in counted]
     columns = (
         Column("model", "model"),
-        Column("keys", "context", "count"),
+        CONTEXT,
         Column("flops", "FLOPs", "flops"),
         *((Column("whole", "whole model", "flops"),) if counted[0].whole is not None else ()),
         Column("flops_per_token", "/ token", "flops", drop=3),
@@ -477,44 +463,34 @@ def _by_models(counted: Sequence[ModelFlops]) -> Table:
 
 
 def _traffic_by_line(one: ModelFlops) -> Table:
-    columns = (
-        Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=5),
-        Column("flops", "FLOPs", "flops", drop=1),
-        Column("read_bytes", "read", "bytes"),
-        Column("written_bytes", "written", "bytes"),
-        Column("flops_per_byte", "FLOP/B", "ratio", empty="–"),
-        SHARE._replace(label="of bytes"),
-        BAR,
-    )
     total = one.moved
-    rows = [
-        build.with_share(
-            {
-                "part": paths.heading_of(line.product.path),
-                "operation": line.operation,
-                "spec": line.product.spec,
-                **_cost_cells(cost),
-            },
-            cost.moved,
-            total.moved,
-        )
-        for line, cost in one.costs
-    ]
+    columns, sections = _by_operation(
+        [{**_named(line), **_cost_cells(cost)} for line, cost in one.costs],
+        [cost.moved for _, cost in one.costs],
+        total.moved,
+        *_traffic_columns(empty="–"),
+        share=SHARE._replace(label="of bytes"),
+    )
     totals: list[Row] = [{"operation": "total", **_cost_cells(total), "share": Fraction(1)}]
     if one.whole is not None:
         totals.append({"operation": "whole model", **_cost_cells(one.whole.moved), PLAIN: 1})
-    return columns, build.sections(rows), tuple(totals)
+    return columns, sections, tuple(totals)
+
+
+def _traffic_columns(empty: str = "") -> tuple[Column, ...]:
+    return (
+        Column("flops", "FLOPs", "flops", drop=1),
+        Column("read_bytes", "read", "bytes"),
+        Column("written_bytes", "written", "bytes"),
+        Column("flops_per_byte", "FLOP/B", "ratio", empty=empty),
+    )
 
 
 def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
     columns = (
         Column("model", "model"),
-        Column("keys", "context", "count"),
-        Column("flops", "FLOPs", "flops", drop=1),
-        Column("read_bytes", "read", "bytes"),
-        Column("written_bytes", "written", "bytes"),
-        Column("flops_per_byte", "FLOP/B", "ratio"),
+        CONTEXT,
+        *_traffic_columns(),
         *((Column("whole", "whole model", "bytes"),) if counted[0].whole is not None else ()),
     )
     rows = tuple(
@@ -561,13 +537,13 @@ def _traffic_details(models: Sequence[LoadedModel]) -> list[str]:
 
 
 class About(NamedTuple):
-    """What notes are about: some of the models of a report. Not `alone`: there are others. `stored`: the format of all
-    weights, where bytes are counted, and `dtype` the one that was asked for."""
+    """Models that notes describe. Not `alone`: the report has others. `stored`: the format of all weights, in a report
+    of bytes, and `dtype` the option."""
 
     counted: Sequence[ModelFlops]
     request: Request
+    alone: bool
     pointwise: bool = False
-    alone: bool = True
     dtype: str | None = None
     stored: str = ""
 
@@ -577,7 +553,7 @@ class About(NamedTuple):
 
     @property
     def models(self) -> list[LoadedModel]:
-        """The models, or their stages."""
+        """The models, or the stages of a pipeline."""
         return [one.model for one in self.counted]
 
     @property
@@ -587,7 +563,7 @@ class About(NamedTuple):
 
     @property
     def points(self) -> list[tuple[LoadedModel, Point]]:
-        """The models with their steps as metrics see them."""
+        """Each model at its workload."""
         return [(one.model, one.point) for one in self.counted]
 
     @property
@@ -595,13 +571,8 @@ class About(NamedTuple):
         return self.first.masked
 
 
-def _together(about: Sequence[About]) -> About:
-    """The same about several models."""
-    return about[0]._replace(counted=[one for each in about for one in each.counted])
-
-
 def _if_called(about: About) -> list[str]:
-    """FLOPs of a model as it runs, and as they would be if the MLPs that it stores and never calls ran too."""
+    """FLOPs of a model as it runs, and with the MLPs that it stores but never calls."""
     called = about.first.if_all_called if len(about.counted) == 1 else None
     if called in (None, about.first.total):
         return []
@@ -613,7 +584,7 @@ def _if_called(about: About) -> list[str]:
 
 
 def _overtakes(about: About) -> list[str]:
-    """From which context on attention costs more than all else, if the rest of what is asked stays."""
+    """The context from which attention costs more than everything else."""
     if not about.alone:
         return []
     chunk = about.request.decode or about.request.tokens is not None
@@ -675,9 +646,7 @@ NOTES = (
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
-    NoteRow(
-        "latent", 2, lambda about: model_notes.latent_step_notes([(one.model, one.point) for one in about.counted])
-    ),
+    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("source", 2, lambda about: model_notes.source_notes(about.models, about.first.work)),
     NoteRow("projector", 2, lambda about: list(_projectors(about)), "{model} includes the projector: {flops} FLOPs."),
     NoteRow("ranks", 1, _of_ranks),
@@ -689,13 +658,7 @@ TRAFFIC_NOTES = (
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
     NoteRow("experts_read", 2, _touched, "Expert weights: those of min({experts}) experts, as many as {who}"),
     *model_notes.BLOCKS,
-    NoteRow(
-        "latent",
-        2,
-        lambda about: model_notes.latent_step_notes(
-            [(one.model, Point(one.model.ledger, one.work)) for one in about.counted]
-        ),
-    ),
+    NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("ranks", 1, _of_ranks),
 )
 
@@ -704,7 +667,7 @@ TRAFFIC_NOTES = (
 
 
 class PhaseLine(TypedDict):
-    """One product of a phase, by path or in full."""
+    """FLOPs of one matrix product in a phase."""
 
     path: str
     spec: str
@@ -721,7 +684,7 @@ class Phase(TypedDict):
 
 
 class GenerateLine(TypedDict):
-    """One product of a request. `decode_spec`: as the decode steps run it, null where they do not."""
+    """One matrix product of a request. `decode_spec`: in decode steps, null if they do not run it."""
 
     path: str
     spec: str | None
@@ -752,35 +715,30 @@ class GenerateReport(build.ModelReport):
 
 @answers(GenerateReport)
 def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *, masked: bool = False) -> Report:
-    """FLOPs of the matrix products of a request, 2 per multiply-add: prefill, all decode steps, and both.
-
-    The prompt is the context of `request`. Its last position alone gets logits, as a server does, and they are the
-    first new token; the others take a step each: what the `generate` of transformers runs. Raises UsageError.
-    """
-    prompt = _checked(request, new_tokens)
+    """FLOPs of the matrix products of a request, 2 per multiply-add: the prefill of a prompt as long as the context,
+    with logits of its last position, and a decode step for each new token but the first. Raises UsageError."""
+    prompt = _prompt(request, new_tokens)
     if len(models) == 1 and not models[0].has_cache:
         raise UsageError(f"{models[0].name} caches nothing between steps, so there is no decode step to generate with")
     models, headless = selection.generating(models)
-    models, stepless = selection.keeping(models)
+    models, encoders = selection.keeping(models)
     steps = new_tokens - 1
     request = replace(request, logits="last")
     counted = [request_flops(model, request, steps, masked) for model in models]
     facts = [_request_facts(one, masked) for one in counted]
-    table = _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _side_by_side(counted, facts)
-    who = f"{build.label(models[0])}: " if len(models) == 1 else ""
     tokens = "1 new token" if new_tokens == 1 else f"{new_tokens:,} new tokens"
     return build.report(
         "flops",
         models,
-        table,
+        _request_by_line(counted[0], facts[0]) if len(counted) == 1 else _request_by_model(counted, facts),
         facts,
-        title=f"{who}FLOPs of a request: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
+        title=f"{build.titled(models, 'FLOPs of a request')}: prompt {prompt:,}, {tokens}, batch {request.batch:,}",
         answer=_request_answer(counted),
         notes=lambda at: notes(REQUEST_NOTES, RequestAbout(counted[at], masked)),
         counted=model_notes.products_counted(request, masked, models),
-        details=lambda at: [model_notes.left_out([one.model for one in counted[at]])],
+        details=lambda at: [model_notes.left_out(models[at])],
         requests=[replace(request, ctx=prompt + steps)],
-        skipped=[*headless, *stepless],
+        skipped=[*headless, *encoders],
         convention=f"{model_notes.products_convention(request, masked, models)};"
         " one prefill, then new tokens - 1 decode steps",
         headline="total_flops",
@@ -797,8 +755,8 @@ def _request_answer(counted: Sequence[RequestFlops]) -> str:
     return f"{units.si(one.total)} FLOPs: {prompt} for the prompt{after}."
 
 
-def _checked(request: Request, new_tokens: int) -> int:
-    """The prompt's length, where there is one and the context at the end is one that a model may be asked for."""
+def _prompt(request: Request, new_tokens: int) -> int:
+    """Tokens of the prompt. Raises UsageError without a context, and for one that ends past the largest."""
     check_size(option("new_tokens"), new_tokens)
     if request.ctx is None:
         hint = f"give {option('ctx')}: its tokens, for example {spelled('2k', '2048')}"
@@ -849,20 +807,18 @@ def _request_facts(counted: RequestFlops, masked: bool) -> dict[str, Any]:
 
 
 def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
-    columns = (
-        Column("operation", "operation"),
-        Column("spec", "einsum", "spec", drop=5),
+    lines = []
+    for line in facts["lines"]:
+        first, then = line["spec"], line["decode_spec"]
+        lines.append({**line, "spec": first if first == then else f"{first}; then {then}"})
+    columns, sections = _by_operation(
+        lines,
+        [line["flops"] for line in lines],
+        counted.total,
         Column("prefill_flops", "prefill", "flops"),
         Column("decode_flops", "decode", "flops", empty="–"),
         Column("flops", "FLOPs", "flops"),
-        *build.SHARES,
     )
-    rows: list[Row] = []
-    for line in facts["lines"]:
-        path, spec, then = line["path"], line["spec"], line["decode_spec"]
-        row = {**line, "part": paths.heading_of(path), "operation": paths.short(path)}
-        row |= {"spec": spec if spec == then else f"{spec}; then {then}"}
-        rows.append(build.with_share(row, line["flops"], counted.total))
     prefill, decode, total = counted.prefill_total, counted.decode_total, counted.total
 
     def both(name: str, first: Cell, second: Cell) -> dict[str, Cell]:
@@ -873,11 +829,11 @@ def _request_by_line(counted: RequestFlops, facts: dict[str, Any]) -> Table:
         both("share", *(Amount(Fraction(part, total), "share") for part in (prefill, decode))),
         both("per token", counted.per_prompt_token, counted.per_new_token),
     )
-    return columns, build.sections(rows), totals
+    return columns, sections, totals
 
 
-def _side_by_side(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any]]) -> Table:
-    """One row per model: both phases, and how much of the whole is decoding."""
+def _request_by_model(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any]]) -> Table:
+    """One row per model: both phases, and the share of decoding."""
     columns = (
         Column("model", "model"),
         Column("prefill_flops", "prefill", "flops"),
@@ -896,14 +852,13 @@ def _side_by_side(counted: Sequence[RequestFlops], facts: Sequence[dict[str, Any
 
 
 class RequestAbout(NamedTuple):
-    """What notes are about: the requests of some models."""
+    """Requests that notes describe."""
 
     counted: Sequence[RequestFlops]
     masked: bool
 
     @property
     def whole_models(self) -> list[LoadedModel]:
-        """The models."""
         return [one.model for one in self.counted]
 
 

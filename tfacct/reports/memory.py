@@ -179,8 +179,10 @@ def memory(
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
         every = [_facts(one, one, Asked(request, dtype, asked.cached)) for one in whole_models]
-        both = zip(facts, every, strict=True)
-        facts = tuple({**ranks.with_whole_model(fact, whole, mesh), "ep": mesh.ep} for fact, whole in both)
+        facts = tuple(
+            {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeMemory.__annotations__}), "ep": mesh.ep}
+            for fact, whole in zip(facts, every, strict=True)
+        )
     alone, instead, cached = len(models) == 1, "", asked.cached.name
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], asked)
@@ -914,7 +916,7 @@ def _with_whole(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict
     """Facts of one rank, with the bytes of the whole model at each context."""
     both = zip(fact["lines"], whole["lines"], strict=True)
     lines = [{**line, "whole_bytes": of["as_built"]} for line, of in both]
-    return {**ranks.with_whole_model(fact, whole, mesh, tuple(WholeCache.__annotations__)), "lines": lines}
+    return {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeCache.__annotations__}), "lines": lines}
 
 
 def _contexts(longest: int) -> list[int]:

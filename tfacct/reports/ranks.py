@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
@@ -89,18 +89,11 @@ def check_drawn(mesh: Mesh | None, what: str) -> None:
             raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
 
 
-OF_WHOLE_MODEL = ("total_params", "weights_bytes", "kv_cache_bytes", "total_bytes")
-"""Facts of the whole model next to those of one rank."""
-
-
-def with_whole_model(
-    fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh, keys: Sequence[str] = OF_WHOLE_MODEL
-) -> dict[str, Any]:
-    """Facts of one rank, with those of the whole model."""
+def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:
+    """The mesh, and facts of the whole model next to those of one rank."""
     from tfacct.parallel.mesh import facts, ranks_of
 
-    own = {**facts(mesh), "ranks": ranks_of(mesh)}
-    return {**fact, "tp": mesh.tp, "mesh": own, "whole": {key: whole[key] for key in keys}}
+    return {"tp": mesh.tp, "mesh": {**facts(mesh), "ranks": ranks_of(mesh)}, "whole": dict(whole)}
 
 
 def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
