@@ -38,7 +38,7 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
     assert report.total == forward_flops(ledger, at) + backward_flops(ledger, at) + again
     assert report.models[0]["recomputed_flops"] == again > 0
     assert sum(line["flops"] for line in report.lines) == report.total
-    by_block = flops([model], Request(), train=True, recompute="full", by="block")
+    by_block = flops([model], Request(), train=True, recompute="full", by="layer")
     assert sum(row["flops"] for row in by_block.rows) == report.total
 
 
