@@ -1,4 +1,4 @@
-"""What several tests share: tiny models with every size its own, and the command line in this process."""
+"""Settings of every test, and the fixtures that they share."""
 
 from __future__ import annotations
 
@@ -6,28 +6,23 @@ import contextlib
 import gc
 import io
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.families import ASKED, SHAPES, cases, family_of, presets_asked
 from tests.families import TINY as TINY
-from tests.families import VARIANTS as VARIANTS
+from tests.helpers.cli import Ran
+from tests.helpers.hub import inside
 from tests.helpers.lazy import Lazy
-from tfacct.architecture.parts import Part
-from tfacct.ledger.einsum import Axes, rounded_up
-from tfacct.ledger.lines import Matmul
-from tfacct.ledger.workload import Workload
+from tests.helpers.models import tiny
 from tfacct.loading import presets
-from tfacct.loading.model import LoadedModel, load_model
-from tfacct.loading.selection import takes_context
+from tfacct.loading.model import LoadedModel
 
 # No device, token or cache of whoever runs the tests is read, in this process or one begun by it.
 _settings = tempfile.TemporaryDirectory(prefix="tfacct-tests-")
@@ -39,7 +34,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Nothing that is compiled runs more than once here: to import the compiler takes 2 s, to compile longer.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 pytest_plugins = ("tests.helpers.collection",)
-
 _kernels = contextlib.ExitStack()
 _read_preset = presets.load
 
@@ -75,167 +69,9 @@ def pytest_unconfigure() -> None:
     _kernels.close()
 
 
-def tiny(name: str, **sets: object) -> LoadedModel:
-    """The tiny model of a family, or a variant of it. It is read once: nothing writes to a model."""
-    return load_model(f"tiny-{name}", SHAPES[name], sets) if sets else _read(name)
-
-
-@cache
-def _read(name: str) -> LoadedModel:
-    return load_model(f"tiny-{name}", SHAPES[name], {})
-
-
-@cache
-def kind(name: str) -> frozenset[object]:
-    """The traits of a shape."""
-    return kind_of(tiny(name))
-
-
-def kind_of(ours: LoadedModel) -> frozenset[object]:
-    """What sort of model it is, trait by trait: each sort of block that it has (its order, and its parts, windowed or
-    not, latent attention in which form), what it reads and gives, its sides, whether the head is tied. Sizes, biases
-    and kinds of norm are no traits."""
-    blocks = {
-        (stack.block.order, *(_sort(sublayer.part) for sublayer in stack.block.sublayers))
-        for stack in ours.architecture.every_stack
-    }
-    head = ours.architecture.head
-    ends = {("end", type(end).__name__) for end in (ours.architecture.embed, ours.architecture.pooler)}
-    sides = ("sides", ours.architecture.encoder is not None, ours.has_cache)
-    return frozenset({*blocks, *ends, sides, ("head", head is not None and head.tied)})
-
-
-@cache
-def kind_of_preset(name: str) -> frozenset[object]:
-    """The traits of a preset. What tells it from others that have them, tests/families draws."""
-    return kind_of(presets.load(name))
-
-
-def _sort(part: Part) -> tuple[object, ...]:
-    return type(part).__name__, getattr(part, "mla_mode", None), getattr(part, "window", None) is not None
-
-
-def by_kind(names: Iterable[str], of: Callable[[str], frozenset[object]] = kind) -> list[Any]:
-    """The shapes, or presets, for a test in which only the kind matters: as few as have every trait between them, and
-    the others behind `-m slow`. Shapes that take any number of tokens go before others with as many."""
-    if ASKED:
-        return [pytest.param(name, id=name) for name in names if family_of(name) in ASKED or name in presets_asked()]
-    names, asked = [*names], set[str]()
-    order = sorted(names, key=lambda name: tiny(name).ledger.together > 1) if of is kind else names
-    left = frozenset[object]().union(*map(of, order))
-    while left:
-        most = max(order, key=lambda name: len(of(name) & left))
-        asked.add(most)
-        left -= of(most)
-    return [pytest.param(name, marks=() if name in asked else (pytest.mark.slow,), id=name) for name in names]
-
-
-def every_other(shapes: Iterable[Any], questions: Sequence[object]) -> list[Any]:
-    """Each shape with each question: one of the questions in turn, the rest behind `-m slow`."""
-    params = []
-    for number, shape in enumerate(shapes):
-        for turn, question in enumerate(questions):
-            marks = shape.marks if number % len(questions) == turn else (pytest.mark.slow,)
-            params.append(pytest.param(*shape.values, question, marks=marks, id=f"{shape.id}-{question}"))
-    return params
-
-
-def every_step(works: Iterable[str], alone: str, reading: str) -> list[Any]:
-    """Each shape with each step: of the shapes that `by_kind` asks all, of the others one, `alone` or, with a source,
-    `reading`; the rest behind `-m slow`."""
-    first = {param.id for param in by_kind(sorted(SHAPES)) if not param.marks}
-    params = []
-    for name in sorted(SHAPES):
-        needed = {*works} if name in first else {alone if tiny(name).source is None else reading}
-        for work in works:
-            marks = () if work in needed else (pytest.mark.slow,)
-            params.append(pytest.param(name, work, marks=marks, id=f"{name}-{work}"))
-    return params
-
-
-def headed() -> list[str]:
-    """Families whose tiny model gives logits: a metric may ask about their head."""
-    return [name for name in TINY if tiny(name).architecture.head is not None]
-
-
-def of_family(question: str, family: str) -> str:
-    """A metric or an equation about attention, asked of a family that has it not: of what it has instead."""
-    for attention, instead in getattr(cases(family), "INSTEAD", {}).items():
-        question = question.replace(attention, instead)
-    return question
-
-
-SOURCE = 17
-"""Tokens of a source, where an encoder reads one."""
-
-
-def alone(family: str) -> bool:
-    """True of a family whose models are encoders alone: they keep nothing between steps."""
-    return not tiny(family).has_cache
-
-
-def rounded(ours: LoadedModel, tokens: int) -> int:
-    """As many tokens, or a few more: a multiple of the patches that are taken together."""
-    beside = ours.ledger.learned_tokens
-    return rounded_up(tokens - beside, ours.ledger.together) * ours.ledger.together + beside
-
-
-def context(ours: LoadedModel, tokens: int) -> int:
-    """As many tokens, or a few more, as a context that can be asked for: of an image encoder, that of its images."""
-    return rounded(ours, tokens) if takes_context(ours, rounded(ours, tokens)) else ours.context
-
-
-def asked(ours: LoadedModel, work: Workload, source: int = SOURCE) -> Workload:
-    """The workload as a model can be asked for it: an encoder alone takes all tokens at once, of an
-    image at least one patch, and a source is read in the first step, all that there is where the class wants it so."""
-    if not ours.has_cache:
-        tokens = max(work.tokens, 1 + (getattr(ours.architecture.embed, "front", None) or 0))
-        tokens = rounded(ours, tokens)
-        return replace(work, context=tokens, tokens=tokens)
-    if ours.source is None:
-        return work
-    if ours.config.hf_fixed_source:
-        source = ours.source
-    return replace(work, source=source, new_source=source if work.tokens == work.context else 0)
-
-
-def ran(line: Matmul, axes: Axes) -> Any:
-    """A line of products as the reference's modules would write it down."""
-    from tfacct.reference.counting import Ran
-
-    dims = line.dims(axes)
-    left, right, out = line.operands(axes)
-    return Ran(dims.m, dims.k, dims.n, dims.times, left, right, out)
-
-
 @pytest.fixture
 def tiny_model(request: pytest.FixtureRequest) -> LoadedModel:
     return tiny(request.param)
-
-
-@dataclass
-class Ran:
-    """One run of the command line."""
-
-    code: int
-    out: str
-    err: str
-
-
-@contextlib.contextmanager
-def cpu_limit(seconds: float) -> Iterator[None]:
-    """Fail after so much CPU time of this process: other work on the machine changes nothing."""
-
-    def stop(*_: object) -> None:
-        pytest.fail(f"it takes more than {seconds:g} s of CPU time")
-
-    before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 @pytest.fixture
@@ -256,5 +92,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
             except SystemExit as stop:
                 code = stop.code if isinstance(stop.code, int) else 1
         return Ran(code, out.getvalue(), err.getvalue())
+
+    return call
+
+
+@pytest.fixture
+def ask(environment: dict[str, str], run: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
+    """`ask("flops", "Qwen/Qwen2-7B", HF_TOKEN="hf_x")`: the command line in a folder that holds no model."""
+
+    def call(*arguments: str, **env: str) -> Ran:
+        with inside(tmp_path / "work", environment | env):
+            return run(*arguments)
 
     return call

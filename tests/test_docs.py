@@ -5,25 +5,16 @@ import importlib
 import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
+from tests.helpers.documents import PAGES, builder
 from tfacct import __version__
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "docs" / "llms.txt"]
-
-
-def builder():
-    sys.path[:0] = [folder] if (folder := str(ROOT / "docs")) not in sys.path else []  # its rooms stand beside it
-    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.slow  # CI runs the check itself
@@ -43,12 +34,6 @@ def test_presets_are_counted_not_typed() -> None:
     there = len(list(presets.folder().glob("*.toml")))
     assert builder().refreshed("`tfacct verify`, all 22 presets") == f"`tfacct verify`, all {there} presets"
     assert f"the {there} presets" in (ROOT / "README.md").read_text()
-
-
-@pytest.mark.parametrize("page", [p for p in PAGES if ">>> " in p.read_text()], ids=lambda p: p.name)
-def test_python_blocks_run(page: Path) -> None:
-    failed, attempted = doctest.testfile(str(page), module_relative=False)
-    assert attempted > 3 and failed == 0
 
 
 def test_the_readmes_python_prints_what_its_comments_say(capsys: pytest.CaptureFixture) -> None:
@@ -133,7 +118,8 @@ def test_recipes_for_agents_give_their_answers(run: Callable[..., Ran]) -> None:
 
 
 def test_the_legend_in_the_docs_is_the_programs() -> None:
-    from tests.conftest import TINY, tiny
+    from tests.families import TINY
+    from tests.helpers.models import tiny
     from tfacct.architecture.parts import Classes, MtpProjection, Pooler
     from tfacct.ledger import workload
 
@@ -163,17 +149,6 @@ def test_the_walk_through_works(tmp_path: Path) -> None:
     # 2 * 32768 * 6144 + 56 * (2 * 6144 * 6144 + 2 * 6144 * 1024 + 3 * 6144 * 16384 + 2 * 6144) + 6144
     assert sum(model.ledger.parameters().values()) == model.expected == 22_247_282_688
     assert page.count("checks agree exactly, path by path.") == 2
-
-
-def test_the_walk_through_would_show_a_slip() -> None:
-    source = (ROOT / "tfacct" / "families" / "mistral.py").read_text()
-    slip = source.replace("attention_bias = mlp_bias = ", "attention_bias = ")
-    assert slip != source
-    page = (
-        "`tfacct/families/mistral.py`:\n\n```python\n{}```\n```console\n$ tfacct params starcoder2-3b > table.txt\n```"
-    )
-    assert builder().refreshed(page.format(source)) == page.format(source)
-    assert "but 3,030,371,328 are expected" in builder().refreshed(page.format(slip))
 
 
 def test_classes_in_pages_are_shown_as_they_are() -> None:

@@ -14,26 +14,10 @@ from pathlib import Path
 import pytest
 
 import tfacct
+from tests.helpers.imports import commanded, imported_by
 from tfacct.base.errors import MissingExtraError
 
 ROOT = Path(__file__).parent.parent
-HEAVY = ("torch", "numpy", "sympy", "fvcore", "transformers", "matplotlib", "huggingface_hub")
-
-
-def imported_by(code: str) -> set[str]:
-    """The heavy modules that are loaded after `code` ran in a fresh interpreter."""
-    script = f"import sys; sys.argv = ['tfacct']\n{code}\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    return set(ran.stdout.splitlines()[-1].split())
-
-
-def commanded(*arguments: str) -> str:
-    return f"""
-from tfacct.cli import main
-sys.argv += {list(arguments)!r}
-try: main()
-except SystemExit as stop: assert not stop.code, stop.code
-"""
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, tiny
+from tests.families import TINY
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import TfacctError
@@ -104,13 +105,6 @@ def test_a_field_is_set_under_any_of_its_names() -> None:
     assert load_model("mine", TINY["gpt2"], {"num_hidden_layers": 3}).architecture.stacks[0].count == 3
 
 
-def test_what_the_class_cannot_run_is_said(run) -> None:
-    pytest.importorskip("transformers")
-    for name, value, says in (("mtp", "true", "no MTP layers"), ("latent_attention", "absorbed", "expanded only")):
-        ran = run("verify", "deepseek-v3", "--set", f"{name}={value}", "--ctx", "64", "--against", "transformers")
-        assert ran.code == 2 and says in ran.err
-
-
 def test_angles_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}))
@@ -143,14 +137,3 @@ def test_heads_that_no_latent_shares(run) -> None:
         assert ran.code == 2 and "keys and values come from a latent" in ran.err
     with pytest.raises(TfacctError, match="come from a latent"):
         presets.load("deepseek-v3").architecture.with_kv_heads(8)
-
-
-def test_sines_of_a_width_of_one_are_zeros() -> None:
-    """`verify --prove m2m_100` ended in a traceback at its smallest sizes."""
-    torch = pytest.importorskip("torch")
-    from tfacct.architecture.parts import Positions
-    from tfacct.reference.positions import Sines
-
-    rows = torch.ones(2, 3, 1)
-    sines = Sines(Positions(rows=7, hidden=1, layout="sines_then_cosines"))
-    assert torch.equal(sines(rows, torch.arange(3)), rows)

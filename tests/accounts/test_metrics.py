@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tfacct
-from tests.conftest import TINY, asked, by_kind, headed, of_family
+from tests.families import TINY
+from tests.helpers.models import asked, by_kind, headed, of_family
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, STEP_METRICS, Metric, Point, attention_overtakes, cache_overtakes, metric
 from tfacct.base.errors import TfacctError

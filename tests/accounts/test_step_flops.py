@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.conftest import SHAPES, by_kind, tiny
+from tests.families import SHAPES
+from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops, recomputed_flops
 from tfacct.base.errors import UsageError

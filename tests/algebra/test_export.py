@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Ran
 from tests.helpers import conformance
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.algebra.export import SizeText, export_ledger, value
 from tfacct.ledger.einsum import SpecError

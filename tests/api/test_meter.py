@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.commands.test_mfu import FULL, PALM
-from tests.test_package import imported_by
+from tests.helpers.imports import imported_by
+from tests.helpers.utilization import FULL, PALM
 from tfacct import Meter, TfacctError
 
 # GPT-2 at 1,024 tokens, per token, in 12 blocks: q, k, v, o, up (not down, whose result is only added), and both

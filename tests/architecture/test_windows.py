@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import SHAPES, TINY, by_kind, tiny
+from tests.families import SHAPES
+from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops
 from tfacct.architecture.parts import Attention, Experts, LatentAttention, Rotary
@@ -18,7 +19,6 @@ from tfacct.ledger.einsum import pairs, seen
 from tfacct.ledger.groups import CACHED_KEYS, VISIBLE_KEYS
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Workload
-from tfacct.loading.model import load_model
 
 STEPS = {
     "prefill": Workload(context=23, tokens=23, batch=3),
@@ -337,20 +337,6 @@ def test_a_backward_pass_is_twice_the_forward_pass(name: str) -> None:
         for masked in (False, True):
             forward = forward_flops(ledger, work.axes(), masked=masked)
             assert backward_flops(ledger, work.axes(), masked=masked) == 2 * forward, (step, masked)
-
-
-@pytest.mark.parametrize(
-    ("up_to", "sliding"), [(0, []), (1, [0]), (2, [0]), (3, [0, 2]), (4, [0, 2]), (5, [0, 2, 4]), (6, [0, 2, 4])]
-)
-def test_the_last_layer_with_a_window_in_qwen2_moe(up_to: int, sliding: list[int]) -> None:
-    """Every other of the first max_window_layers: an even one is the first that has none. So does the class."""
-    config = {**TINY["qwen2_moe"], "num_hidden_layers": 6, "max_window_layers": up_to}
-    windows = [block.window for block in load_model("mine", config).architecture.blocks()]
-    assert [number for number, window in enumerate(windows) if window] == sliding
-    transformers = pytest.importorskip("transformers")
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    kinds = transformers.Qwen2MoeConfig(**fields).layer_types
-    assert [number for number, kind in enumerate(kinds) if kind == "sliding_attention"] == sliding
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from tests.conftest import SHAPES, context, tiny
+from tests.families import SHAPES
+from tests.helpers.models import context, tiny
 from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops

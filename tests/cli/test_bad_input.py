@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY
+from tests.families import TINY
 from tfacct import families, load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets

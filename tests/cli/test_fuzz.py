@@ -21,7 +21,8 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
 from tfacct import families
 from tfacct.accounts.metrics import METRICS
 from tfacct.cli import complete

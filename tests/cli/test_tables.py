@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.conftest import by_kind, kind_of_preset
+from tests.helpers.models import by_kind, kind_of_preset
 from tfacct import __version__
 from tfacct.commands import NAMES
 from tfacct.loading import presets

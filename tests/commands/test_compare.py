@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.output.report import Report

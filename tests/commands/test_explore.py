@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.loading import presets
@@ -19,8 +19,6 @@ from tfacct.output import page
 from tfacct.reports import explore
 
 SOURCES = sorted(Path(page.__file__).parent.glob("*.js"))
-
-
 LARGEST = ("kimi-linear-48b-a3b", "glm-5", "gemma-3-27b-text", "exaone-4.0-32b", "olmo-3-7b", "llama-3.1-8b")
 """Presets with the most kinds of lines or of instants, whose pages are the largest, and one that many people open."""
 

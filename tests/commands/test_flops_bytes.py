@@ -4,30 +4,20 @@ import csv
 import io
 import itertools
 import json
-import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, by_kind, context, kind_of_preset, rounded, tiny
-from tests.families import presets_asked
-from tests.test_package import commanded, imported_by
+from tests.families import TINY, presets_asked
+from tests.helpers.imports import commanded, imported_by
+from tests.helpers.models import by_kind, context, kind_of_preset, rounded, tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.families import config_class
 from tfacct.ledger.storage import BF16, BF16_EACH, storage, width
-from tfacct.ledger.workload import Request, Workload
+from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
-from tfacct.reports.flops import traffic
-
-REQUESTS = {
-    "prefill": Request(ctx=23, batch=9),
-    "chunk": Request(ctx=23, tokens=13, batch=9),
-    "decode": Request(ctx=23, decode=True, batch=9),
-    "last logits": Request(ctx=23, tokens=13, batch=9, logits="last"),
-}
 
 
 def test_gpt2_xl_by_hand(run) -> None:
@@ -116,37 +106,6 @@ def test_the_kv_bytes_read_are_the_memory_reports(name: str) -> None:
         kept -= sum(count for path, count in states if not path.endswith((".cache", "kv_cache")))
     whole = deepseek or compressed
     assert kept == (read["scores"] if whole else sum(read.values())) > 0
-
-
-@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
-@pytest.mark.parametrize("family", by_kind(TINY))
-def test_the_modules_of_torch_see_these_bytes(family: str, request_: Request) -> None:
-    """Operands and results of every module in every block, at 4 bytes an element."""
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
-    from tfacct.reference import counting, model
-
-    loaded = tiny(family)
-    built = model.build(loaded.architecture, logits=request_.logits)
-    if not loaded.has_cache:  # every step takes the whole context
-        request_ = replace(request_, ctx=context(loaded, request_.ctx or 1), tokens=None, decode=False)
-    if loaded.source is not None:
-        request_ = replace(request_, source=17)
-    work = request_.workload(loaded.context, source=loaded.source, has_cache=loaded.has_cache)
-    given = model.inputs(loaded.architecture, **work.sizes)
-    expected: dict[str, tuple[int, int]] = {}
-    for path, product in counting.seen(built, given).products.items():
-        folded = re.sub(r"blocks\.\d+\.", "blocks.*.", path)
-        read, written = expected.get(folded, (0, 0))
-        expected[folded] = read + 4 * (product.left + product.right), written + 4 * product.out
-    said: dict[str, tuple[int, int]] = {}
-    for line in traffic([loaded], request_, dtype="fp32").lines:  # one for each kind of blocks, where they differ
-        read, written = said.get(line["path"], (0, 0))
-        if line["flops"]:  # an encoder does not run behind its source
-            said[line["path"]] = read + line["read_bytes"], written + line["written_bytes"]
-        else:
-            assert line["read_bytes"] == line["written_bytes"] == 0 and line["flops_per_byte"] is None
-    assert said == expected
 
 
 @pytest.mark.parametrize(

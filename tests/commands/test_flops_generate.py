@@ -6,11 +6,10 @@ import json
 from itertools import product
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.conftest import TINY, tiny
-from tests.test_package import commanded, imported_by
+from tests.families import TINY
+from tests.helpers.imports import commanded, imported_by
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.step_flops import decode_flops
 from tfacct.base.errors import TfacctError
@@ -119,41 +118,6 @@ def test_a_mask_changes_the_prefill_only() -> None:
     # per block and head 2 · 2 · 64 FLOPs for each of the pairs that are not counted
     assert full["prefill_flops"] - masked["prefill_flops"] == 12 * 12 * 2 * 2 * 64 * (100 * 100 - 100 * 101 // 2)
     assert full["decode_flops"] == masked["decode_flops"] > 0
-
-
-@pytest.mark.parametrize("family", ["gpt2", "llama", "qwen2"])
-def test_transformers_generate_runs_what_is_counted(family: str) -> None:
-    """Greedy, eager, with a cache: random configs, prompts and lengths."""
-    pytest.importorskip("transformers")
-    from tests.oracle.test_transformers import configs
-
-    @settings(max_examples=12, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(config=configs(family), batch=st.integers(1, 3), prompt=st.integers(1, 6), new=st.integers(1, 6))
-    def check(config: dict, batch: int, prompt: int, new: int) -> None:
-        ours = load(config).generate(ctx=prompt, new_tokens=new, batch=batch)
-        assert generated_flops(config, batch, prompt, new) == ours.total
-
-    check()
-    ours = load(TINY[family]).generate(ctx=7, new_tokens=6, batch=3)
-    assert generated_flops(TINY[family], 3, 7, 6) == ours.total
-
-
-def generated_flops(config: dict, batch: int, prompt: int, new: int) -> int:
-    """What torch counts while `generate` makes `new` tokens."""
-    import torch
-    import transformers
-    from torch.utils.flop_counter import FlopCounterMode
-
-    transformers.logging.set_verbosity_error()
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **fields, bos_token_id=None, eos_token_id=None)
-    model = transformers.AutoModelForCausalLM.from_config(made, attn_implementation="eager").eval()
-    tokens = torch.ones(batch, prompt, dtype=torch.long)
-    asked = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        out = model.generate(tokens, attention_mask=torch.ones_like(tokens), **asked)
-    assert out.shape == (batch, prompt + new)
-    return counter.get_total_flops()
 
 
 TABLE = """\

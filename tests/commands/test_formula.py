@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, alone, by_kind, tiny
-from tests.families import SHAPES, Fields, sampled
-from tests.test_package import commanded, imported_by
+from tests.families import SHAPES, TINY, Fields, sampled
+from tests.helpers.imports import commanded, imported_by
+from tests.helpers.models import alone, by_kind, tiny
 from tfacct import load
 from tfacct.accounts.step_flops import backward_flops, forward_flops
 from tfacct.algebra.factored import CODE, LATEX, TEXT, factored, latex_axis

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY, Ran, tiny
+from tests.families import TINY
+from tests.helpers.cli import Ran
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 

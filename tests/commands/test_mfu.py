@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
+from tests.helpers.utilization import FULL, PALM
 from tfacct import TfacctError, load
 from tfacct.ledger.workload import Request
 
 GPT2 = load("gpt2")
-# 6·124,439,808 + 12 · 12 blocks · 12 heads · 64 · 1,024
-PALM = 746_638_848 + 113_246_208
-# per token: 3 · 2 · (12 · (4·768² + 2·768·3,072) weights and 50,257·768 of the head) + 3 · 4 · 12 · 768 · 1,024
-FULL = 6 * (12 * (4 * 768**2 + 2 * 768 * 3_072) + 50_257 * 768) + 12 * 12 * 768 * 1_024
 # scores and values of the visible pairs alone: (1,024 + 1) / 2 keys for each token in place of 1,024
 CAUSAL = FULL - 12 * 12 * 768 * 1_024 + 12 * 12 * 768 * 1_025 // 2
 BY_HAND = {"full": FULL, "causal": CAUSAL, "palm": PALM, "6nd": 6 * 124_439_808}

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tests.conftest import by_kind, kind_of_preset, tiny
+from tests.helpers.models import by_kind, kind_of_preset, tiny
 from tfacct import load
 from tfacct.accounts.memory import largest_that_fits
 from tfacct.accounts.step_flops import recomputed_flops

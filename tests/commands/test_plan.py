@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.search import trained
 from tfacct.training.layout_search import TrainingSearch
 from tfacct.training.recipe import Recipe
 
 LLAMA = "llama-3.1-8b"
-
-
 MESH = ("tp", "sp", "fsdp", "dp", "zero", "pp", "cp", "ulysses")
 
 

@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from tests.conftest import TINY, by_kind, every_other, headed, of_family, tiny
+from tests.families import TINY
+from tests.helpers.models import by_kind, every_other, headed, of_family, tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point
 from tfacct.algebra.equations import Equation, read

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from tests.conftest import tiny
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import METRICS
 from tfacct.base.errors import UsageError

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import SHAPES, TINY, tiny
+from tests.families import SHAPES, TINY
+from tests.helpers.custom import DECODER, EXPERTS, LATENT, LECTURE, as_toml, over
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import FeedForward
 from tfacct.base.errors import TfacctError, UsageError
@@ -19,11 +21,7 @@ from tfacct.ledger.workload import Request, Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
-LECTURE = "lecture-transformer"
 AT = {"ctx": 20, "source": 20, "batch": 16}
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
 # The lecture's model, by hand. Tables 2·129,650·1,024; the head 1,024·129,650 and its bias; attention q, k, v and back:
 # 3·(1,024·2,048 + 2,048) + 2,048·1,024 + 1,024 = 8,395,776 with a norm of 2,048 per layer; the network
 # 2·1,024·2,048 + 2,048 + 1,024 = 4,197,376 and its own norm, 2·1,024.
@@ -205,34 +203,7 @@ def test_an_encoder_alone_keeps_nothing() -> None:
         load(SHAPES["own, encoder post-norm"]).flops(ctx=20, decode=True)
 
 
-# What is refused: over the tables of a small decoder, or of an encoder and a decoder, and what the message says.
-DECODER = {
-    "model": {"vocab": 64, "hidden": 48, "context": 32, "positions": "rotary"},
-    "attention": {"heads": 6},
-    "feed_forward": {"width": 96},
-    "norm": {"kind": "rms"},
-    "decoder": {"layers": 2},
-}
 BOTH = {**DECODER, "encoder": {"layers": 3}}
-EXPERTS = {"experts": 8, "active": 2, "width": 16}
-LATENT = {"heads": 6, "kv_rank": 8, "nope_dim": 4, "rope_dim": 2}
-
-
-def over(base: dict, **changes: object) -> dict:
-    """The tables with some keys, by dotted name with `__`, set or, None, taken out."""
-    file = copy.deepcopy(base)
-    for path, value in changes.items():
-        *outer, name = path.split("__")
-        at = file
-        for word in outer:
-            at = at.setdefault(word, {})
-        if value is None:
-            at.pop(name)
-        else:
-            at[name] = value
-    return file
-
-
 REFUSED = [
     (over(DECODER, attention=None), "[attention] is missing, and [decoder.attention] too"),
     (over(DECODER, feed_forward=None), "[feed_forward] and [experts] are missing, and [decoder] has neither"),
@@ -282,17 +253,6 @@ REFUSED = [
     (over(DECODER, model={}), "required field 'model.vocab' is missing"),
     (over(DECODER, config={"model_type": "gpt2"}), "unknown table [config]"),
 ]
-
-
-def as_toml(file: dict) -> str:
-    """The tables as TOML: JSON's values are TOML's, but for tables in values."""
-
-    def value(this: object) -> str:
-        if isinstance(this, dict):
-            return "{" + ", ".join(f"{json.dumps(k)} = {value(v)}" for k, v in this.items()) + "}"
-        return "[" + ", ".join(map(value, this)) + "]" if isinstance(this, list) else json.dumps(this)
-
-    return "".join(f"{json.dumps(name)} = {value(this)}\n" for name, this in file.items())
 
 
 @pytest.mark.parametrize(("file", "says"), [(file, says) for file, *says in REFUSED], ids=lambda x: str(x)[:60])
@@ -557,13 +517,6 @@ def test_the_formula_read_back_is_the_count(name: str, of: str) -> None:
     assert read.subs(values) == whole[of]
 
 
-@pytest.mark.parametrize("sizes", [(), ("--decode",), ("--tokens", "7"), ("--all-layers",), ("--source", "17")])
-def test_the_lecture_verifies(run, sizes: tuple[str, ...]) -> None:
-    pytest.importorskip("fvcore")
-    ran = run("verify", LECTURE, "--batch", "16", *sizes)
-    assert ran.code == 0 and "checks agree exactly" in ran.out, ran.out
-
-
 def test_no_product_reads_the_keys_of_distances() -> None:
     """Of what is kept, keys and values in equal parts, a decode step's products read the values."""
     ledger = load(LECTURE).loaded.ledger
@@ -590,35 +543,6 @@ def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(Sizes, "edges", lambda _: [])
     report = prove(tiny(name))
     assert report.agrees and len(report.rows) >= (9 if edges == "all" else 4)
-
-
-def test_no_class_stands_behind_them() -> None:
-    pytest.importorskip("torch")
-    from tfacct.reports.verify import verify
-
-    report = verify([tiny("own")], Request(ctx=9), against="transformers")
-    assert report.agrees and report.hints == ("hint: transformers has no class for tiny-own",)
-
-
-def test_slips_in_what_is_new_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger that runs what is idle, multiplies a distance, or stores each norm by itself: verify goes red."""
-    pytest.importorskip("torch")
-    from dataclasses import replace
-
-    from tfacct.architecture.parts import Attention, FeedForward, Norm
-    from tfacct.reports.verify import verify
-
-    def red(kind: type, **wrong: object) -> set[str]:
-        own = tiny("own")
-        shape = own.architecture.mapped(lambda part: replace(part, **wrong) if isinstance(part, kind) else part)
-        report = verify([replace(own, ledger=shape.ledger())], Request(ctx=9))
-        return {row["what"] for row in report.rows if row["verdict"] != "ok"}
-
-    assert red(Attention, score_function="distance") == set()
-    assert "blocks.0.attn.scores" in red(Attention, score_function="product")
-    assert "encoder.blocks.0.mlp.up_proj" in red(FeedForward, called=True)
-    assert "blocks.0.shared_norm.weight" in red(Norm, shared=False)
-    assert "blocks.0.mlp.norm.weight" in red(FeedForward, norm=None)
 
 
 def test_the_lecture_among_the_presets(run) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tiny
-from tests.families.test_custom import DECODER, EXAMPLES, EXPERTS, LATENT, as_toml, over
+from tests.helpers.custom import DECODER, EXPERTS, LATENT, LATENTS, MIXED, alike, as_toml, over
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
 from tfacct.base.errors import TfacctError
@@ -16,64 +16,12 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import LoadedModel, load_model
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LOCAL = over(
     DECODER, decoder__layers=6, decoder__pattern=["local", "local", "full"], decoder__local__attention__window=4
 )
-LATENTS = over(DECODER, attention=None, latent_attention=LATENT)
-
-
-MIXED = {
-    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "latent_attention": "expanded"},
-    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
-    "feed_forward": {"width": 71, "gated": True},
-    "norm": {"kind": "rms", "order": "sandwich"},
-    "decoder": {
-        "layers": 5,
-        "pattern": ["local", "latent", "full", "ssm"],
-        "local": {"attention": {"window": 5, "rotated": False, "head_dim": 11}},
-        "latent": {
-            "latent_attention": {
-                "heads": 5,
-                "kv_rank": 14,
-                "nope_dim": 8,
-                "rope_dim": 6,
-                "value_dim": 12,
-                "q_rank": 22,
-                "bias": True,
-            }
-        },
-        "ssm": {"mamba": {"inner": 58, "state": 13, "kernel": 3, "rank": 21, "mlp": True}},
-        "every": {"2": {"experts": {"experts": 7, "active": 4, "width": 37, "shared": 19}}},
-        "first": {"1": {"feed_forward": {"width": 53}}},
-    },
-}
-REORDERED = {
-    "model": {"vocab": 227, "hidden": 48, "context": 29, "positions": "rotary", "tied": True},
-    "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10},
-    "feed_forward": {"width": 71, "gated": True},
-    "norm": {"kind": "layer", "order": "reordered"},
-    "encoder": {
-        "layers": 3, "pattern": ["wide", "idle", "plain"],
-        "wide": {"feed_forward": {"width": 73}}, "idle": {"feed_forward": {"called": False}},
-    },
-    "decoder": {"layers": 2, "first": {"1": {"attention": {"bias": True, "window": 5}}}},
-}  # fmt: skip
-
 BESIDE = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
 """A latent beside heads that share keys: N is a size of its own in one block, and K · G in the other."""
-
-
-def alike(own: Ledger, family: Ledger, *steps: tuple[int, int]) -> None:
-    """Parameters, FLOPs, pointwise work and what is kept, path by path, in each step of so many keys and new tokens."""
-    assert own.parameters(unfolded=True) == family.parameters(unfolded=True)
-    for keys, tokens in steps:
-        at = Workload(context=keys, tokens=tokens, batch=3).axes()
-        assert own.flops(at, unfolded=True) == family.flops(at, unfolded=True)
-        assert own.flops(at, masked=True, unfolded=True) == family.flops(at, masked=True, unfolded=True)
-        assert own.states(at, unfolded=True) == family.states(at, unfolded=True)
-        assert own.pointwise(at, unfolded=True) == family.pointwise(at, unfolded=True)
-
-
 EXAMPLES_OF = [
     ("gemma_like", "gemma-3-1b"),
     ("deepseek_like", "deepseek-v3"),
@@ -345,14 +293,6 @@ def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
     assert last.attention.window == 4 and last.attention.qk_norm is not None
     with pytest.raises(TfacctError, match=r"decoder\.first\.1\.attention\.heads must be a whole number"):
         load(over(DECODER, decoder__first={"1": {"attention": {"heads": "none"}}}))
-
-
-@pytest.mark.parametrize("file", [MIXED, REORDERED, LATENTS], ids=["mixed", "reordered", "latent"])
-def test_they_verify(file: dict) -> None:
-    pytest.importorskip("fvcore")
-    from tfacct.reports.verify import verify
-
-    assert verify([load_model("mine", file)], Request(ctx=9)).agrees
 
 
 @pytest.mark.slow

@@ -4,17 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tiny
-from tests.families.test_custom import DECODER, as_toml, over
-from tests.families.test_custom_layers import LATENTS, alike
+from tests.helpers.custom import BESIDE, DECODER, DELTA, LATENTS, MAMBA2, PLAIN, alike, as_toml, hybrid, over
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.families import custom_tables as tables
 from tfacct.ledger.workload import Request, Workload
 from tfacct.loading.model import load_model
-
-DELTA = {"heads": 6, "key_heads": 3, "key_dim": 10, "value_dim": 11, "kernel": 5}
-MAMBA2 = {"heads": 6, "groups": 2, "head_dim": 16, "state": 5, "kernel": 8, "chunk": 12, "mlp": True, "bias": True}
 
 # The same model said by a family and by parts.
 TWINS = {
@@ -65,20 +61,6 @@ def test_mixers_of_parts_are_the_familys(name: str) -> None:
     alike(load_model("mine", TWINS[name]).ledger, tiny(name).ledger, *steps)
 
 
-def hybrid(**mixers: dict) -> dict:
-    """A layer for each mixer, and one with attention."""
-    kinds = {f"kind{number}": {name.partition("__")[0]: own} for number, (name, own) in enumerate(mixers.items())}
-    return over(DECODER, decoder={"layers": len(kinds) + 1, "pattern": [*kinds, "full"], **kinds})
-
-
-PLAIN = {
-    "mamba": {"inner": 58},
-    "mamba2": {"heads": 6, "head_dim": 10, "mlp": True},
-    "delta_net": {"heads": 6, "key_dim": 10},
-    "short_convolution": {},
-}
-BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
-"""Those that one model may have."""
 CHANGED = {
     "mamba2": {
         "heads": 8, "head_dim": 11, "groups": 2, "state": 129, "kernel": 5, "chunk": 7, "bias": True,
@@ -239,18 +221,6 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     at = Workload(32, 32).axes()
     count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
     assert sympy.sympify(facts["total_formula"], locals=axis_names).subs(values) == sum(count.values())
-
-
-KDA = {"heads": 3, "key_dim": 12, "decay_rank": 7, "chunk": 16}
-
-
-def test_every_mixer_in_one_model_verifies() -> None:
-    pytest.importorskip("fvcore")
-    from tfacct.reports.verify import verify
-
-    own = hybrid(**{**BESIDE, "mamba2": MAMBA2, "delta_net": DELTA, "delta_net__kda": KDA})
-    own = over(own, attention__gate=True, attention__rotary_dim=4, attention__bias=True)
-    assert verify([load_model("mine", own)], Request(ctx=29)).agrees
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, tiny
+from tests.families import TINY
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.memory import cache_bytes
 from tfacct.base.errors import ConfigError

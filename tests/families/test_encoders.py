@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHAPES, TINY
+from tests.families import SHAPES, TINY
+from tests.helpers.single_families import T5
 from tfacct import load
 from tfacct.base.errors import ConfigError, UsageError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import load_model
 
-T5 = "t5-base"
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bert-base", {"position_embedding_type": "relative_key"}, 'position_embedding_type = "relative_key" changes'),
     ("bert-base", {"is_decoder": True}, "is_decoder = true changes"),
@@ -154,16 +154,6 @@ def test_what_does_not_run_moves_nothing() -> None:
     lines = {line["path"]: line for line in load(T5).traffic(ctx=9, source=5, decode=True).lines}
     assert lines["encoder.blocks.*.mlp.up_proj"]["read_bytes"] == lines["blocks.*.cross.v_proj"]["read_bytes"] == 0
     assert lines["blocks.*.cross.scores"]["read_bytes"] == 12 * 2 * 768 * (1 + 5)
-
-
-def test_published_version_1_1_has_a_head_of_its_own() -> None:
-    """Flan-T5 base, published with 247,577,856 parameters: untied, gated, 32,128 tokens of 768."""
-    fields = {"d_ff": 2048, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
-    model = load(T5, **fields)
-    assert model.params().total == 247_577_856
-    with pytest.raises(UsageError, match="it ties the head although tie_word_embeddings = false"):
-        pytest.importorskip("torch")
-        model.verify(ctx=5, against="transformers")
 
 
 def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> None:

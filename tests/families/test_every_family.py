@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import by_kind, every_step, kind
 from tests.families import LOGITS, SHAPES, TINY, cases, names, sampled
+from tests.helpers.models import by_kind, every_step, kind
 from tfacct import families
 from tfacct.base.errors import ConfigError, NotFoundError
 from tfacct.families.registry import newest_first, released

@@ -2,26 +2,12 @@
 
 import pytest
 
-from tests.conftest import TINY, tiny
+from tests.families import TINY
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
-from tfacct.verify.checks import class_flops, renamed
-
-FAMILIES = ("qwen3_next", "qwen3_5_text", "kimi_linear", "olmo_hybrid")
-
-
-@pytest.mark.parametrize("family", ["qwen3_next", "kimi_linear"])
-@pytest.mark.parametrize(("tokens", "context"), [(64, 64), (65, 65), (128, 200), (129, 200)])
-def test_the_class_pads_to_whole_chunks(family: str, tokens: int, context: int) -> None:
-    """Around one and two chunks of 64, alone and behind a past."""
-    pytest.importorskip("transformers")
-    from tfacct.reference import hf
-
-    ours, work = tiny(family), Workload(context, tokens, 2)
-    theirs, _ = hf.run(hf.build(ours.of_class, ours.config.task_head.auto), **work.sizes)
-    assert renamed(class_flops(ours, work)[0], ours.config.hf_module_paths()) == theirs
 
 
 def test_one_token_more_than_a_chunk_costs_another() -> None:
@@ -42,30 +28,6 @@ def test_the_states_are_counted_in_fp32_and_said_so(run) -> None:
     ran = run("memory", "--kv", "qwen3-next-80b-a3b", "-v")
     assert "36 · 1 · 32 · 128 · 128 · 4" in " ".join(ran.out.split())
     assert "delta.delta_state is stored in fp32, whatever the dtype of the cache." in " ".join(ran.out.split())
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_chunks_give_what_token_by_token_gives(family: str) -> None:
-    """More tokens than a chunk has, at once, and one after the other from the states that the first left."""
-    torch = pytest.importorskip("torch")
-    from tfacct.architecture.parts import DeltaNet
-    from tfacct.reference.delta import DeltaNet as Module
-
-    torch.manual_seed(0)
-    (_, part), *_ = tiny(family).architecture.having(DeltaNet)
-    module = Module(part).double()
-    for parameter in module.parameters():
-        torch.nn.init.normal_(parameter, std=0.4)
-    x = torch.randn(2, 70, part.hidden).double()
-    with torch.no_grad():
-        whole, *states = module(x, None)
-        first, *past = module(x[:, :1], None)
-        steps = [first]
-        for token in range(1, 70):
-            out, *past = module(x[:, token : token + 1], tuple(past))
-            steps.append(out)
-    assert torch.allclose(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
-    assert all(torch.allclose(one, other, rtol=0, atol=1e-10) for one, other in zip(past, states, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY
+from tests.families import TINY
 from tfacct import load
 from tfacct.architecture.parts import Experts
 from tfacct.base.errors import ConfigError
@@ -172,16 +172,6 @@ def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str
 def test_single_layers_of_gemma_4_that_are_not_understood_are_refused(own: dict, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_model("mine", {**TINY["gemma4_text"], "per_layer_config": own})
-
-
-def test_lightning_attention_verifies(run, tmp_path) -> None:
-    """fvcore knows every operator of the reference, in chunks and by one token."""
-    pytest.importorskip("torch")
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(TINY["minimax"]))
-    for tokens in ("29", "7", "1"):
-        ran = run("verify", str(path), "--ctx", "29", "--tokens", tokens)
-        assert ran.code == 0 and "checks agree exactly" in ran.out
 
 
 def test_shared_blocks_are_stored_once_and_run_in_every_call_by_hand() -> None:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.conftest import TINY, tiny
+from tests.families import TINY
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes
 from tfacct.architecture.parts import Mamba
@@ -125,19 +126,6 @@ def test_key_heads_are_no_knob() -> None:
         load("mamba-130m").evaluate("total_flops", num_key_value_heads=[1, 2])
 
 
-def test_the_class_is_not_asked_about_a_chunk(run) -> None:
-    """Its recurrence begins anew there, so it would be another model's count."""
-    pytest.importorskip("transformers")
-    ran = run("verify", "mamba-130m", "--against", "transformers", "--ctx", "64", "--tokens", "3")
-    assert ran.code == 2 and "its recurrence starts from zero" in ran.err and "--decode" in ran.err
-
-
-def test_fused_attention_is_refused(run) -> None:
-    pytest.importorskip("torch")
-    ran = run("mfu", "--run", "mamba-130m", "--ctx", "8", "--sdpa")
-    assert ran.code == 2 and "mamba-130m has none" in ran.err
-
-
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -185,23 +173,3 @@ def test_rows_of_a_product_without_tokens_of_its_own_are_its_left_axes() -> None
     assert (dims.m, dims.k, dims.n, dims.times) == (7, 11, 1, 15)
     left, right = line.backward()  # an outer product, and a sum over channels: 2 · 3 · 5 · 7 · 11 each
     assert left.flops(axes) == right.flops(axes) == line.flops(axes) == 2 * 3 * 5 * 7 * 11
-
-
-def test_the_recurrence_is_the_loop_it_stands_for() -> None:
-    """hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ, token by token, with and without a state before the first."""
-    torch = pytest.importorskip("torch")
-    from tfacct.reference.mamba import Recurrence
-
-    torch.manual_seed(0)
-    recurrence = Recurrence(4, 3).double()
-    torch.nn.init.normal_(recurrence.weight)
-    for tokens in (1, 2, 3, 8, 13):
-        x, step = torch.randn(2, tokens, 4).double(), torch.rand(2, tokens, 4).double()
-        entry, before = torch.randn(2, tokens, 3).double(), torch.randn(2, 4, 3).double()
-        for state in (None, before):
-            h, wanted = torch.zeros_like(before) if state is None else state, []
-            for t in range(tokens):
-                decay = torch.exp(step[:, t, :, None] * -torch.exp(recurrence.weight))
-                h = decay * h + (step[:, t] * x[:, t])[..., None] * entry[:, t, None]
-                wanted.append(h)
-            assert torch.allclose(recurrence(x, step, entry, state), torch.stack(wanted, 1), rtol=0, atol=1e-12)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import tiny
+from tests.helpers.models import tiny
+from tests.helpers.single_families import FORMS, by_name
 from tfacct import load
 from tfacct.accounts.metrics import Point, attention_overtakes, flops_of, metric
 from tfacct.accounts.step_flops import backward_flops, decode_flops, forward_flops, recomputed_flops
@@ -14,17 +15,11 @@ from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
-FORMS = ("expanded", "absorbed")
 STEPS = [(1, 1), (1, 2), (1, 23), (5, 6), (5, 7), (8, 11), (8, 12), (20, 96), (20, 97), (40, 999), (23, 23)]
 """New tokens and keys, on both sides of where the small model changes its form."""
 LONGEST = 700
 """Contexts that are tried one by one."""
 SHARE = "share.attn_scores_values"
-
-
-def by_name(**fields):
-    """The small model in each form, by name, and left open."""
-    return {form: tiny("deepseek_v3", latent_attention=form, **fields) for form in (*FORMS, "auto")}
 
 
 def decode_by_hand(keys: int) -> int:
@@ -208,29 +203,6 @@ def test_models_side_by_side_say_their_forms(run) -> None:
 def test_both_sides_of_a_difference_say_their_forms() -> None:
     facts = json.loads(load("deepseek-v2-lite").diff(ctx=4096, to_ctx=8192, decode=True).to_json())["models"][0]
     assert [facts[side]["latent_attention"] for side in ("old_side", "new_side")] == ["absorbed", "absorbed"]
-
-
-@pytest.mark.parametrize("work", [Workload(17, 17, 3), Workload(17, 1, 3), Workload(97, 20, 2)])
-def test_every_witness_agrees_on_the_form_of_its_step(work: Workload) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
-    from tfacct.verify import checks as witness
-
-    checks = witness.checks(by_name()["auto"], work, all_layers=False, against=False)
-    assert {check.name for check in checks if not check.agrees} == set()
-    assert checks[0].formula == by_name()["auto"].ledger.flops(work.axes(), unfolded=True)
-
-
-def test_the_class_is_asked_for_what_it_runs() -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("transformers")
-    from tfacct.verify import checks as witness
-
-    auto, work = by_name()["auto"], Workload(17, 1, 3)
-    checks = {check.name: check for check in witness.class_checks(auto, work)}
-    assert all(check.agrees for check in checks.values()) and len(checks) == 3
-    expanded = forward_flops(by_name()["expanded"].ledger, work.axes())
-    assert checks["transformers, forward"].totals[1] == expanded != forward_flops(auto.ledger, work.axes())
 
 
 LARGE = {"model_type": "mistral_large4_text"}

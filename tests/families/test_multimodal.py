@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.families import TINY
-from tests.families.test_wrappers import COMPOSITES, text_of
-from tests.families.test_wrappers import built as of_class
+from tests.helpers.multimodal import text_of
+from tests.helpers.projectors import ALONE, AUDIOS, DEVSTRAL, LLAVA, VISION, VISIONS, VOXTRAL, whole_of
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.cli.root import command_of
 from tfacct.commands import NAMES
-from tfacct.families import multimodal
-from tfacct.families.projectors import PROJECTORS, ROWS_UNKNOWN
-from tfacct.ledger.workload import Workload
+from tfacct.families.projectors import PROJECTORS
 from tfacct.loading.model import load_model
-from tfacct.verify.checks import renamed
-
-VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
-PAIRS = multimodal.dual_encoders()
-ALONE = tuple(whole for whole, tower in VISIONS.items() if not tower.any_type)
-"""Those that build one encoder only."""
-LLAVA: dict[str, Any] = {
-    "architectures": ["LlavaForConditionalGeneration"],
-    "model_type": "llava",
-    "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
-    "vision_config": {
-        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
-        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
-    },
-}  # fmt: skip
-"""LLaVA 1.5 7B, as its file has it."""
 
 
 @pytest.fixture
@@ -46,65 +26,6 @@ def llava(tmp_path: Path) -> str:
     return str(path)
 
 
-def built(raw: dict[str, Any]) -> dict[str, int]:
-    """Parameters of the whole's class by tensor."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    autos = {
-        **dict.fromkeys(PAIRS, "AutoModel"),
-        "embedding_gemma2": "AutoModel",
-        "phi4_multimodal": "AutoModelForCausalLM",
-    }
-    if raw["model_type"] in autos:
-        fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
-        made = transformers.AutoConfig.for_model(raw["model_type"], **fields)
-        with torch.device("meta"):
-            whole = getattr(transformers, autos[raw["model_type"]]).from_config(made)
-    else:
-        whole = of_class(raw)
-    return {name: parameter.numel() for name, parameter in whole.named_parameters()}
-
-
-def ours(raw: dict[str, Any], part: str) -> dict[str, int]:
-    one = load_model("mine", raw, part=part)
-    return renamed(one.ledger.parameters(unfolded=True), one.config.hf_module_paths(), one.config.hf_tensor_names())
-
-
-@pytest.mark.parametrize(
-    ("whole", "said"),
-    [
-        (whole, said)
-        for whole in VISIONS
-        for said in (False, True)
-        if not (said and whole in ALONE) and whole != "phi4_multimodal"
-    ],
-)
-def test_the_vision_model_is_the_wholes(whole: str, said: bool) -> None:
-    """Of the type that its class expects where the config does not say, and of the other one."""
-    own = VISIONS[whole].type
-    tower = own if not said else "siglip_vision_model" if own == "clip_vision_model" else "clip_vision_model"
-    vision = {name: value for name, value in TINY[tower].items() if said or name != "model_type"}
-    text = text_of(whole) if whole in COMPOSITES else {"num_hidden_layers": 1}  # ERNIE's is no family
-    text.pop("mlp_layer_types", None)  # it has one layer
-    raw = {"model_type": whole, "text_config": text, "vision_config": vision}
-    if whole == "t5gemma2":  # of whose two sides one sees
-        side = TINY[whole]["encoder"]["text_config"]
-        raw = {"model_type": whole, "encoder": {"text_config": side, "vision_config": vision}, "decoder": side}
-    tensors = built(raw)
-    towers = ("model.vision_tower.", "model.vision_model.", "model.visual.", "model.vision_encoder.")
-    towers += ("vision_model.", "vision_tower.")  # of Llama 4, and of what writes no text
-    towers += ("model.encoder.vision_tower.",)
-    theirs = {
-        name.removeprefix(prefix): count
-        for name, count in tensors.items()
-        for prefix in towers
-        if name.startswith(prefix)
-    }
-    assert ours(raw, "vision") == theirs
-    between = VISIONS[whole].projector
-    assert any(f".{between}." in f".{name}" for name in tensors) == (between is not None)
-
-
 def test_a_tower_of_idefics_has_one_class(run) -> None:
     """Its whole builds that whatever the config says, so another type is refused."""
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
@@ -112,19 +33,6 @@ def test_a_tower_of_idefics_has_one_class(run) -> None:
     assert load_model("mine", older).of_part("vision").family == "smolvlm_vision"
     with pytest.raises(TfacctError, match='of model_type "clip_vision_model", which is not counted'):
         load_model("mine", raw).of_part("vision")
-
-
-@pytest.mark.parametrize("whole", PAIRS)
-def test_both_encoders_of_a_pair_are_the_wholes(whole: str) -> None:
-    pair = {part: {**TINY[f"{whole}_{part}_model"]} for part in ("text", "vision")}
-    raw = {"model_type": whole, **{f"{part}_config": config for part, config in pair.items()}, "projection_dim": 23}
-    tensors = built(raw)
-    for name in PAIRS[whole].extra:
-        del tensors[name]
-    assert sum(sum(ours(raw, part).values()) for part in ("text", "vision")) == sum(tensors.values())
-    if whole == "clip":
-        assert ours(raw, "text") | ours(raw, "vision") == tensors
-    assert load_model("mine", raw).family == f"{whole}_text_model"
 
 
 def test_clips_fields_under_their_older_name_come_first() -> None:
@@ -198,8 +106,6 @@ QWEN3_VL = {
         "temporal_patch_size": 2,
     },
 }  # fmt: skip
-
-
 QWEN2_5_VL: dict[str, Any] = {
     **QWEN2_VL, "model_type": "qwen2_5_vl", "architectures": ["Qwen2_5_VLForConditionalGeneration"],
     "vision_config": {
@@ -374,52 +280,6 @@ def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named
     assert document["models"][0]["left_out"] == ["devstral.json:vision"]
 
 
-VISION = ["vision_tower", "multi_modal_projector"]
-
-
-@pytest.mark.parametrize(
-    ("whole", "method", "named"),
-    [
-        ("qwen3_vl", {"quant_method": "fp8"}, ("modules_to_not_convert", ["model.visual"])),
-        ("qwen2_5_vl", {"quant_method": "awq", "bits": 4, "group_size": 128}, ("modules_to_not_convert", ["visual"])),
-        ("gemma3", {"quant_method": "bitsandbytes", "load_in_4bit": True}, ("llm_int8_skip_modules", VISION)),
-        ("idefics3", {"quant_method": "fp8"}, ("modules_to_not_convert", ["vision_model", "connector"])),
-        ("voxtral", {"quant_method": "fp8"}, ("modules_to_not_convert", ["audio_tower", "multi_modal_projector"])),
-    ],
-)  # fmt: skip
-def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: dict, named: tuple) -> None:
-    """Each list names all modules of the class that hold the encoder or the projector; without its first, some are
-    converted."""
-    field, modules = named
-    raw = whole_of(whole)
-    there = {part for name in built(raw) for part in name.split(".")[:2]}
-    assert there.issuperset(name.removeprefix("model.") for name in modules)
-    one = load_model("mine", {**raw, "quantization_config": {**method, field: modules}}).of_parts("parameters")[1]
-    assert sum(one.ledger.weight_bytes(one.storage()).values()) == 2 * one.parameters
-    one = load_model("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
-    with pytest.raises(TfacctError, match="how this part is stored is not understood"):
-        one.of_parts("parameters")[1].storage()
-
-
-@pytest.mark.parametrize("whole", sorted({*VISIONS, *AUDIOS} - {"phi4_multimodal", "t5gemma2", "embedding_gemma2"}))
-def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) -> None:
-    """As Qwen3-VL's FP8 files name them one by one; without any one of them the list leaves it no more."""
-    torch = pytest.importorskip("torch")
-    raw = whole_of(whole)
-    linear = [name for name, module in of_class(raw).named_modules() if isinstance(module, torch.nn.Linear)]
-    part = (AUDIOS if whole in AUDIOS else VISIONS)[whole]
-    at = (*(("audio_tower",) if whole in AUDIOS else ("vision", "visual")), *filter(None, [part.projector]))
-    mine = [name for name in linear if any(name.removeprefix("model.").startswith(one) for one in at)]
-    for left, plain in ((mine, True), (mine[:-1], False), (mine[1:], False)):
-        said = {"quant_method": "fp8", "modules_to_not_convert": left}
-        one = load_model("mine", {**raw, "quantization_config": said}).of_parts("parameters")[1]
-        if plain:
-            assert one.storage().name == "bf16"
-        else:
-            with pytest.raises(TfacctError, match="how this part is stored is not understood"):
-                one.storage()
-
-
 def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> None:
     """Each part would be given all of it."""
     ran = run("memory", llava, "--part", "both", "--on", "24GiB")
@@ -432,40 +292,6 @@ def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> Non
         load_model("mine", raw).of_part("vision")
 
 
-@pytest.mark.parametrize("whole", ["gemma3", "qwen3_vl", "llava", "voxtral", "gemma4", "embedding_gemma2"])
-@pytest.mark.parametrize("said", [{}, {"vision_config": None, "audio_config": None}])
-def test_an_encoder_without_a_config_is_what_the_class_makes_of_it(whole: str, said: dict) -> None:
-    """Most classes build one of default sizes, which is not counted; Gemma 4's build none."""
-    raw = {"model_type": whole, "text_config": text_of(whole), **said}
-    there = any(
-        f".{name}." in f".{tensor}" for tensor in built(raw) for name in ("vision_tower", "visual", "audio_tower")
-    )
-    says = (
-        "that its class builds by default is not counted" if there else "without one its class builds no vision model"
-    )
-    with pytest.raises(TfacctError, match=says):
-        load_model("mine", raw).of_parts("parameters")
-    assert load_model("mine", raw).of_part("text").parameters == load_model("mine", raw).parameters
-
-
-def test_a_second_encoder_without_a_config_is_named_as_not_counted(run, tmp_path: Path) -> None:
-    """The class builds an audio encoder of default sizes too."""
-    vision = {name: value for name, value in TINY["qwen2_5_omni_vision_encoder"].items() if name != "model_type"}
-    raw = {"model_type": "qwen2_5_omni_thinker", "text_config": text_of("qwen2_5_omni_thinker")}
-    raw["vision_config"] = vision
-    assert any("audio_tower." in name for name in built(raw))
-    (path := tmp_path / "omni.json").write_text(json.dumps(raw))
-    ran = run("params", str(path), "--part", "both")
-    assert "parameters together, without audio_config." in " ".join(ran.out.split())
-
-
-def test_verify_asks_the_encoders_own_class(run, llava: str) -> None:
-    pytest.importorskip("transformers")
-    fields = [f"--set={one}" for one in ("hidden_size=64", "num_attention_heads=4", "image_size=56")]
-    ran = run("verify", llava, "--part", "vision", "--against", "transformers", *fields)
-    assert ran.code == 0 and "transformers, parameters" in ran.out
-
-
 def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str) -> None:
     err = run("memory", "--kv", llava, "--part", "both").err
     assert "two models" not in err and "only the language model is counted" in " ".join(err.split())
@@ -475,35 +301,6 @@ def test_where_one_of_two_is_left_out_not_both_are_counted(run, llava: str) -> N
 def test_an_encoder_of_images_has_no_rules_on_a_mesh(run) -> None:
     err = " ".join(run("plan", "vit-base-patch16-224", "--tp", "2").err.split())
     assert "a parallel layout does not support patches" in err
-
-
-VOXTRAL: dict[str, Any] = {
-    "model_type": "voxtral",
-    "text_config": {**text_of("voxtral")},
-    "audio_config": {**TINY["voxtral_encoder"], "intermediate_size": 3 * TINY["voxtral_encoder"]["hidden_size"]},
-    "hidden_size": 3072,
-}
-
-
-def test_an_encoder_of_audio_is_the_wholes(run, tmp_path: Path) -> None:
-    """Voxtral's, counted by --part audio and, beside the language model, by --part both."""
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    fields = {name: value for name, value in VOXTRAL.items() if name != "model_type"}
-    with torch.device("meta"):
-        whole = transformers.VoxtralForConditionalGeneration(transformers.VoxtralConfig(**fields))
-    tensors = {name: parameter.numel() for name, parameter in whole.named_parameters()}
-    prefix = "model.audio_tower."
-    assert ours(VOXTRAL, "audio") == {
-        name.removeprefix(prefix): count for name, count in tensors.items() if name.startswith(prefix)
-    }
-    (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
-    ran = run("params", str(path), "--part", "both", "--json")
-    document = json.loads(ran.out)
-    assert [one["model"] for one in document["models"]] == ["voxtral.json:text", "voxtral.json:audio"]
-    assert [one["left_out"] for one in document["models"]] == [[], []]
-    assert sum(one["total_params"] for one in document["models"]) == sum(tensors.values())
-    ran = run("flops", str(path), "--part", "audio")
-    assert "only the audio model is counted, not text_config, multi_modal_projector" in " ".join(ran.err.split())
 
 
 def test_paligemma_is_both_and_its_projector() -> None:
@@ -547,22 +344,6 @@ def test_qwen2_audio_is_both_and_its_projector() -> None:
     assert both == [7_754_878_976, 636_968_960] and sum(both) + 1280 * 4096 + 4096 == 8_397_094_912
 
 
-@pytest.mark.parametrize("whole", ["audioflamingo3", "musicflamingo", "qwen2_audio"])
-def test_averaged_audio_is_the_wholes(whole: str) -> None:
-    transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
-    raw = {"model_type": whole, "text_config": text_of(whole), "audio_config": TINY[AUDIOS[whole].type]}
-    fields = deepcopy({name: value for name, value in raw.items() if name != "model_type"})
-    made = transformers.AutoConfig.for_model(whole, **fields)
-    with torch.device("meta"):
-        model = getattr(transformers, type(made).__name__.replace("Config", "ForConditionalGeneration"))(made)
-    prefix = "model.audio_tower."
-    assert ours(raw, "audio") == {
-        name.removeprefix(prefix): parameter.numel()
-        for name, parameter in model.named_parameters()
-        if name.startswith(prefix)
-    }
-
-
 def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: str) -> None:
     (path := tmp_path / "voxtral.json").write_text(json.dumps(VOXTRAL))
     ran = run("flops", str(path), "--part", "vision")
@@ -572,78 +353,6 @@ def test_an_encoder_of_audio_is_not_one_of_images(run, tmp_path: Path, llava: st
     assert ran.code == 2 and "the config of 'llava' has no audio_config: no audio model of it is counted" in " ".join(
         ran.err.split()
     )
-
-
-def test_the_vision_model_in_phi_4_multimodal_is_its_classs() -> None:
-    """Its language model's fields stand among those of the whole, its encoders under embed_tokens_extend."""
-    raw = whole_of("phi4_multimodal")
-    inside = "model.embed_tokens_extend.image_embed.img_processor."
-    theirs = {name.removeprefix(inside): count for name, count in built(raw).items() if name.startswith(inside)}
-    assert ours(raw, "vision") == theirs
-    assert load_model("mine", raw, part="vision").left_out == ("text_config", "audio_config", "img_projection_up")
-    with pytest.raises(TfacctError, match="vision_use_head = false changes the counts"):
-        load_model("mine", {"model_type": "phi4_multimodal_vision", "vision_use_head": False})
-
-
-def whole_of(whole: str, **more: Any) -> dict[str, Any]:
-    """A tiny config of a whole that has a projector, all sizes distinct."""
-    part = "audio" if whole in AUDIOS else "vision"
-    tower = {**TINY[multimodal.towers(part)[whole].type]}
-    text = text_of(whole) if whole in COMPOSITES else {}
-    text.pop("mlp_layer_types", None)  # it has one layer
-    if part == "vision":
-        del tower["model_type"]
-    if whole == "llama4":
-        tower["vision_output_dim"] = tower["projector_output_dim"]
-    if whole == "voxtral":  # which reads whole numbers of positions side by side
-        tower["intermediate_size"] = 3 * tower["hidden_size"]
-    if whole == "phi4_multimodal":
-        return {"model_type": whole, "num_hidden_layers": 1, "vision_config": tower, "audio_config": PHI_4_AUDIO}
-    if whole == "t5gemma2":  # of whose two sides one sees
-        side = TINY[whole]["encoder"]["text_config"]
-        return {"model_type": whole, "encoder": {"text_config": side, "vision_config": tower}, "decoder": side}
-    return {"model_type": whole, "text_config": text, f"{part}_config": tower, **more}
-
-
-PHI_4_AUDIO = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
-PERCEIVER = {"resampler_n_latents": 5, "resampler_depth": 2, "resampler_n_heads": 6, "resampler_head_dim": 7}
-OTHERWISE: dict[str, dict[str, Any]] = {
-    "audioflamingo3": {"projector_bias": False},
-    "aya_vision": {"downsample_factor": 3, "alignment_intermediate_size": 22},
-    "cohere2_vision": {"downsample_factor": 3, "alignment_intermediate_size": 26},
-    "idefics2": {"perceiver_config": {**PERCEIVER, "num_key_value_heads": 3}},
-    "gemma3": {"mm_tokens_per_image": 16},
-    "idefics3": {"scale_factor": 3},
-    "internvl": {"downsample_ratio": 0.25},
-    "kimi_k25": {"projection_hidden_size": 48},
-    "lfm2_vl": {
-        "downsample_factor": 3, "projector_hidden_size": 37, "projector_bias": False, "projector_use_layernorm": False,
-    },
-    "lighton_ocr": {"spatial_merge_size": 3},
-    "llava": {"multimodal_projector_bias": False, "vision_feature_layer": [-1, -2, -3]},
-    "llava_next": {"multimodal_projector_bias": False},
-    "minimax_m3_vl": {"projector_hidden_size": 41},
-    "mistral3": {"multimodal_projector_bias": True, "spatial_merge_size": 3},
-    "musicflamingo": {"projector_bias": False},
-    "paligemma": {"projection_dim": 29},
-    "smolvlm": {"scale_factor": 3},
-    "vipllava": {"vision_feature_layer": [-1, 2]},
-}  # fmt: skip
-"""Fields that decide the sizes of a projector, with other values than the class's."""
-
-
-@pytest.mark.parametrize(
-    ("whole", "more"), [*((whole, {}) for whole in PROJECTORS), *OTHERWISE.items()], ids=lambda one: str(one)[:24]
-)
-def test_both_with_the_projector_are_the_whole(whole: str, more: dict[str, Any]) -> None:
-    """Every parameter of the class is counted, and each tensor of the projector has the size of one of the class's."""
-    raw = whole_of(whole, **more)
-    theirs = {name: count for name, count in built(raw).items() if "audio_embed." not in name}
-    both = load_model("mine", raw).of_parts("parameters")
-    assert sum(one.parameters for one in both) == sum(theirs.values())
-    assert all(one.left_out == (("audio_config",) if whole == "phi4_multimodal" else ()) for one in both)
-    sizes = Counter(count for path, count in both[-1].ledger.parameters().items() if path.startswith("projector."))
-    assert sizes and not sizes - Counter(theirs.values())
 
 
 @pytest.mark.parametrize(
@@ -660,19 +369,6 @@ def test_a_projector_that_is_not_understood_is_refused(whole: str, more: dict[st
     found = load_model("mine", whole_of(whole, **more))
     with pytest.raises(TfacctError, match=f"^mine: {says} = "):
         found.of_parts("parameters")
-
-
-DEVSTRAL: dict[str, Any] = {
-    "model_type": "mistral3", "tie_word_embeddings": False, "multimodal_projector_bias": False, "spatial_merge_size": 2,
-    "text_config": {
-        "model_type": "ministral3", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
-        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "vocab_size": 131072,
-    },
-    "vision_config": {
-        "model_type": "pixtral", "head_dim": 64, "hidden_size": 1024, "image_size": 1540, "intermediate_size": 4096,
-        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
-    },
-}  # fmt: skip
 
 
 def test_params_and_memory_count_the_projector_and_name_it(run, tmp_path: Path) -> None:
@@ -718,79 +414,6 @@ def test_flops_without_a_projector_whose_rows_differ(run, tmp_path: Path) -> Non
     assert "two models are counted, not connector" in " ".join(ran.err.split())
     document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
     assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
-
-
-RUNS = [
-    *((whole, more) for whole in PROJECTORS.keys() - ROWS_UNKNOWN for more in ({}, OTHERWISE.get(whole))),
-]
-"""Wholes whose projector the reference model runs; twice those with fields that change its sizes."""
-
-
-@pytest.mark.parametrize(
-    ("whole", "more"),
-    [
-        pytest.param(whole, more, id=f"{whole}-{'otherwise' if more else 'plain'}")
-        for whole, more in sorted(RUNS, key=str)
-        if more is not None and (whole, more) != ("kimi_k25", {})  # of 1,152 numbers for rows of 48
-    ],
-)
-def test_the_reference_model_runs_the_projector(whole: str, more: dict[str, Any]) -> None:
-    pytest.importorskip("torch")
-    from tests.conftest import rounded
-    from tfacct.verify.checks import checks
-
-    one = load_model("mine", whole_of(whole, **more)).of_parts("work")[-1]
-    tokens = rounded(one, one.context)
-    found = checks(one, Workload(context=tokens, tokens=tokens, batch=2), all_layers=True, against=False)
-    assert {check.name: check.pairs() for check in found if not check.agrees} == {}
-    assert any(path.startswith("projector.") for check in found for path in check.formula)
-
-
-ASKED: list[tuple[str, dict[str, Any]]] = [
-    ("audioflamingo3", {}), ("aya_vision", {}), ("cohere2_vision", {"alignment_intermediate_size": 22}),
-    ("deepseek_vl", {}), ("gemma3", {"mm_tokens_per_image": 16}), ("internvl", {}),
-    ("internvl", {"downsample_ratio": 0.25}), ("lighton_ocr", {}), ("llava", {}),
-    ("llava", {"vision_feature_select_strategy": "full", "vision_feature_layer": [-1, -2, -3]}), ("mistral3", {}),
-    ("mistral_large4", {}), ("paligemma", {}), ("smolvlm", {}), ("vipllava", {"vision_feature_layer": [-1, 2]}),
-]  # fmt: skip
-"""Wholes whose class makes rows of one image, or of audio, by itself."""
-
-
-@pytest.mark.parametrize(("whole", "more"), ASKED, ids=lambda one: str(one)[:30])
-def test_the_rows_of_a_projector_are_the_classs(whole: str, more: dict[str, Any]) -> None:
-    """FLOPs of the projector's module, as the class calls it for one image, or the longest audio."""
-    torch = pytest.importorskip("torch")
-    from torch.utils.flop_counter import FlopCounterMode
-
-    raw = whole_of(whole, **more)
-    made = of_class(raw)
-    made = type(made)(made.config).eval()
-    seen = dict[str, Any]()
-    module = made.model.get_submodule((AUDIOS if whole in AUDIOS else VISIONS)[whole].projector)
-    module.register_forward_pre_hook(lambda _, read, named: seen.update(read=read, named=named), with_kwargs=True)
-    if whole in AUDIOS:
-        own = made.config.audio_config
-        frames = 2 * own.max_source_positions
-        asked = {
-            "input_features": torch.zeros(1, own.num_mel_bins, frames),
-            "input_features_mask": torch.ones(1, frames, dtype=torch.long),
-        }
-    else:
-        own = made.config.vision_config
-        channels = getattr(own, "num_channels", 3)
-        image = torch.ones(1, channels, *([own.image_size] * 2 if isinstance(own.image_size, int) else own.image_size))
-        asked = {"pixel_values": image[None] if whole == "smolvlm" else image}
-        if whole in ("mistral3", "mistral_large4", "lighton_ocr"):
-            asked["image_sizes"] = torch.tensor([image.shape[-2:]])
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad():
-        getattr(made.model, f"get_{'audio' if whole in AUDIOS else 'image'}_features")(**asked)
-        read, named = seen["read"], seen["named"]
-        with counter:
-            module(*read, **named)
-    one = load_model("mine", raw).of_parts("work")[-1]
-    products = one.ledger.products(Workload(context=one.context, tokens=one.context).axes())
-    assert sum(each.forward for each in products if each.path.startswith("projector.")) == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("projector", ["parameters", "work"])

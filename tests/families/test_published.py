@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from tests.families import TINY
+from tests.helpers.published import text_of
 from tfacct import load
 from tfacct.base.errors import ConfigError, UsageError
-from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 from tfacct.loading.quantized.methods import storage_of
-from tfacct.training.unsupported import bidirectional_decoder
-from tfacct.verify.checks import renamed
 
 FP8 = ("e4m3", "float8_e4m3fn")
 KIMI_LINEAR = {
@@ -101,10 +99,6 @@ def test_a_tower_that_is_null_is_not_said_to_be_left_out() -> None:
     assert load_model("mine", whole).left_out == ("vision_config",)
 
 
-def text_of(family: str, *without: str) -> dict[str, Any]:
-    return {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim", *without)}
-
-
 def test_the_class_that_published_files_of_qwen2_5_omni_name_inside_is_the_wholes() -> None:
     """Qwen2.5-Omni-7B's thinker_config names Qwen2OmniNaViTThinkerForConditionalGeneration."""
     text = {**text_of("qwen2", "tie_word_embeddings"), "hidden_size": 40, "num_attention_heads": 10, "init_std": 0.02}
@@ -132,26 +126,6 @@ def test_fields_of_both_together_are_the_language_models_and_name_what_stands_be
     ours = load_model("mine", {"model_type": whole, **fields})
     assert (ours.family, ours.unknown, set(ours.left_out)) == (family, (), set(beside))
     assert ours.ledger.parameters() == load_model("mine", {"model_type": family, **text}).ledger.parameters()
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_language_model_in_phi_4_multimodal_is_its_classs(tied: bool) -> None:
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    text = {**text_of("phi3", "partial_rotary_factor", "sliding_window", "vocab_size"), "tie_word_embeddings": tied}
-    made = transformers.Phi4MultimodalConfig(
-        **text,
-        vision_config={"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 9},
-        audio_config={"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9},
-    )
-    with torch.device("meta"):
-        built = transformers.Phi4MultimodalForCausalLM._from_config(made)
-    theirs = {name: one.numel() for name, one in built.named_parameters() if "embed_tokens_extend" not in name}
-    ours = load_model("mine", {"model_type": "phi4_multimodal", **text})
-    assert (
-        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
-        == theirs
-    )
 
 
 def test_what_published_language_models_inside_a_whole_carry_is_known() -> None:
@@ -233,25 +207,6 @@ def test_mimo_is_qwen2_by_hand() -> None:
     assert ours.loaded.unknown == ()
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"])
-@pytest.mark.parametrize("ending", ["ForCausalLM", "Model"])
-def test_qwens_decoders_that_are_not_causal_are_encoders(family: str, ending: str) -> None:
-    """gte-Qwen2-1.5B-instruct and gte-Qwen2-7B-instruct say is_causal = false."""
-    pytest.importorskip("torch")
-    from tests.oracle.test_transformers import agree
-
-    stem = {"qwen2": "Qwen2", "qwen2_moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe"}[family]
-    plain = {**TINY[family], "architectures": [f"{stem}{ending}"], "use_sliding_window": False}
-    ours = load_model("mine", {**plain, "is_causal": False})
-    causal = load_model("mine", {**plain, "is_causal": True})
-    assert not ours.has_cache and ours.unknown == () and causal.has_cache and "is_causal" not in causal.defaulted
-    agree(ours, Workload(7, 7, 3))
-    work = Workload(7, 7, 3).axes()
-    assert ours.ledger.flops(work, masked=True) == ours.ledger.flops(work) == causal.ledger.flops(work)
-    assert causal.ledger.flops(work, masked=True) != causal.ledger.flops(work)
-    assert bidirectional_decoder(ours) and not bidirectional_decoder(causal)
-
-
 def test_other_decoders_that_are_not_causal_are_refused() -> None:
     for family in ("llama", "deepseek_v3", "gpt2"):
         with pytest.raises(ConfigError, match="is_causal = false changes the counts"):
@@ -326,27 +281,6 @@ def test_published_models_that_are_not_counted_say_why(family: str, fields: dict
         load_model("mine", {**TINY[family], **fields})
 
 
-@pytest.mark.parametrize(("family", "stem"), [("bart", "Bart"), ("plbart", "PLBart"), ("mvp", "Mvp")])
-def test_bart_that_scores_classes_is_its_classs(family: str, stem: str) -> None:
-    """bart-large-mnli: a product of the width of the model and three classes behind the decoder."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    said = {**TINY[family], "architectures": [f"{stem}ForSequenceClassification"], "num_labels": 3}
-    ours, body = load_model("mine", said), load_model("mine", {**said, "architectures": [f"{stem}Model"]})
-    fields = {name: value for name, value in said.items() if name not in ("model_type", "architectures")}
-    with torch.device("meta"):
-        config = getattr(transformers, f"{stem}Config")(**fields)
-        built = getattr(transformers, f"{stem}ForSequenceClassification")(config)
-    theirs = {name: one.numel() for name, one in built.named_parameters()}
-    assert (
-        renamed(ours.ledger.parameters(unfolded=True), ours.config.hf_module_paths(), ours.config.hf_tensor_names())
-        == theirs
-    )
-    work, wide = Workload(7, 7, 3, source=5).axes(), int(TINY[family]["d_model"])
-    more = sum(ours.ledger.flops(work).values()) - sum(body.ledger.flops(work).values())
-    assert more == 2 * 3 * wide * (wide + 3)  # of one position of each of 3 texts
-
-
 def test_bart_large_mnli_by_hand() -> None:
     """bart-large's 406,291,456 and 1,024 · 1,024 + 1,024 + 3 · 1,024 + 3 of the head."""
     said = {**load("bart-large").loaded.raw, "architectures": ["BartForSequenceClassification"], "_num_labels": 3}
@@ -364,16 +298,6 @@ def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family
     file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
     said = " ".join(run("params", str(file)).err.split())
     assert f"only the {word} is counted, not {stem}{other}" in said
-
-
-def test_angles_that_are_made_anew_for_longer_texts_change_no_count() -> None:
-    """InternLM's files: rope_scaling dynamic. The class asks how long a text is, and on meta nothing can be asked."""
-    pytest.importorskip("transformers")
-    from tests.oracle.test_transformers import agree
-
-    scaled = {"rope_type": "dynamic", "factor": 2.0}
-    ours = load_model("mine", {**TINY["internlm3"], "rope_scaling": scaled})
-    agree(ours, *(Workload(tokens, tokens, 2) for tokens in (5, 2 * ours.context)))
 
 
 def test_kimi_vls_language_model_is_deepseek_v3s() -> None:

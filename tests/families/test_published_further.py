@@ -36,32 +36,6 @@ def test_the_score_of_internlm2s_reward_models() -> None:
     assert ours.ledger.parameters() == {**body.ledger.parameters(), "classifier.weight": 48}
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_modernvberts_encoder_is_modernberts(tied: bool) -> None:
-    """In its class with a masked language model's head, and in ColModernVBERT's, which has the body in vlm_config."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    inside = {
-        "text_config": TINY["modernbert"],
-        "vision_config": {"model_type": "siglip_vision_model", "num_hidden_layers": 1, "hidden_size": 12},
-        "tie_word_embeddings": tied,
-    }
-    whole = {"model_type": "modernvbert", **inside}
-    with torch.device("meta"):
-        config = transformers.ModernVBertConfig(**inside)
-        built = transformers.ModernVBertForMaskedLM._from_config(config)
-        vectors = transformers.ColModernVBertConfig(vlm_config=whole, embedding_dim=13)
-        collecting = transformers.ColModernVBertForRetrieval._from_config(vectors)
-    ours = load_model("mine", {**whole, "architectures": ["ModernVBertForMaskedLM"]})
-    of_text = ("text_model.", "projection_head.", "lm_head.")
-    theirs = [one.numel() for name, one in built.named_parameters() if any(part in name for part in of_text)]
-    assert (ours.family, ours.left_out, ours.parameters) == ("modernbert", ("vision_config",), sum(theirs))
-    body = load_model("mine", {"model_type": "colmodernvbert", "vlm_config": whole, "embedding_dim": 13})
-    theirs = [one.numel() for name, one in collecting.named_parameters() if "text_model." in name]
-    assert body.parameters == sum(theirs)
-    assert set(body.left_out) == {"vision_config", "multi_vector_projector"}
-
-
 def test_fields_of_lagunas_files_that_its_class_does_not_read_agree_or_are_refused() -> None:
     """Laguna-S-2.1's name the dense layers and the gates a second time."""
     plain = {**TINY["laguna"], "mlp_layer_types": ["dense", "sparse", "sparse"], "gating": "per-head"}

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.families import TINY, VARIANTS
-from tfacct.architecture.parts import LightningAttention as LightningPart
+from tests.families import TINY
 from tfacct.base.errors import ConfigError
-from tfacct.families import multimodal
 from tfacct.ledger.storage import BF16_EACH
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
@@ -82,29 +80,6 @@ def test_lings_lightning_attention_by_hand() -> None:
     assert sum(kept.values()) == 16 * 16 * 128**2 * 4 + 4 * 2 * 100 * 512 * 2
 
 
-def test_lings_chunks_are_the_recurrence_token_by_token() -> None:
-    """A matrix decayed by ALiBi's slope, the deeper the layer the slower: hₜ = e^g · hₜ₋₁ + kₜvₜᵀ, read at q."""
-    torch = pytest.importorskip("torch")
-    from tfacct.reference.lightning import LightningAttention
-    from tfacct.reference.step import Step
-
-    torch.manual_seed(3)
-    part = load_model("mine", VARIANTS["bailing_moe_linear, with lightning attention"]).architecture.stacks[0].block
-    module = LightningAttention(part.find(LightningPart)).double()
-    module.number, module.layers = 2, 5
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_()
-        x = torch.randn(2, 70, 50, dtype=torch.float64)
-        whole, last = module(x, None, Step(x, torch.arange(70)))
-        first, state = module(x[:, :69], None, Step(x, torch.arange(69)))
-        one, behind = module(x[:, 69:], (state,), Step(x, torch.arange(69, 70)))
-        seen = torch.cat((first, one), dim=1)
-        assert torch.allclose(whole, seen) and torch.allclose(last, behind)
-        decay = (-(2 ** (-8 * torch.tensor([1, 2, 3, 4]) / 4)) * (1 - 1 / 4 + 1e-5)).exp()
-        assert torch.allclose(module.rates(x).exp().flatten()[:4].float(), decay)
-
-
 def test_ling_2_5_is_named_by_its_class() -> None:
     """Files of Ling 2.5 say bailing_hybrid, as those of Ling 3.0 do."""
     theirs = {**TINY["bailing_moe_v2_5"], "model_type": "bailing_hybrid"}
@@ -114,26 +89,6 @@ def test_ling_2_5_is_named_by_its_class() -> None:
     for name, value in (("linear_silu", True), ("moe_shared_expert_intermediate_size", 5)):
         with pytest.raises(ConfigError, match=f"{name} = .* changes the counts"):
             load_model("mine", {**theirs, "layer_group_size": 3, "model_type": "bailing_moe_v2_5", name: value})
-
-
-@pytest.mark.parametrize(
-    ("whole", "stem"),
-    [("altclip", "AltCLIP"), ("chinese_clip", "ChineseCLIP"), ("metaclip_2", "MetaClip2"), ("siglip2", "Siglip2")],
-)
-def test_both_encoders_of_a_pair_are_all_of_its_class_but_a_scale(whole: str, stem: str) -> None:
-    """A whole projects the vectors of both, but SigLIP's, which has a bias beside its scale."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    own = {f"{part}_config": TINY[f"{whole}_{part}_model"] for part in ("text", "vision")}
-    wide = {} if whole == "siglip2" else {"projection_dim": 13}
-    with torch.device("meta"):
-        config = getattr(transformers, f"{stem}Config")(**own, **wide)
-        built = getattr(transformers, f"{stem}Model")._from_config(config)
-    ours = load_model("mine", {"model_type": whole, **wide, **own})
-    both = (ours, ours.of_part("vision"))
-    beside = multimodal.dual_encoders()[whole].extra
-    assert all({*beside} < {*one.left_out} for one in both)
-    assert sum(one.parameters for one in both) + len(beside) == sum(one.numel() for one in built.parameters())
 
 
 def test_jina_embeddings_v4_is_qwen2_5_vl_and_a_product() -> None:
@@ -158,22 +113,6 @@ def test_the_language_model_in_llava_onevision_1_5_is_qwen3s() -> None:
     ours = load_model("mine", {**whole, "text_config": {**text, "model_type": "LLaVAOneVision1_5_text"}})
     assert (ours.family, ours.unknown, ours.left_out) == ("qwen3", (), ("vision_config",))
     assert ours.ledger.parameters() == load_model("mine", text).ledger.parameters()
-
-
-def test_a_text_read_backwards_gives_jinas_logits_backwards() -> None:
-    """A token's distance counts alike to both sides, and nothing else says where it stands."""
-    torch = pytest.importorskip("torch")
-    from tfacct.reference import model
-
-    torch.manual_seed(3)
-    built = model.build(load_model("mine", TINY["jina_bert"]).architecture, device="cpu", dtype=torch.float64)
-    with torch.no_grad():
-        for parameter in built.parameters():
-            parameter.normal_()
-        tokens = torch.randint(0, 181, (2, 9))
-        there, back = built(tokens)[0], built(tokens.flip(1))[0]
-    assert torch.allclose(there, back.flip(1))
-    assert not torch.allclose(there, there.flip(1))
 
 
 def test_nomics_experts_by_hand() -> None:
@@ -233,63 +172,6 @@ MISTRAL = {
     "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
 }  # fmt: skip
-
-
-def test_nv_embeds_pooler_is_latent_attention_as_published() -> None:
-    """x + O · softmax(QKᵀ / √d) V over normed rows, then x + W₃(gelu(W₁x) · W₂x), and the mean: written here anew."""
-    torch = pytest.importorskip("torch")
-    from tfacct.families.rare.nvembed_reference import LatentPooler
-
-    torch.manual_seed(5)
-    part = load_model("mine", TINY["nvembed"]).architecture.pooler
-    module = LatentPooler(part).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_()
-        held = dict(module.named_parameters())
-        x, rows = torch.randn(2, 7, 50, dtype=torch.float64), held["rows.weight"].expand(2, -1, -1)
-
-        def normed(of: Any, name: str) -> Any:
-            return torch.nn.functional.layer_norm(of, (50,), held[f"{name}.weight"], held[f"{name}.bias"])
-
-        def heads(of: Any, name: str) -> Any:
-            return (of @ held[f"{name}_proj.weight"].T).view(2, -1, 3, 11).transpose(1, 2)
-
-        q, (k, v) = heads(normed(x, "norm"), "q"), (heads(normed(rows, "rows_norm"), name) for name in "kv")
-        read = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        one = x + read @ held["o_proj.weight"].T
-        gate, up = (
-            torch.nn.functional.linear(
-                normed(one, "mlp_norm"), held[f"mlp.{n}_proj.weight"], held[f"mlp.{n}_proj.bias"]
-            )
-            for n in ("gate", "up")
-        )
-        down = torch.nn.functional.gelu(gate) * up @ held["mlp.down_proj.weight"].T + held["mlp.down_proj.bias"]
-        assert torch.allclose(module(x), (one + down).mean(dim=1))
-
-
-@pytest.mark.parametrize(("whole", "stem"), [("colpali", "ColPali"), ("colqwen2", "ColQwen2")])
-def test_a_whole_that_makes_a_vector_of_each_token_is_its_body(whole: str, stem: str) -> None:
-    """With the class's defaults, which are small: all of its language model but logits, and a product of each token."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    family, vlm = {"colpali": ("gemma", "paligemma"), "colqwen2": ("qwen2", "qwen2_vl")}[whole]
-    text = {name: value for name, value in TINY[family].items() if name not in ("model_type", "head_dim")}
-    text |= {"hidden_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
-    typed = {"model_type": family} if whole == "colpali" else {}
-    inside = {"model_type": vlm, "text_config": {**text, **typed, **({"head_dim": 12} if typed else {})}}
-    with torch.device("meta"):
-        config = getattr(transformers, f"{stem}Config")(vlm_config=inside, embedding_dim=13)
-        built = getattr(transformers, f"{stem}ForRetrieval")._from_config(config)
-    ours = load_model("mine", {"model_type": whole, "vlm_config": inside, "embedding_dim": 13})
-    assert (ours.family, ours.unknown, ours.architecture.head) == (family, (), None)
-    assert "multi_vector_projector" in ours.left_out
-    theirs = {
-        name: one.numel() for name, one in built.named_parameters() if "vision" not in name and "visual" not in name
-    }
-    product = sum(count for name, count in theirs.items() if "embedding_proj_layer" in name)
-    between = sum(count for name, count in theirs.items() if "multi_modal_projector" in name)
-    assert product == (48 + 1) * 13 and sum(theirs.values()) == ours.parameters + product + between
 
 
 def test_plamo_3_by_hand() -> None:

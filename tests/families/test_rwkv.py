@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 import tfacct
@@ -29,22 +27,6 @@ def test_the_state_by_hand() -> None:
     """Two last tokens in bf16, and three numbers of a channel in fp32, at every context."""
     for context in (8, 65536):
         assert tfacct.load("rwkv-4-169m-pile").kv(ctx=context).total == 12 * 768 * (2 * 2 + 3 * 4)
-
-
-def test_a_class_that_mixes_up_its_sequences_is_compared_as_it_runs(run) -> None:
-    command = "verify rwkv-4-169m-pile --decode --ctx 9 --batch 3 --against transformers"
-    asked = run(*command.split())
-    assert asked.code == 0 and "once for each pair of sequences" in " ".join(asked.out.split())
-
-
-def test_what_is_refused_and_what_cannot_be_asked(run) -> None:
-    asked = run("verify", "rwkv-4-169m-pile", "--set", "attention_hidden_size=512", "--against", "transformers")
-    assert asked.code == 2 and "attention_hidden_size is not hidden_size" in asked.err
-    asked = run("verify", "rwkv-4-169m-pile", "--set", "num_hidden_layers=1", "--against", "transformers")
-    assert asked.code == 2 and "with one layer" in asked.err
-    config = {"model_type": "rwkv", "hidden_size": 64, "num_attention_heads": 4}
-    refused = run("params", "-", stdin=json.dumps(config).encode())
-    assert refused.code == 2 and "num_attention_heads" in refused.err
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import TINY
+from tests.families import TINY
+from tests.helpers.single_families import BODY
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
 
-BODY = 'architectures=["{}"]'
 SENTENCES = ("logits", "lm_head")
 
 
@@ -233,12 +233,6 @@ def test_a_body_proves(run) -> None:
 def test_an_encoders_body_proves(run) -> None:
     pytest.importorskip("torch")
     assert run("verify", "--prove", "bert-base", "--set", BODY.format("BertForSequenceClassification")).code == 0
-
-
-def test_verify_asks_the_class_itself(run) -> None:
-    pytest.importorskip("transformers")
-    ran = run("verify", "gpt2", "--ctx", "9", "--against", "transformers", "--set", BODY.format("GPT2Model"))
-    assert ran.code == 0 and "transformers, cached elements" in ran.out
 
 
 def test_debertas_convolution_by_hand() -> None:

@@ -12,8 +12,8 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
     import torch
     import torch.distributed as dist
 
-    from tests.oracle.test_expert_parallel import Counted, balanced, planned, watched
-    from tests.oracle.test_sharding import built
+    from tests.helpers.fake_expert_ranks import Counted, balanced, planned, watched
+    from tests.helpers.fake_ranks import built
     from tfacct.parallel.mesh import Mesh
 
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ def main(rank: int, store: str, job: dict[str, Any]) -> None:
     from torch import nn
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
 
-    from tests.oracle.test_sharding import built
+    from tests.helpers.fake_ranks import built
     from tfacct.parallel.mesh import Mesh
     from tfacct.parallel.pipeline import stages
 

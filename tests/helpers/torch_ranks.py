@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import tfacct
-from tests.oracle.test_sharding import built, fake_ranks, plan_of
+from tests.helpers.fake_ranks import built, fake_ranks, plan_of
 from tfacct.parallel.mesh import Mesh
 
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.helpers.fake_ranks import fake_ranks, watched
 from tests.helpers.torch_ranks import decoder, storages
-from tests.oracle.test_sharding import fake_ranks, watched
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import Stage, stages
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, Ran, asked, tiny
+from tests.families import SHAPES, TINY
+from tests.helpers.cli import Ran
+from tests.helpers.models import asked, tiny
 from tfacct import load
 from tfacct.accounts.memory import cache_bytes, next_token_bytes
 from tfacct.accounts.metrics import METRICS, Point

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conftest import SHAPES, asked, tiny
+from tests.families import SHAPES
+from tests.helpers.models import asked, tiny
 from tfacct import load
 from tfacct.architecture.blocks import Block, Stack
 from tfacct.architecture.parts import (

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conftest import SHAPES, tiny
+from tests.families import SHAPES
+from tests.helpers.models import tiny
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul
 

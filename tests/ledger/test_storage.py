@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import TINY, Ran, by_kind, tiny
+from tests.families import TINY
+from tests.helpers.cli import Ran
+from tests.helpers.models import by_kind, tiny
 from tfacct import load
 from tfacct.accounts.metrics import METRICS, Point
 from tfacct.base import units

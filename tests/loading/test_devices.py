@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import devices

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import cpu_limit
+from tests.helpers.cli import cpu_limit
 from tfacct import load
 from tfacct.base.errors import TfacctError
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -19,12 +18,13 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
+from tests.helpers.hub import COMMIT, OTHER_COMMIT, Ask, inside
 from tfacct.base.errors import HubError, UsageError
 from tfacct.loading import files, hub, hub_client
 
 ROOT = Path(__file__).parents[2]
-COMMIT, OTHER_COMMIT = "453ed1575b739b5b03ce3758b23befdb0967f40e", "0123456789abcdef0123456789abcdef01234567"
 CONFIG = json.dumps(TINY["qwen2"]).encode()
 CONFIG_OF_OTHER = json.dumps({**TINY["qwen2"], "vocab_size": 74}).encode()
 ID = "Qwen/Qwen2-7B-Chat"
@@ -170,9 +170,6 @@ def server() -> Iterator[Hub]:
         thread.join()
 
 
-Ask = Callable[..., Ran]
-
-
 @pytest.fixture
 def environment(server: Hub, tmp_path: Path) -> dict[str, str]:
     """No proxy, no token, no cache but its own; a hub that does not answer is not waited for long."""
@@ -187,30 +184,6 @@ def environment(server: Hub, tmp_path: Path) -> dict[str, str]:
         "PYTHONWARNINGS": "default",
         "COLUMNS": "80",
     }
-
-
-@contextlib.contextmanager
-def inside(folder: Path, environment: dict[str, str]) -> Iterator[None]:
-    """This process in another folder, with this environment alone and without huggingface_hub."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in {*os.environ} - {*environment}:
-            patch.delenv(name)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.chdir(folder)
-        patch.setitem(sys.modules, "huggingface_hub", None)
-        yield
-
-
-@pytest.fixture
-def ask(environment: dict[str, str], run: Callable[..., Ran], tmp_path: Path) -> Ask:
-    """`ask("flops", "Qwen/Qwen2-7B", HF_TOKEN="hf_x")`: the command line in a folder that holds no model."""
-
-    def call(*arguments: str, **env: str) -> Ran:
-        with inside(tmp_path / "work", environment | env):
-            return run(*arguments)
-
-    return call
 
 
 @pytest.fixture

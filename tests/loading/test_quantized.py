@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, Ran, tiny
-from tests.helpers.lazy import lazy
+from tests.families import TINY
+from tests.helpers.cli import Ran
+from tests.helpers.quantized import (
+    EVEN,
+    FIVE,
+    LLAMA,
+    MIXED,
+    W4,
+    weighed,
+)
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats
@@ -18,115 +26,13 @@ from tfacct.ledger.formats import GGML
 from tfacct.loading import presets
 from tfacct.loading.quantized.gguf import more_bits
 
-torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
-
-# Sizes that fill no block: heads · head_dim (60) is not the width (72), and grouped heads
-LLAMA = {
-    **TINY["llama"],
-    "hidden_size": 72,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 10,
-    "intermediate_size": 136,
-    "vocab_size": 96,
-    "num_hidden_layers": 3,
-    "tie_word_embeddings": False,
-}
-FIVE: dict[str, dict[str, Any]] = {
-    "llama": LLAMA,
-    "qwen2": {**LLAMA, "model_type": "qwen2", "tie_word_embeddings": True},
-    "phi3": {**LLAMA, "model_type": "phi3", "num_attention_heads": 6, "head_dim": None, "pad_token_id": 0},
-    "gemma2": {**LLAMA, "model_type": "gemma2", "tie_word_embeddings": True},
-    "starcoder2": {**LLAMA, "model_type": "starcoder2", "use_bias": True},
-}
 for name, config in FIVE.items():
     config.pop("architectures", None)
     if name != "llama":
         del config["attention_bias"], config["mlp_bias"]
+
+
 del FIVE["phi3"]["head_dim"], FIVE["starcoder2"]["head_dim"]
-
-
-def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:
-    """Bytes of the weights as the config says."""
-    return int(load({**config, "quantization_config": said}).memory().models[0]["weights_bytes"])
-
-
-def built(config: dict[str, Any]) -> torch.nn.Module:
-    """The transformers class of a config, in bf16."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **fields))
-    return model.to(torch.bfloat16)
-
-
-def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str, torch.nn.Linear]]:
-    for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and (head or name != "lm_head"):
-            yield name, module
-
-
-def held(tensors: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") -> int:
-    """Bytes of the model with each matrix of its blocks stored as `bytes_of` says."""
-    model = built(config)
-    rest = held(model.parameters())
-    found = [module for name, module in linears(model, head=True) if skips not in name]
-    return rest - held(module.weight for module in found) + sum(map(bytes_of, found))
-
-
-W4: dict[str, Any] = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 4, "symmetric": True}
-FP8: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True}
-STATIC: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True, "dynamic": False}
-NVFP4: dict[str, Any] = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
-MX: dict[str, Any] = {**NVFP4, "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
-TOKENS: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
-SCHEMES: dict[str, tuple[str, dict[str, Any]]] = {
-    "w4a16": ("pack-quantized", {"weights": W4}),
-    "w4a16 asymmetric": ("pack-quantized", {"weights": {**W4, "symmetric": False}}),
-    "w8a16": ("pack-quantized", {"weights": {**W4, "num_bits": 8}}),
-    "w3 channel": ("pack-quantized", {"weights": {**W4, "num_bits": 3, "strategy": "channel", "group_size": None}}),
-    "fp8 dynamic": ("float-quantized", {"weights": FP8, "input_activations": TOKENS}),
-    "fp8 static": ("float-quantized", {"weights": STATIC, "input_activations": STATIC}),
-    "fp8 block": ("float-quantized", {"weights": {**FP8, "strategy": "block", "block_structure": [8, 8]}}),
-    "w8a8": ("int-quantized", {"weights": {**FP8, "type": "int"}, "input_activations": {**STATIC, "type": "int"}}),
-    "w8a8 static, asymmetric activations": (  # a scale of 2 bytes and a zero point of 1 for each matrix
-        "int-quantized",
-        {"weights": {**FP8, "type": "int"}, "input_activations": {**STATIC, "type": "int", "symmetric": False}},
-    ),
-    "w8a8 asymmetric": (
-        "int-quantized",
-        {"weights": {**FP8, "type": "int", "symmetric": False}, "input_activations": {**TOKENS, "type": "int"}},
-    ),
-    "mxfp4": ("mxfp4-pack-quantized", {"weights": {**NVFP4, "strategy": "group", "group_size": 32}}),
-    "nvfp4": ("nvfp4-pack-quantized", {"weights": NVFP4}),
-    "nvfp4, its scales said": ("nvfp4-pack-quantized", {"weights": {**NVFP4, "scale_dtype": "torch.float8_e4m3fn"}}),
-    "mxfp4, its scales said": ("mxfp4-pack-quantized", {"weights": MX}),
-    "mxfp6 blocks": ("mxfp6-pack-quantized", {"weights": {**MX, "num_bits": 6}}),
-    "mxfp8 blocks": ("mxfp8-quantized", {"weights": {**MX, "num_bits": 8}}),
-    "nvfp4a4": ("nvfp4-pack-quantized", {"weights": NVFP4, "input_activations": {**NVFP4, "dynamic": "local"}}),
-}
-EVEN = {"hidden_size": 96, "head_dim": 16, "num_attention_heads": 4, "intermediate_size": 160}
-"""Sizes that every block of 32 divides: compressed-tensors asks it of MXFP4 and NVFP4."""
-
-
-@pytest.mark.parametrize("ignore", [["lm_head"], [], ["lm_head", "re:.*self_attn.*", "model.layers.1.mlp.down_proj"]])
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
-    form, group = SCHEMES[scheme]
-    config = {**LLAMA, **EVEN} if "fp4" in scheme or "blocks" in scheme else LLAMA
-    said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
-    assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
-
-
-@pytest.mark.parametrize("family", FIVE)
-def test_compressed_tensors_of_five_families(family: str) -> None:
-    group = {"targets": ["Linear"], "weights": W4}
-    said = {"config_groups": {"group_0": group}, "format": "pack-quantized", "ignore": ["lm_head"]}
-    assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
 
 
 def test_rotations_of_weights_are_within_them() -> None:
@@ -142,87 +48,6 @@ def test_rotations_of_weights_are_within_them() -> None:
     assert weighed(LLAMA, turned("weight_output", "weight_input")) == weighed(LLAMA, said)
     with pytest.raises(TfacctError, match=r"config_groups.R1.apply = .* only transforms of weights"):
         weighed(LLAMA, turned("weight_output", "input"))
-
-
-def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
-    """Bytes of the files that compressed-tensors writes."""
-    pytest.importorskip("compressed_tensors")
-    from compressed_tensors.compressors import ModelCompressor
-    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
-
-    model = built(config)
-    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
-    ModelCompressor.from_pretrained_model(model).compress_model(model)
-    state = {tensor.data_ptr() or id(tensor): tensor for tensor in model.state_dict().values()}
-    return held(state.values())
-
-
-@pytest.mark.parametrize("family", FIVE)
-@pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("kind", ["nf4", "fp4"])
-def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
-    functional = pytest.importorskip("bitsandbytes.functional")
-
-    def stored(module: torch.nn.Linear) -> int:
-        weight, state = functional.quantize_4bit(module.weight.data, quant_type=kind, compress_statistics=double)
-        inner = [state.state2.absmax, state.state2.code, state.offset] if double else []
-        return held([weight, state.absmax, state.code, *inner])
-
-    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
-    assert weighed(FIVE[family], {**said, "bnb_4bit_use_double_quant": double}) == in_format(FIVE[family], stored)
-
-
-def test_bitsandbytes_in_8_bits() -> None:
-    functional = pytest.importorskip("bitsandbytes.functional")
-
-    def stored(module: torch.nn.Linear) -> int:
-        weight, scale, _ = functional.int8_vectorwise_quant(module.weight.data.to(torch.float16))
-        return held([weight, scale])
-
-    assert weighed(LLAMA, {"quant_method": "bitsandbytes", "load_in_8bit": True}) == in_format(LLAMA, stored)
-
-
-@pytest.mark.parametrize("family", FIVE)
-@pytest.mark.parametrize("block", [[32, 64], None])
-@pytest.mark.parametrize("scheme", ["dynamic", "static"])
-def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
-    from transformers.integrations.finegrained_fp8 import FP8Linear
-
-    def stored(module: torch.nn.Linear) -> int:
-        other = FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
-        return held(tensor for name, tensor in other.named_parameters() if name != "bias")
-
-    said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
-    assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
-
-
-@pytest.mark.parametrize("experts", ["fp4", "fp8"])
-def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
-    """The class with its modules replaced, on meta. What compresses keys stays; its streams' weights are no module."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.quantizers.auto import AutoHfQuantizer
-    from transformers.utils.quantization_config import FineGrainedFP8Config
-
-    config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("deepseek_v4", **fields)).to(torch.bfloat16)
-    said = FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
-    AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
-    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
-    assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
-    assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())
-    with pytest.raises(TfacctError, match='expert_dtype = "int3" is not known'):
-        weighed({**config, "expert_dtype": "int3"}, fp8)
-
-
-@pytest.mark.parametrize(
-    "family", ["deepseek_v32", "deepseek_v4", "glm_moe_dsa", "llama", "mt5", "qwen3_moe", "t5", "umt5"]
-)
-def test_what_a_class_keeps_its_family_keeps(family: str) -> None:
-    ours = tiny(family)
-    built = hf.build(ours.of_class, ours.config.task_head.auto)
-    assert set(ours.config.keep_in_fp32_modules) == set(built._keep_in_fp32_modules or [])
 
 
 def test_configs_as_published() -> None:
@@ -505,9 +330,6 @@ def test_the_rest_is_in_the_dtype_of_the_config() -> None:
     wide = weighed({**LLAMA, "torch_dtype": "float32"}, GPTQ) - weighed(LLAMA, GPTQ)
     biases = 3 * (60 + 20 + 20 + 72 + 136 + 136 + 72)
     assert wide == 2 * (2 * 96 * 72 + 7 * 72 + biases)  # table, head and 7 norms too
-
-
-MIXED: dict[str, Any] = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
 
 
 def test_modelopt_with_a_format_for_each_module_it_lists() -> None:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tiny
-from tests.loading.test_quantized import LLAMA, MIXED, TINY, weighed
+from tests.families import TINY
+from tests.helpers.models import tiny
+from tests.helpers.quantized import LLAMA, MIXED, weighed
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger import formats

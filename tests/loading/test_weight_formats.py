@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY
+from tests.families import TINY
+from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -127,18 +128,6 @@ def test_the_format_in_the_name_of_a_page_is_that_of_the_preset(quantized: bool)
 
 FP8 = {"producer": {"name": "modelopt", "version": "0.23.0"}, "quantization": {"quant_algo": "FP8"}}
 ON = {"kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
-LLAMA_70B = {
-    "model_type": "llama", "vocab_size": 128256, "hidden_size": 8192, "intermediate_size": 28672,
-    "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8, "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}  # fmt: skip
-
-
-def folder(at: Path, config: dict[str, Any], **others: object) -> Path:
-    """A model's folder: its config.json, and other files by their names without `.json`."""
-    for name, said in {"config": config, **others}.items():
-        (at / f"{name}.json").write_text(json.dumps(said))
-    return at
 
 
 def test_model_optimizers_file_next_to_a_config(tmp_path: Path) -> None:
@@ -399,14 +388,6 @@ def test_the_dtype_next_to_a_quantization_config() -> None:
     assert weights_of({**fp8, "torch_dtype": "float8_e4m3fn"}) == weights_of({**fp8, "torch_dtype": "bfloat16"})
     with pytest.raises(TfacctError, match='torch_dtype = "nope" is no dtype'):
         weights_of({**fp8, "torch_dtype": "nope"})
-
-
-def indexed(at: Path, config: dict[str, Any], total: object, **where: str) -> Path:
-    """A folder of a config and an index of files that are not there."""
-    return folder(at, config, **{"model.safetensors.index": {"metadata": {"total_size": total}, "weight_map": where}})
-
-
-SHARD = "model-00001-of-00002.safetensors"
 
 
 @pytest.mark.parametrize(

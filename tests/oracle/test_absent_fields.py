@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import by_kind
 from tests.families import TINY, cases, is_asked
-from tests.families.test_wrappers import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tests.helpers.lazy import lazy, needs
+from tests.helpers.models import by_kind
+from tests.helpers.multimodal import COMPOSITES, NOT_BUILT, TIED, agree, built, of_head, theirs, whole_of
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.families.known_fields import NO_NULLS

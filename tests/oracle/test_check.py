@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.lazy import lazy, needs
 from tests.helpers.own_model_configs import GPT2, LLAMA
-from tests.reports.test_schema import refused
+from tests.helpers.schemas import refused
 from tfacct.base.errors import TfacctError
 
 torch, own = lazy("torch"), lazy("tests.helpers.own_models")

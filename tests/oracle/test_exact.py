@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
 from tfacct import Model, load
 from tfacct.commands.train import TrainOptions

@@ -2,175 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import pytest
 
-from tests.conftest import by_kind, kind_of
-from tests.families import LOGITS, cases
 from tests.helpers.lazy import lazy, needs
-from tfacct import families
-from tfacct.architecture.blocks import Block
-from tfacct.architecture.parts import Attention, DeltaNet, LatentAttention, LightningAttention
+from tests.helpers.logits import (
+    BATCH,
+    CONFIGS,
+    MADE,
+    TOKENS,
+    Float64,
+    exact_angles,
+    gap,
+    ours,
+    theirs,
+)
+from tests.helpers.models import by_kind, kind_of
+from tfacct.architecture.parts import DeltaNet
 from tfacct.families.gemma import AltUp
 from tfacct.families.rare.recurrent_gemma import RGLRU
-from tfacct.ledger import paths
-from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.model import load_model
 
 torch, transformers, model = lazy("torch"), lazy("transformers"), lazy("tfacct.reference.model")
-initialization = lazy("transformers.initialization")
-hf, hf_inside = lazy("tfacct.reference.hf"), lazy("tfacct.reference.hf_inside")
 pytestmark = needs("torch", "transformers")
-
-MADE = {name: load_model(name, config) for name, config in LOGITS.items()}
-CONFIGS = {name: LOGITS[name] for name, made in MADE.items() if made.has_cache and made.source is None}
-"""Decoders alone: those with an encoder have a file of their own."""
-BATCH, TOKENS = 3, 29
-
-
-def theirs(config: dict):
-    """The transformers model with random weights in float64."""
-    given = load_model("tiny", config).of_class
-    fields = {name: value for name, value in given.items() if name not in ("model_type", "latent_attention")}
-    made = transformers.AutoConfig.for_model(given["model_type"], **fields)
-    torch.manual_seed(5)
-    plain = {"attn_implementation": "eager", **({"experts_implementation": "eager"} if "experts" in str(made) else {})}
-    auto = families.read(config).config.task_head.auto
-    whole = None if "." in auto or auto.startswith("Auto") else hf_inside.whole_of(getattr(transformers, auto), made)
-    with initialization.no_init_weights():  # every number is drawn below
-        built = hf.maker(auto)(made if whole is None else whole, **plain)
-    built.tie_weights()
-    built = (built if whole is None else hf_inside.of_whole(built)).double().eval()
-    with torch.no_grad():
-        for parameter in built.parameters():  # larger than its own initialisation, so that biases and norms matter
-            parameter.normal_(std=0.3)
-        for name, buffer in built.named_buffers():
-            if name.endswith("tid2eid"):  # DeepSeek-V4's table of experts: each token goes to all
-                buffer.copy_(torch.arange(buffer.shape[1]).expand_as(buffer))
-            if name.endswith("embed_scale") and config["model_type"] == "plamo3":  # its own code scales no row
-                buffer.fill_(1)
-        for module in built.modules():
-            if hasattr(module, "create_weight"):  # RoFormer's class keeps its sines and cosines among its parameters
-                rows, size = module.weight.shape
-                turns = torch.arange(rows)[:, None] / 10_000 ** (torch.arange(0, size, 2, dtype=torch.float64) / size)
-                module.weight.copy_(torch.cat((turns.sin(), turns.cos()), dim=1))
-                assert gap(module.create_weight(), module.weight) < 1e-6
-    return built
-
-
-def ours(about: LoadedModel, stranger, *, fused: bool = False) -> model.Decoder:
-    """The reference model with the stranger's weights, copied through the family's path table."""
-    table, tensors, blocks = about.config.hf_module_paths(), about.config.hf_tensor_names(), about.architecture.blocks()
-    built = model.build(about.architecture, device="cpu", dtype=torch.float64, fused=fused)
-    taken: dict[str, int] = {}
-    with torch.no_grad():
-        for path, parameter in built.named_parameters():
-            number = "".join(re.findall(r"blocks\.(\d+)\.", path))
-            *words, tensor = path.split(".")
-            held = paths.looked_up(tensors, path)
-            if held is not None and (parameter.dim() < 3 or ".experts." not in path):
-                # a convolution's matrix has an axis of 1 there
-                source = stranger.get_parameter(held)
-                if re.sub(r"\.\d+\.", ".*.", path).removesuffix(".weight") in about.config.transposed_weights:
-                    source = source.flatten(1).T  # XLNet's class keeps its matrices by inputs, then heads
-                if source.numel() > parameter.numel():  # q, k and v of a pooler
-                    start = taken.get(held, 0)
-                    taken[held] = start + len(parameter)
-                    source = source[start : start + len(parameter)]
-                parameter.copy_(source.reshape(parameter.shape))
-                continue
-            if held is not None:  # a bank of experts
-                source = stranger.get_parameter(held)
-                if source.dim() == 2:  # DBRX's, the rows of all experts in one matrix, which are the last one's inputs
-                    each = source.unflatten(0, (len(parameter), -1))
-                    parameter.copy_(each if words[-1] == "down_proj" else each.transpose(1, 2))
-                    continue
-                source = source if about.config.transposed_weights else source.transpose(1, 2)
-                half = source.shape[2] // 2
-                parameter.copy_({"gate_proj": source[..., :half], "up_proj": source[..., half:]}.get(words[-1], source))
-                continue
-            named = paths.looked_up(table, ".".join(words))
-            assert named is not None
-            source = getattr(stranger.get_submodule(named), tensor)
-            if words[-1] == "join" and source.dim() > 2:  # patch by patch, not channel by channel
-                source = source.flatten(2).transpose(1, 2)
-            if source.dim() > 2:  # a convolution's kernels
-                source = source.flatten(1)
-            if type(stranger.get_submodule(named)).__name__ == "Conv1D" and tensor == "weight":
-                source = source.T  # GPT-2's class keeps its matrices the other way round
-            fused = by_head(about, blocks[int(number)]) if number and not path.startswith("encoder.") else {}
-            if words[-1] in fused and words[-2] in ("attn", "delta", "lightning"):  # not the network's of that name
-                parameter.copy_(fused[words[-1]](source).reshape(parameter.shape))
-                continue
-            key = f"{named}.{tensor}"
-            start = taken.get(key, 0)  # q, k and v are slices of one tensor there
-            taken[key] = start + parameter.shape[0]
-            parameter.copy_(source[start : start + parameter.shape[0]])
-    return built
-
-
-def by_head(about: LoadedModel, block: Block) -> dict:
-    """How to take a projection out of a matrix that holds several head by head: q, k and v of each head together, the
-    query heads of a key head before it, or each head's key beside its value."""
-    attn, delta = block.attention, block.find(DeltaNet)
-    if (lightning := block.find(LightningAttention)) is not None:
-        own = (lightning.heads, 3, lightning.head_dim)
-        return {f"{name}_proj": lambda all_, at=at: all_.unflatten(0, own)[:, at] for at, name in enumerate("qkv")}
-    if delta is not None and hasattr(cases(about.family), "BY_KEY_HEAD"):
-        return by_key_head(delta)
-    if attn is None:
-        return {}
-    if isinstance(attn, Attention) and attn.gate and attn.gate.bias:  # without, it is a layer of its own
-        heads = (attn.heads, 2, attn.head_dim)
-        return {
-            "q_proj": lambda both: both.unflatten(0, heads)[:, 0],
-            "gate_proj": lambda both: both.unflatten(0, heads)[:, 1],
-        }
-    if isinstance(attn, LatentAttention):
-        heads = (attn.heads, attn.nope_dim + attn.value_dim)
-        queries = (
-            attn.heads,
-            attn.query + attn.value_dim,
-        )  # each beside its gate, made of a pair
-        pair = {
-            "q_b_proj": lambda both: both.unflatten(0, queries)[:, : attn.query],
-            "gate_proj": lambda both: both.unflatten(0, queries)[:, attn.query :],
-        }
-        return {
-            **(pair if attn.paired else {}),
-            "k_b_proj": lambda both: both.unflatten(0, heads)[:, : attn.nope_dim],
-            "v_b_proj": lambda both: both.unflatten(0, heads)[:, attn.nope_dim :],
-        }
-    if not hasattr(cases(about.family), "BY_HEAD") or attn.kv_heads == 1:
-        return {}
-    heads = (attn.kv_heads, attn.group + 2, attn.head_dim)
-    return {
-        "q_proj": lambda both: both.unflatten(0, heads)[:, :-2],
-        "k_proj": lambda both: both.unflatten(0, heads)[:, -2],
-        "v_proj": lambda both: both.unflatten(0, heads)[:, -1],
-    }
-
-
-def by_key_head(part: DeltaNet) -> dict:
-    """How to take a projection out of two matrices that hold DeltaNet's, each key head's together."""
-    wide, first = part.group * part.value_dim, part.key_dim
-    sizes = {"q_proj": (0, first), "k_proj": (first, first), "v_proj": (2 * first, wide)}
-    sizes |= {"gate_proj": (2 * first + wide, wide)}
-    few = {"rate_proj": (0, part.group), "decay_proj": (part.group, part.group)}
-    return {
-        name: lambda all_, at=at: all_.unflatten(0, (part.key_heads, -1)).narrow(1, *at)
-        for name, at in {**sizes, **few}.items()
-    }
-
-
-class Float64:
-    """torch, but float32 is float64: takes the class's own casts out."""
-
-    float = float32 = property(lambda _: torch.float64)
-
-    def __getattr__(self, name: str):
-        return getattr(torch, name)
 
 
 def paired(name: str):
@@ -199,46 +54,6 @@ def pair(request: pytest.FixtureRequest):
 def kind_pair(request: pytest.FixtureRequest):
     """For what the reference model says of itself: every kind of block, and the others behind `-m slow`."""
     yield from in_its_dtype(request.param)
-
-
-def gap(mine, other) -> float:
-    """The largest difference, relative to the largest logit."""
-    return float((mine - other).abs().max() / other.abs().max())
-
-
-def exact_angles(about: LoadedModel, stranger) -> None:
-    """The class computes the same angles, in float32: put them there in float64."""
-    from tfacct.reference.rotary import frequencies
-
-    if hasattr(stranger.base_model, "pos_encoding"):  # CTRL's sines and cosines
-        made = sys.modules[type(stranger).__module__].positional_encoding
-        stranger.base_model.pos_encoding = made(about.context, about.architecture.embed.hidden, torch.float64)
-    for stack in about.architecture.stacks:
-        attn, kind = stack.block.attention, "full_attention" if stack.block.window is None else "sliding_attention"
-        if attn is None or attn.rotary is None:
-            continue
-        exact = frequencies(attn.rotary, attn.head_dim if attn.rope_dim is None else attn.rope_dim)
-        axes = 1 if attn.rotary.tiles is None else attn.rotary.axes
-        exact = exact[: len(exact) // axes]  # frames, rows and columns turn alike
-        for path, buffer in list(stranger.named_buffers()):
-            at, _, name = path.rpartition(".")
-            several = hasattr(getattr(stranger, "model", None), "rotary_embs")  # of bases, as Granite's with windows
-            if several and stranger.get_submodule(at).config.rope_parameters["rope_theta"] != attn.rotary.base:
-                continue
-            own = "main" if getattr(attn, "kind", "") is None else "compress"  # DeepSeek-V4's names of both
-            hybrid = kind.replace("_attention", "").replace("full", "hybrid").replace("sliding", "hybrid_sliding")
-            names = (f"{which}_inv_freq" for which in (kind, own, hybrid))  # ZAYA's of both
-            if name in ("inv_freq", *names):  # Gemma 3 has angles of two bases
-                assert gap(exact, buffer) < 1e-6
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, exact)
-            if name == "freqs_ci":  # Llama 4's encoder keeps them turned
-                holder = stranger.get_submodule(path.rpartition(".")[0])
-                holder.freqs_ci = holder._compute_freqs_ci(holder.config)
-            if name == "embed_positions":  # GPT-J keeps the sines and cosines of its angles
-                turns = torch.arange(len(buffer), dtype=torch.float64)[:, None] * exact
-                kept = torch.cat((turns.sin(), turns.cos()), dim=1)
-                assert gap(kept, buffer) < 1e-5
-                setattr(stranger.get_submodule(path.rpartition(".")[0]), name, kept)
 
 
 def exact_decays(stranger) -> None:

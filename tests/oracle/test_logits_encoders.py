@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import by_kind, kind_of
 from tests.families import LOGITS, TINY
 from tests.helpers.lazy import lazy, needs
-from tests.oracle.test_logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
-from tests.oracle.test_logits import CONFIGS as DECODERS
+from tests.helpers.logits import BATCH, MADE, TOKENS, Float64, exact_angles, gap, ours, theirs
+from tests.helpers.logits import CONFIGS as DECODERS
+from tests.helpers.models import by_kind, kind_of
 from tfacct.architecture.parts import Patches, Stem
 from tfacct.loading.model import LoadedModel, load_model
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import tiny
 from tests.families.llama import Llama
 from tests.helpers.lazy import lazy, needs
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Request

@@ -1,23 +1,25 @@
 """Optimizers against themselves: bytes of their states, and the most that their steps hold, on random real tensors."""
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, Ran, tiny
+from tests.families import TINY
+from tests.helpers.classes import alike, class_parameters, shapes_of
+from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
+from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.ledger.torch_parameters import TorchParameter
-from tfacct.loading.model import LoadedModel, load_model
+from tfacct.loading.model import load_model
 from tfacct.training.bounds import answered_groups
 from tfacct.training.model_step import stored
 from tfacct.training.optimizers import optimizer, optimizers
 
 pytestmark = needs("transformers")
-
 OPTIMIZERS = optimizers()
 
 
@@ -205,24 +207,6 @@ def test_states_of_gpt2_as_bitsandbytes_makes_them() -> None:
     gpt2 = stored(load("gpt2").loaded)
     assert optimizer("adamw-8bit").state_bytes(gpt2, 4) == 253_494_680
     assert optimizer("adamw-32bit").state_bytes(gpt2, 2) == optimizer("adamw-32bit").state_bytes(gpt2, 4) == 995_518_464
-
-
-def alike(shapes: Iterable[Sequence[int]]) -> list[tuple[int, ...]]:
-    """Shapes in any order, matrices transposed or not, without a batch of 1 in front: optimizers store the same."""
-    found = ((*shape[:-2], *sorted(shape[-2:])) for shape in shapes)
-    return sorted(shape[1:] if len(shape) > 2 and shape[0] == 1 else shape for shape in found)
-
-
-def shapes_of(model: LoadedModel) -> list[tuple[int, ...]]:
-    return alike(one.shape for one in stored(model) for _ in range(one.copies))
-
-
-def class_parameters(model: LoadedModel) -> list[Any]:
-    """Parameters of the class that a step trains."""
-    from tfacct.meta.model import build_model
-
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
-    return [parameter for parameter in built.parameters() if parameter.requires_grad]
 
 
 @pytest.mark.parametrize("family", sorted(name for name in TINY if answered_groups(tiny(name).family)))

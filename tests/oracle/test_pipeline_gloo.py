@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.oracle.test_sharding_gloo import CONFIGS, SAME
+from tests.helpers.rank_configs import CONFIGS, SAME
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.pipeline import in_pipeline

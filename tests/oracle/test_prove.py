@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import pytest
 
-from tests.conftest import SHAPES, TINY, tiny
+from tests.families import SHAPES, TINY
 from tests.helpers.lazy import needs
+from tests.helpers.models import tiny
 from tfacct.algebra.symbols import in_symbols
 from tfacct.architecture import axis_names
 from tfacct.architecture.parts import CrossAttention, FeedForward
@@ -26,8 +27,6 @@ sympy = pytest.importorskip("sympy")
 
 COUNTS = ["forward", "backward", "parameters", "cached"]
 COUNTS += [f"all four at {edge}" for edge in ("T = 1", "C = 0", "B = 1", "K = 1", "G = 1", "B = 1, C = 0")]
-
-
 # Of one kind, differing in biases, ties and norms; Llama's own is proven by the command line, below.
 ALIKE = ("llama-3-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "mistral-nemo-12b", "cs336-gpt2-small")
 
@@ -65,16 +64,12 @@ KINDS = {
     "t5-small": [*COUNTS, "all four at J = 1", "all four at I = 0"],
     "transformer-base": BART,
 }
-
-
 FULL = ["full_attention"] * 6
 DEEPSEEK = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 MIXERS = [
     *COUNTS[:4],
     *(f"all four at {edge}" for edge in ("C = 0", "B = 1", "Ns = 1", "Kc = 1", "Rt = 1", "B = 1, C = 0")),
 ]
-
-
 WITH_EDGES = pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import TINY
+from tests.families import TINY
 from tests.helpers.lazy import needs
 from tests.helpers.training_configs import drawn
 from tfacct.architecture.axis_names import MARKS

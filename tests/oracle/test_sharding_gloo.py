@@ -12,26 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.oracle.test_expert_parallel import Counted, accounted
+from tests.helpers.fake_expert_ranks import Counted, accounted
+from tests.helpers.rank_configs import CONFIGS, SAME
 from tfacct.parallel.mesh import Mesh
-
-SIZES = {
-    "hidden_size": 16,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 4,
-    "intermediate_size": 24,
-    "vocab_size": 40,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
-}
-CONFIGS = {
-    "llama": {**SIZES, "model_type": "llama"},
-    "mixtral": {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
-}
-SAME = 1e-4
-"""How far fp32 numbers that were summed in another order may be apart, of the largest."""
 
 
 def gloo(tmp_path: Path, kind: str, batch: int, tokens: int, **mesh: int) -> None:

@@ -5,24 +5,12 @@ from __future__ import annotations
 import pytest
 
 import tfacct
-from tests.oracle.test_expert_parallel import Counted, accounted, watched
-from tests.oracle.test_sharding import built, fake_ranks, sharded
+from tests.helpers.fake_expert_ranks import Counted, accounted, watched
+from tests.helpers.fake_ranks import built, fake_ranks, sharded
+from tests.helpers.rank_configs import LLAMA
 from tfacct.ledger.workload import Workload
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.rules import collectives
-
-LLAMA = {
-    "model_type": "llama",
-    "hidden_size": 24,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 6,
-    "intermediate_size": 20,
-    "vocab_size": 32,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": False,
-}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -68,34 +56,3 @@ def test_gradients_are_summed_in_another_dtype() -> None:
             logits.sum().backward()
     asked = (LLAMA, Mesh(fsdp=2), 1, 4)
     assert accounted(*asked, train=True, bits=16, reduced=32) == found != accounted(*asked, train=True, bits=16)
-
-
-def test_what_becomes_of_logits() -> None:
-    model = tfacct.load("llama-3.1-8b")
-    token = model.comms(tp=8, after_head="gathered").collectives
-    assert [(one["kind"], one["of"], one["calls"], one["bytes"]) for one in token] == [
-        ("all-gather", "logits", 1, 128_256 * 2),
-        ("all-reduce", "stream", 65, 65 * 4096 * 2),
-    ]
-    step = model.comms(tp=8, after_head="loss", train=True, ctx="4k").collectives
-    assert next(one["bytes"] for one in step if one["of"] == "logits") == 3 * 4096 * 4
-    plain, wide = (model.comms(fsdp=8, train=True, ctx="4k", reduce_dtype=dtype) for dtype in (None, "fp32"))
-    sums = [next(one for one in each.collectives if one["kind"] == "reduce-scatter") for each in (plain, wide)]
-    assert sums[1]["bytes"] == 2 * sums[0]["bytes"] and wide.reduce_dtype == "fp32" and plain.reduce_dtype == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("--fsdp 8 --after-head gathered", "--after-head gathered applies to logits that --tp shards"),
-        ("--tp 8 --after-head loss", "--after-head loss applies to a training step"),
-        (
-            "--tp 8 --reduce-dtype fp32 --train",
-            "applies to gradients that are summed over batches give --train, and --fsdp",
-        ),
-        ("--fsdp 8 --reduce-dtype int8 --train", "ranks sum gradients in fp32, bf16, fp16, not int8"),
-    ],
-)
-def test_ends_that_do_not_fit_are_refused(run, arguments: str, said: str) -> None:
-    ran = run("plan", "llama-3.1-8b", *arguments.split())
-    assert ran.code == 2 and said in " ".join(ran.err.split()).replace("hint: ", ""), ran.err

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tfacct
-from tests.conftest import TINY
-from tests.oracle.test_expert_parallel import accounted, witnessed
+from tests.families import TINY
+from tests.helpers.fake_expert_ranks import accounted, witnessed
 from tfacct import families
 from tfacct.ledger import paths
 from tfacct.ledger.lines import Matmul

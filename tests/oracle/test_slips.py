@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import TINY, VARIANTS, asked, ran, tiny
+from tests.families import TINY, VARIANTS
 from tests.helpers.lazy import lazy, needs
+from tests.helpers.models import asked, ran, tiny
 from tfacct.architecture.parts import Attention, Averaged, DeltaNet, Experts, Part, Patches
 from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger.einsum import Axes, SpecError
@@ -37,8 +38,6 @@ IN_WINDOWS = (Workload(context=80, tokens=80, batch=9), Workload(context=112, to
 # The variants that bring lines of their own. With one key head, or as many as query heads, letters have equal sizes.
 BRING = ("windowed", "absorbed", "post-norm", "own", "moe", "with a convolution")
 NAMES = [*TINY, *(name for name in VARIANTS if any(word in name for word in BRING))]
-
-
 ALIKE = {
     "Wk": "Wp",
     "Dt": "D",

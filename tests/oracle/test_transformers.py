@@ -1,68 +1,31 @@
 """Every family against the class that others wrote: parameters, FLOPs and caches, module by module."""
 
 import re
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import TINY, asked, by_kind, kind_of_preset
-from tests.families import cases, configs, is_asked, presets_asked
+from tests.families import TINY, cases, configs, is_asked, presets_asked
 from tests.families._drawing import SMALL
+from tests.helpers.classes import agree
 from tests.helpers.lazy import lazy, needs
+from tests.helpers.models import asked, by_kind, kind_of_preset
 from tfacct import families
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel, load_model
-from tfacct.verify.checks import cache_by_block, class_flops, renamed
+from tfacct.verify.checks import renamed
 
 hf = lazy("tfacct.reference.hf")
 pytestmark = needs("torch", "transformers")
-
 WITH_CLASS = [
     name
     for name in presets_asked()
     if (config := presets.load(name).config).hf_modules and config.hf_unsupported() is None
 ]
 """Two lectures' models have no class; the classes of mT5 and umT5 tie a head that the published files have."""
-
-SMALL_ENOUGH = 3_000_000
-"""Parameters of a model that runs on the CPU; larger ones run on meta."""
-
-SHAPES_ONLY = {
-    "mpnet": "it looks up 32 buckets of distances, however many its table holds",
-    "whisper": "its sines need even widths",
-}
-"""Families whose class takes some of the random configs on meta alone, where no value is read, and why."""
-
-
-def agree(ours: LoadedModel, *works: Workload) -> Any:
-    """Parameters by tensor, FLOPs by module and cached elements by layer, all equal to those of the class that it
-    returns."""
-    table, tensors = ours.config.hf_module_paths(), ours.config.hf_tensor_names()
-    named = renamed(ours.ledger.parameters(unfolded=True), table, tensors)
-    small = sum(named.values()) <= SMALL_ENOUGH and ours.family not in SHAPES_ONLY
-    model = hf.build(ours.of_class, ours.config.task_head.auto, "cpu" if small else "meta")
-    assert named == hf.parameters(model)
-    keeps = ours.config.hf_cache().ledger()
-    for work in works:
-        if ours.config.hf_fixed_source and not ours.has_cache:  # an encoder that reads no fewer positions, and no more
-            work = replace(work, context=ours.context, tokens=ours.context)
-        at = work.axes()
-        if ours.config.hf_no_chunked_prefill and 1 < work.tokens < work.context:
-            continue  # which the class cannot take
-        if ours.config.hf_no_cache and work.tokens < work.context:
-            continue
-        flops, cached = hf.run(model, **work.sizes, gives=ours.config.task_head.gives)
-        counted, _ = class_flops(ours, work)
-        assert renamed(counted, table) == flops
-        assert cache_by_block(keeps.states(at, unfolded=True)) == cached
-    return model
-
-
 LAYER_COUNTS = (
     "n_layer",
     "n_layers",

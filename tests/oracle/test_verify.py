@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import (
-    SHAPES,
-    TINY,
-    alone,
-    asked,
-    by_kind,
-    context,
-    every_other,
-    every_step,
-    ran,
-    tiny,
-)
+from tests.families import SHAPES, TINY
 from tests.helpers.lazy import lazy, needs
+from tests.helpers.models import alone, asked, by_kind, context, every_other, every_step, ran, tiny
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.lines import Matmul
 from tfacct.ledger.workload import Request, Workload
@@ -150,8 +140,6 @@ CHECKS = [
     "parameter bytes, fp32",
     "KV cache bytes, fp32",
 ]
-
-
 WHOLE = (
     "gpt2-xl",
     "llama-3.1-405b",

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
-from tests.oracle.test_sharding_logits import LLAMA
+from tests.helpers.rank_configs import LLAMA
 from tfacct.parallel.rules import collectives
 
 pytestmark = needs("torch", "transformers")

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
 from tests.helpers.lazy import needs
 from tfacct import load
 from tfacct.base.errors import UsageError

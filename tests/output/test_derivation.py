@@ -8,9 +8,10 @@ from math import ceil, floor
 
 import pytest
 
-from tests.conftest import SHAPES, by_kind, context, kind_of_preset, tiny
-from tests.output.test_layout import through
-from tests.test_package import commanded, imported_by
+from tests.families import SHAPES
+from tests.helpers.imports import commanded, imported_by
+from tests.helpers.models import by_kind, context, kind_of_preset, tiny
+from tests.helpers.terminal import through
 from tfacct import load
 from tfacct.architecture.parts import Attention
 from tfacct.base.errors import TfacctError

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_model import ANSWERS, QUICK
-from tests.conftest import Ran
+from tests.helpers.answers import ANSWERS, QUICK
+from tests.helpers.cli import Ran
 from tfacct import Report, load
 from tfacct.output.report import PLAIN
 

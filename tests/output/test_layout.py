@@ -4,20 +4,18 @@ import contextlib
 import io
 import json
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from tfacct.cli import main
+from tests.helpers.terminal import through
 from tfacct.output import signs, terminal
 from tfacct.output.report import Column, Report
 
 WIDTHS = (60, 80, 120)
 UNBOUND = 1000
-
 METRICS = "total_flops,kv_cache_bytes,kv_bytes_per_token,weights_bytes,total_bytes,total_params,share.attn"
 THREE = ("gpt2", "llama-3.1-405b", "deepseek-v3")
 COMMANDS = [
@@ -194,21 +192,6 @@ def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
         "                                as built (8",
         "    context  MHA (32 KV heads)    KV heads)  MQA (1 KV head)",
     ]
-
-
-def through(encoding: str, *arguments: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What a command writes into a stream of that encoding, decoded again."""
-    raw = io.BytesIO()
-    out = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys, "argv", ["tfacct", *arguments])
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        try:
-            main()
-        except SystemExit as stop:
-            assert not stop.code
-        out.flush()
-    return raw.getvalue().decode(encoding)
 
 
 FLOPS_ASCII = """\

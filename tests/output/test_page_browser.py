@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
 from tests.helpers import browser as driver
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base import units
 from tfacct.ledger.workload import Request

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.output.test_plot import GPT2, charted, of_sweep
+from tests.helpers.charts import GPT2, charted, of_sweep
 from tfacct import load
 from tfacct.base import units
 from tfacct.base.errors import UsageError

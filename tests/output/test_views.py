@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.api.test_model import ANSWERS, QUICK
-from tests.conftest import Ran
+from tests.helpers.answers import ANSWERS, QUICK
+from tests.helpers.cli import Ran
 from tfacct import Report, TfacctError, load
 from tfacct.output.report import Column
 

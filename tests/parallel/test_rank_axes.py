@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 
 LARGE = "llama-3.1-70b"

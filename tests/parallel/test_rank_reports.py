@@ -8,8 +8,8 @@ from string import ascii_lowercase
 import pytest
 
 import tfacct
-from tests.conftest import Ran
-from tests.parallel.test_rank_sums import SOME, even
+from tests.helpers.cli import Ran
+from tests.helpers.rank_configs import SOME, even
 from tfacct.loading import presets
 from tfacct.parallel.mesh import Mesh
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 import tfacct
-from tfacct.base.errors import TfacctError
+from tests.helpers.rank_configs import SOME, even
 from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.loading.model import LoadedModel
-from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads
+from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.shard_shapes import shard, stored_elements
-from tfacct.parallel.support import check_mesh
 
 MESHES = (
     Mesh(tp=2),
@@ -23,17 +22,6 @@ MESHES = (
     Mesh(tp=2, fsdp=4, ep=4),
     Mesh(tp=4, ep=4),
 )
-SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "pythia-70m", "gemma-2-9b")
-
-
-def even(loaded: LoadedModel, mesh: Mesh) -> bool:
-    """Whether a mesh divides a model, and every one of its letters evenly."""
-    try:
-        check_mesh(loaded, mesh)
-        check(loaded.ledger, mesh, {})
-    except TfacctError:
-        return False
-    return not replicated_heads(loaded.ledger, mesh) and not padded_axes(loaded.ledger, mesh)
 
 
 def adds_up(name: str) -> int:

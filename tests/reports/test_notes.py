@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
-from tests.families.test_multimodal import DEVSTRAL
-from tests.loading.test_weight_formats import LLAMA_70B, SHARD, folder, indexed
-from tests.timing.test_calibrated import swept
+from tests.helpers.calibrated import swept
+from tests.helpers.cli import Ran
+from tests.helpers.projectors import DEVSTRAL
+from tests.helpers.weight_files import LLAMA_70B, SHARD, folder, indexed
 from tfacct import load
 from tfacct.loading import calibration
 from tfacct.loading.calibration import Checks

@@ -10,8 +10,10 @@ from typing import Any, get_args
 import pytest
 
 from tests.api import test_model as test_python
-from tests.api.test_model import ANSWERS, QUICK
-from tests.conftest import Ran, by_kind, kind_of_preset
+from tests.helpers.answers import ANSWERS, QUICK
+from tests.helpers.cli import Ran
+from tests.helpers.models import by_kind, kind_of_preset
+from tests.helpers.schemas import refused
 from tests.output import test_views
 from tfacct.commands import FORMER, NAMES
 from tfacct.loading import presets
@@ -23,7 +25,6 @@ from tfacct.reports.models import WrittenGroup, WrittenLine, WrittenWay
 from tfacct.verify.sizes import Sizes
 
 jsonschema = pytest.importorskip("jsonschema")
-
 FOLDER = Path(__file__).parents[2] / "docs" / "schema"
 KINDS = [param.id for param in by_kind(presets.names(), kind_of_preset) if not param.marks]
 """Presets that have every kind of block between them: all would take ten times as long to hold against a schema."""
@@ -173,12 +174,6 @@ SHOWN = {
     "prove": "verify-prove",
     "train_time": "time-train",
 }
-
-
-def refused(document: Any, name: str) -> list[str]:
-    """Complaints of a schema that takes the listed keys and no others."""
-    strict = jsonschema.Draft202012Validator(schemas.schema(name, closed=True))
-    return [f"{error.json_path}: {error.message[:300]}" for error in strict.iter_errors(document)]
 
 
 def test_every_command_has_a_schema_and_a_question() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Request

@@ -10,28 +10,12 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.calibrated import GPT2, seconds, swept
+from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import calibration, devices
-from tfacct.loading.calibration import BACKWARD, BLOCK, WORK, Calibration, Checks, Curve, Swept
-from tfacct.timing.calibrated import taken
-
-FREE = Curve((1,), (1e-30,), (1e-30,))
-GPT2 = tfacct.load("gpt2", n_layer=2)
-
-
-def swept(seconds: float = 1e-9) -> Calibration:
-    """A machine where a product with a weight takes a second for 10⁹ multiply-adds, and all else nothing."""
-    one = float(f"{100 * 100 * seconds:.4g}")
-    rows = Curve((1, 1000), (one, float(f"{1000 * one:.4g}")), (float(f"{3 * one:.4g}"), float(f"{3000 * one:.4g}")))
-    products = tuple(Swept(100, 100, cold, rows) for cold in (True, False))
-    work = dict.fromkeys((*WORK, *BACKWARD, BLOCK), FREE)
-    return Calibration("mine", "fp32", 1, "2.13", "process", "2026-11-22", 1, products, work, Checks({"a": 1.0}))
-
-
-def seconds(model: tfacct.Model, work: Workload, on: Calibration, run: Any = "forward") -> float:
-    return sum(one.seconds for one in taken(model.loaded.ledger, work, run, on))
+from tfacct.loading.calibration import BLOCK, Checks, Curve
 
 
 def test_a_size_between_two_is_read_off_by_logarithms() -> None:
@@ -162,40 +146,6 @@ def test_a_swept_machine_serves_no_users() -> None:
         tfacct.load("gpt2").train_time(on="cpu", recompute="full")
     fitting = tfacct.load("gpt2").fit()
     assert "cpu" not in {line["device"] for line in fitting.lines}
-
-
-def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("fvcore")
-    from tfacct.reference import calibrating
-    from tfacct.timing import calibrated
-
-    small: dict[str, Any] = {
-        **{"POOL": 2**12, "ROWS": (1, 2), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
-        **{"TOKENS": (2, 4, 6, 8), "KEYS": (2, 3), "TABLES": ((8, 8), (16, 8)), "ROUNDS": 1, "LEAST": 1e-6},
-    }
-    for name, value in small.items():
-        monkeypatch.setattr(calibrating, name, value)
-    monkeypatch.setattr(calibrated, "LLAMA", {**calibrated.SMALL, "num_hidden_layers": 2})
-    monkeypatch.setattr(calibrated, "GPT2", {**calibrated.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    devices.paths.cache_clear()
-    ran = run("devices", "--calibrate")
-    path = tmp_path / "tfacct" / "devices" / "cpu.toml"
-    assert ran.code == 0 and path.exists() and "Wrote" in ran.out
-    assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
-    assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
-    again = run("devices", "--calibrate")
-    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
-    assert run("devices", "--calibrate", "--force").code == 0
-    mine = tmp_path / "mine.toml"
-    assert "Wrote" in tfacct.calibrate(output=mine).answer
-    assert tfacct.load("gpt2").time(on=str(mine), ctx=8).calibration["threads"] >= 1
-    with pytest.raises(TfacctError, match="is there already"):
-        tfacct.calibrate(output=mine)
-    assert "no device ends in" in run("devices", "--calibrate", "-o", "x.json").err
-    assert "no spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
-    devices.paths.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
 from tfacct.timing.timing import CONSTANTS

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import tfacct
-from tests.conftest import TINY, Ran
+from tests.families import TINY
+from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices

@@ -9,7 +9,7 @@ from datetime import date
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.sweeps import training_bounds as sweep
 from tfacct import load
 from tfacct.ledger.workload import Workload

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.ledger.workload import Workload

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran, tiny
+from tests.helpers.cli import Ran
+from tests.helpers.models import tiny
 from tests.helpers.training_configs import drawn
+from tests.helpers.training_step import PAIRS_AND_OTHERS
 from tfacct import load
 from tfacct.base.errors import UsageError
-from tfacct.ledger.storage import Stored, storage
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import LoadedModel, load_model
-from tfacct.training.lora import CODEBOOKS, LoraTargets, adapter_parameters, lora_targets, target_modules
+from tfacct.training.lora import LoraTargets, adapter_parameters, lora_targets, target_modules
 from tfacct.training.memory import training_memory
 from tfacct.training.model_step import training_step
 from tfacct.training.recipe import Recipe
@@ -250,17 +251,6 @@ def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
     assert step.saved_bytes == load("llama-3.1-8b").train(ctx=64, lora=16).saved_bytes
 
 
-def test_a_layer_of_bitsandbytes_itself() -> None:
-    """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
-    bitsandbytes: Any = pytest.importorskip("bitsandbytes")
-    torch: Any = pytest.importorskip("torch")
-    layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
-    state = layer.weight.quant_state
-    made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
-    each = Stored("matrix", 70 * 130, 130)
-    assert sum(tensor.nbytes for tensor in made) == storage("nf4").bytes(each) + CODEBOOKS
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -335,25 +325,6 @@ def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: s
     assert hint in " ".join(run("train", *arguments.split()).err.split())
     wanted = hint.removesuffix(" is counted").split()
     assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0
-
-
-PAIRS_AND_OTHERS = ("albert", "bart", "falcon_h1", "lfm2", "mamba", "qwen3_5_text", "qwen3_next", "whisper")
-"""Families whose step with adapters is not counted: convolutions, fused heads, shared layers, encoder–decoders."""
-
-
-@pytest.mark.parametrize("family", ("llama", *PAIRS_AND_OTHERS))
-@pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
-def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
-    pytest.importorskip("peft")
-    from tfacct.meta.model import build_model, with_lora
-
-    model, targets = tiny(family), lora_targets(lora)
-    found = adapter_parameters(model, targets)
-    if found is None:
-        return
-    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
-    built = with_lora(built, targets.rank, target_modules(model, targets))
-    assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
 
 
 def test_the_number_of_adapters_parameters_is_known_of_each_of_these() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.training_step import saved_in, step_of
 from tfacct import load
 from tfacct.base.errors import UsageError

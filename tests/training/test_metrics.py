@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.accounts.metrics import STEP_METRICS
 from tfacct.base.errors import TfacctError

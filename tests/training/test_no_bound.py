@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import by_kind, kind_of_preset
-from tests.families import presets_asked
-from tests.oracle.test_optimizers import alike, class_parameters, shapes_of
+from tests.helpers.models import by_kind, kind_of_preset
+from tests.helpers.training_presets import TRAINED
 from tfacct import load
 from tfacct.base.errors import TfacctError
 from tfacct.loading import presets
@@ -19,8 +18,6 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import reads_images, refusal
 
-TRAINED = [name for name in presets_asked() if refusal(presets.load(name), Recipe()) is None]
-"""Presets whose training step is counted."""
 RECIPES: tuple[dict[str, Any], ...] = (
     *({"dtype": "fp32"}, {"recompute": "full"}, {"recompute": "attention"}, {"lora": 8}, {"loss": "chunked"}),
     *(
@@ -46,16 +43,6 @@ def size_of(name: str, ctx: int) -> dict[str, Any]:
     """The workload of a preset: a class that reads images trains on one size of them."""
     model = presets.load(name)
     return {"batch": 2} if reads_images(model) else {"batch": 2, "ctx": min(ctx, model.context)}
-
-
-@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
-def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
-    """AdamW stores two numbers as wide as the parameter for each element, and 4 bytes for each tensor."""
-    ours = presets.load(name)
-    of_class = class_parameters(ours)
-    assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
-    moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
-    assert optimizer("adamw").state_bytes(stored(ours), 2) == moments + 4 * len(of_class)
 
 
 @pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))

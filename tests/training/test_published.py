@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 
 GIB = 2**30
@@ -19,8 +19,6 @@ LLAMA_8B, QWEN_8B = 8_030_261_248, 8_190_735_360
 """Parameters."""
 FSDP = {"weights_dtype": "fp32", "fsdp": 8}
 """torchtitan: fp32 shards, cast to bf16 before they are gathered."""
-
-
 LLAMA_70B = {"ctx": 8192, "batch": 16, "tp": 8, "sp": True, "recompute": "full", **FSDP, "fsdp": 32}
 BY_OPERATION = {"ctx": 8192, "batch": 2, "recompute": "selective:op", **FSDP}
 RUNS: tuple[tuple[str, dict[str, Any], float, float], ...] = (

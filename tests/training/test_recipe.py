@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
+from tests.helpers.training_step import SMALL
 from tfacct import load
 from tfacct.base.errors import UsageError
 from tfacct.ledger.workload import Workload
@@ -125,39 +126,6 @@ def test_qlora_is_lora_on_nf4(run: Callable[..., Ran]) -> None:
     assert f"{said}, and sets --recompute full" in out
     with pytest.raises(UsageError, match="qlora=True stores weights in nf4, not in fp32"):
         llama.train(ctx=96, qlora=True, weights_dtype="fp32")
-
-
-SMALL = {
-    **{"model_type": "llama", "vocab_size": 640, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6},
-    **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 200, "tie_word_embeddings": False},
-}
-
-
-@pytest.mark.parametrize(
-    "recipe",
-    [{}, {"recompute": "full"}, {"attention": "eager"}, {"weights_dtype": "fp32"}, {"master_weights": "fp32"}],
-)
-def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
-    """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""
-    pytest.importorskip("transformers")
-    from tfacct.training.exact import exact
-
-    model, asked = load(SMALL), Recipe(packing=True, **recipe).checked()
-    work = Workload(context=96, tokens=96, batch=4)
-    found = exact(model.loaded, work, asked)
-    formula = model.train(ctx=96, batch=4, packing=True, **recipe)
-    assert formula.saved_bytes == found.saved_bytes
-    assert formula.peak_bytes == pytest.approx(found.peak_bytes, rel=0.003)
-
-
-@pytest.mark.parametrize("recompute", ["none", "full"])
-def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompute: str) -> None:
-    """peft's `enable_input_require_grads`: the first layer, recomputed, saves what the others do; without recomputation
-    nothing before its first adapter is saved, and its norm makes no gradient."""
-    pytest.importorskip("peft")
-    model, asked = load(SMALL), {"ctx": 512, "lora": 8, "recompute": recompute}
-    formula, found = model.train(**asked), model.train(**asked, exact=True)
-    assert (formula.saved_bytes, formula.peak_bytes) == (found.saved_bytes, found.peak_bytes)
 
 
 def test_packing_under_sdpa_adds_a_mask_and_copies_of_keys_and_values(run: Callable[..., Ran]) -> None:

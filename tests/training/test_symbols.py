@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tests.helpers.training_configs import drawn
 from tfacct import load
 from tfacct.ledger.workload import Request

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import tiny
-from tests.loading import test_hub
-from tests.loading.test_checkpoint import of_class, written
-from tests.loading.test_hub import COMMIT, ROOT, Ask
+from tests.helpers.checkpoints import of_class, written
+from tests.helpers.hub import COMMIT, Ask
+from tests.helpers.models import tiny
 
+ROOT = Path(__file__).parents[2]
 ID = "Qwen/Qwen2-7B-Chat"
 TOKEN = "Bearer hf_mine"
-ask = test_hub.ask
 
 
 class Server(ThreadingHTTPServer):

@@ -1,0 +1,35 @@
+"""The command line in this process: what it printed, and a limit of its CPU time."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass
+class Ran:
+    """One run of the command line."""
+
+    code: int
+    out: str
+    err: str
+
+
+@contextlib.contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Fail after so much CPU time of this process: other work on the machine changes nothing."""
+
+    def stop(*_: object) -> None:
+        pytest.fail(f"it takes more than {seconds:g} s of CPU time")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -1,0 +1,157 @@
+"""Ranks of a mesh as torch runs them in one process, with collectives that send nothing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tfacct
+from tests.helpers.collectives import watching
+from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.rules import collectives
+from tfacct.parallel.shard_shapes import stored_elements
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "all_gather_into_tensor": "all-gather",
+    "reduce_scatter_tensor": "reduce-scatter",
+    "_allgather_base_": "all-gather",
+    "_reduce_scatter_base_": "reduce-scatter",
+}
+"""torch's operations: DTensor's, and FSDP2's, which write into their first argument."""
+Counted = dict[tuple[str, str, str], Counter[int]]
+"""Over, when, kind → how many calls have a result of so many bytes."""
+
+
+def accounted(config: dict[str, Any], mesh: Mesh, batch: int, tokens: int, train: bool) -> Counted:
+    """The account's collectives, call by call."""
+    ledger = tfacct.load(config).loaded.ledger
+    found: Counted = {}
+    for one in collectives(ledger, mesh, Workload(tokens, tokens, batch).axes(), 32, train=train):
+        assert one.bytes % one.calls == 0
+        found.setdefault((one.over, one.when, one.kind), Counter())[one.bytes // one.calls] += one.calls
+    return found
+
+
+@contextmanager
+def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=rank, world_size=count, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def plan_of(model: Any, mesh: Mesh) -> dict[str, Any]:
+    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it."""
+    from tfacct.reference import ranks
+
+    return ranks.plan_of(model, sp=mesh.sp, together=mesh.sp or mesh.plan == "megatron")
+
+
+def sharded(model: Any, mesh: Mesh) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    ranks = init_device_mesh("cpu", (mesh.fsdp, mesh.tp), mesh_dim_names=("fsdp", "tp"))
+    if mesh.tp > 1:
+        parallelize_module(model, ranks["tp"], plan_of(model, mesh))
+        if model.config.tie_word_embeddings:  # which the plan takes apart
+            model.lm_head.weight = model.model.embed_tokens.weight
+    if mesh.fsdp > 1:
+        for block in model.model.layers if hasattr(model, "model") else model.transformer.h:
+            fully_shard(block, mesh=ranks["fsdp"])
+        fully_shard(model, mesh=ranks["fsdp"])
+
+
+def watched(found: Counted, when: str) -> Any:
+    """Counts the collectives that run inside."""
+
+    def sent(namespace: str, kind: str, size: int) -> None:
+        over = "fsdp" if namespace == "c10d" else "tp"
+        found.setdefault((over, when, kind), Counter())[size] += 1
+
+    return watching(KINDS, sent)
+
+
+def witnessed(model: Any, mesh: Mesh, batch: int, tokens: int) -> Counted:
+    """What torch calls in a forward and a backward pass, and where it sums what it leaves unsummed."""
+    import torch
+
+    found: Counted = {}
+    with fake_ranks(mesh.ranks):
+        sharded(model, mesh)
+        ids = torch.zeros(batch, tokens, dtype=torch.long)
+        with watched(found, "forward"):
+            logits = model(input_ids=ids, position_ids=torch.arange(tokens)[None]).logits
+        with watched(found, "backward"):
+            (logits.to_local() if hasattr(logits, "to_local") else logits).sum().backward()
+            for parameter in model.parameters():
+                placed = getattr(parameter.grad, "placements", ())
+                if any(placement.is_partial() for placement in placed):
+                    parameter.grad.full_tensor()  # as the optimizer asks for it
+    return found
+
+
+def random_config(kind: str, rng: random.Random, mesh: Mesh) -> dict[str, Any]:
+    """A small config whose letters the mesh divides."""
+    kv, group = mesh.tp * rng.choice((1, 2)), rng.choice((1, 2, 3))
+    if kind == "gpt2":
+        heads = mesh.fsdp * rng.randint(1, 3)  # what is fused there is divided without padding; tables are padded
+        width = {"n_head": heads, "n_embd": 2 * heads, "n_layer": rng.randint(1, 3), "n_inner": heads * 6}
+        return {
+            "model_type": kind,
+            **width,
+            "vocab_size": mesh.fsdp * rng.randint(5, 20),
+            "n_positions": mesh.fsdp * 64,
+        }
+    return {
+        "model_type": kind,
+        "hidden_size": kv * group * rng.randint(2, 5),
+        "num_attention_heads": kv * group,
+        "num_key_value_heads": kv,
+        "head_dim": 2 * rng.randint(1, 5),
+        "intermediate_size": mesh.tp * rng.randint(3, 15),
+        "vocab_size": mesh.tp * rng.randint(5, 20),
+        "num_hidden_layers": rng.randint(1, 3),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": rng.choice((True, False)),
+    }
+
+
+def built(config: dict[str, Any], attention: str | None = None) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokens = {"pad_token_id": None, "bos_token_id": 0, "eos_token_id": 0}
+    own = AutoConfig.for_model(**{**config, "use_cache": False, **tokens})
+    own._attn_implementation = attention or ("eager" if config["model_type"] == "gemma2" else "sdpa")
+    return AutoModelForCausalLM.from_config(own)
+
+
+MESHES = {
+    "tp": Mesh(tp=2),
+    "megatron": Mesh(tp=4, plan="megatron"),
+    "sp": Mesh(tp=2, sp=True),
+    "fsdp": Mesh(fsdp=3),
+    "fsdp-tp": Mesh(tp=2, fsdp=2),
+    "fsdp-sp": Mesh(tp=2, sp=True, fsdp=3),
+}
+
+
+def compared(kind: str, mesh: str, seed: int) -> None:
+    rng, own = random.Random(f"{kind} {mesh} {seed}"), MESHES[mesh]
+    config = random_config(kind, rng, own)
+    batch, tokens = rng.randint(1, 3), own.tp * rng.randint(1, 4)
+    model = built(config)
+    assert accounted(config, own, batch, tokens, train=True) == witnessed(model, own, batch, tokens), config
+    # The parameters are still divided: rank 0, the fullest one, holds these.
+    local = sum(getattr(weight, "_local_tensor", weight).numel() for weight in model.parameters())
+    assert stored_elements(tfacct.load(config).loaded.ledger, own) == local

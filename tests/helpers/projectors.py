@@ -1,0 +1,77 @@
+"""Configs of encoders and projectors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tests.helpers.multimodal import COMPOSITES, text_of
+from tfacct.families import multimodal
+
+VISIONS, AUDIOS = multimodal.towers("vision"), multimodal.towers("audio")
+ALONE = tuple(whole for whole, tower in VISIONS.items() if not tower.any_type)
+"""Those that build one encoder only."""
+LLAVA: dict[str, Any] = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "model_type": "llava",
+    "text_config": {"model_type": "llama", "vocab_size": 32064, "max_position_embeddings": 4096},
+    "vision_config": {
+        "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14, "projection_dim": 768,
+    },
+}  # fmt: skip
+"""LLaVA 1.5 7B, as its file has it."""
+
+
+@pytest.fixture
+def llava(tmp_path: Path) -> str:
+    path = tmp_path / "llava.json"
+    path.write_text(json.dumps(LLAVA))
+    return str(path)
+
+
+VISION = ["vision_tower", "multi_modal_projector"]
+VOXTRAL: dict[str, Any] = {
+    "model_type": "voxtral",
+    "text_config": {**text_of("voxtral")},
+    "audio_config": {**TINY["voxtral_encoder"], "intermediate_size": 3 * TINY["voxtral_encoder"]["hidden_size"]},
+    "hidden_size": 3072,
+}
+
+
+def whole_of(whole: str, **more: Any) -> dict[str, Any]:
+    """A tiny config of a whole that has a projector, all sizes distinct."""
+    part = "audio" if whole in AUDIOS else "vision"
+    tower = {**TINY[multimodal.towers(part)[whole].type]}
+    text = text_of(whole) if whole in COMPOSITES else {}
+    text.pop("mlp_layer_types", None)  # it has one layer
+    if part == "vision":
+        del tower["model_type"]
+    if whole == "llama4":
+        tower["vision_output_dim"] = tower["projector_output_dim"]
+    if whole == "voxtral":  # which reads whole numbers of positions side by side
+        tower["intermediate_size"] = 3 * tower["hidden_size"]
+    if whole == "phi4_multimodal":
+        return {"model_type": whole, "num_hidden_layers": 1, "vision_config": tower, "audio_config": PHI_4_AUDIO}
+    if whole == "t5gemma2":  # of whose two sides one sees
+        side = TINY[whole]["encoder"]["text_config"]
+        return {"model_type": whole, "encoder": {"text_config": side, "vision_config": tower}, "decoder": side}
+    return {"model_type": whole, "text_config": text, f"{part}_config": tower, **more}
+
+
+PHI_4_AUDIO = {"hidden_size": 8, "num_blocks": 1, "num_attention_heads": 2, "intermediate_size": 9}
+DEVSTRAL: dict[str, Any] = {
+    "model_type": "mistral3", "tie_word_embeddings": False, "multimodal_projector_bias": False, "spatial_merge_size": 2,
+    "text_config": {
+        "model_type": "ministral3", "head_dim": 128, "hidden_size": 5120, "intermediate_size": 32768,
+        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "vocab_size": 131072,
+    },
+    "vision_config": {
+        "model_type": "pixtral", "head_dim": 64, "hidden_size": 1024, "image_size": 1540, "intermediate_size": 4096,
+        "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14,
+    },
+}  # fmt: skip

@@ -1,0 +1,61 @@
+"""Small configs that ranks and stages run."""
+
+from __future__ import annotations
+
+from tfacct.base.errors import TfacctError
+from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh, check, padded_axes, replicated_heads
+from tfacct.parallel.support import check_mesh
+
+SIZES = {
+    "hidden_size": 16,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "intermediate_size": 24,
+    "vocab_size": 40,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}
+CONFIGS = {
+    "llama": {**SIZES, "model_type": "llama"},
+    "mixtral": {**SIZES, "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2},
+}
+SAME = 1e-4
+"""How far fp32 numbers that were summed in another order may be apart, of the largest."""
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 6,
+    "intermediate_size": 20,
+    "vocab_size": 32,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+}
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 12,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "intermediate_size": 20,
+    "vocab_size": 40,
+    "num_hidden_layers": 8,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": True,
+}
+SOME = ("llama-3.1-70b", "gpt2", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "pythia-70m", "gemma-2-9b")
+
+
+def even(loaded: LoadedModel, mesh: Mesh) -> bool:
+    """Whether a mesh divides a model, and every one of its letters evenly."""
+    try:
+        check_mesh(loaded, mesh)
+        check(loaded.ledger, mesh, {})
+    except TfacctError:
+        return False
+    return not replicated_heads(loaded.ledger, mesh) and not padded_axes(loaded.ledger, mesh)

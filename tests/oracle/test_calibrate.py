@@ -1,0 +1,48 @@
+"""A sweep of this machine writes a device file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.helpers.cli import Ran
+from tfacct.base.errors import TfacctError
+from tfacct.loading import devices
+
+
+def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("fvcore")
+    from tfacct.reference import calibrating
+    from tfacct.timing import calibrated
+
+    small: dict[str, Any] = {
+        **{"POOL": 2**12, "ROWS": (1, 2), "SHAPES": ((8, 8), (16, 16)), "WARM": ((8, 8),), "ELEMENTS": (512, 1024)},
+        **{"TOKENS": (2, 4, 6, 8), "KEYS": (2, 3), "TABLES": ((8, 8), (16, 8)), "ROUNDS": 1, "LEAST": 1e-6},
+    }
+    for name, value in small.items():
+        monkeypatch.setattr(calibrating, name, value)
+    monkeypatch.setattr(calibrated, "LLAMA", {**calibrated.SMALL, "num_hidden_layers": 2})
+    monkeypatch.setattr(calibrated, "GPT2", {**calibrated.GPT2, "n_embd": 64, "n_layer": 1, "vocab_size": 64})
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    devices.paths.cache_clear()
+    ran = run("devices", "--calibrate")
+    path = tmp_path / "tfacct" / "devices" / "cpu.toml"
+    assert ran.code == 0 and path.exists() and "Wrote" in ran.out
+    assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
+    assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
+    again = run("devices", "--calibrate")
+    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
+    assert run("devices", "--calibrate", "--force").code == 0
+    mine = tmp_path / "mine.toml"
+    assert "Wrote" in tfacct.calibrate(output=mine).answer
+    assert tfacct.load("gpt2").time(on=str(mine), ctx=8).calibration["threads"] >= 1
+    with pytest.raises(TfacctError, match="is there already"):
+        tfacct.calibrate(output=mine)
+    assert "no device ends in" in run("devices", "--calibrate", "-o", "x.json").err
+    assert "no spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
+    devices.paths.cache_clear()

@@ -1,0 +1,578 @@
+"""What files hold, by their headers: exact bytes, and the comparison with the config's ledger."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.helpers.checkpoints import BROKEN, Tensors, _all_have_their_line, of_class, saved, written
+from tests.helpers.cli import Ran
+from tests.helpers.models import tiny
+from tfacct.loading import checkpoint
+from tfacct.loading.headers import BITS
+from tfacct.loading.model import LoadedModel
+from tfacct.verify.checkpoint import reconcile
+
+
+def folder(path: Path, ours: LoadedModel, tensors: Tensors) -> Path:
+    """A model's folder: its config beside one file."""
+    written(path / "model.safetensors", tensors)
+    (path / "config.json").write_text(json.dumps(dict(ours.raw)))
+    return path
+
+
+FIVE = ("llama", "qwen2_moe", "mixtral", "gpt2", "gemma2", "bert")
+
+
+@pytest.mark.parametrize("shards", [False, True], ids=["one file", "shards"])
+@pytest.mark.parametrize("name", FIVE)
+def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool, tmp_path: Path) -> None:
+    """Bytes and elements by the safetensors library, and every tensor has its line."""
+    from safetensors import safe_open
+
+    dtype = "bfloat16" if shards else "float32"
+    path = saved(name, tmp_path / "saved", dtype, **({"max_shard_size": "60KB"} if shards else {}))
+    report = tfacct.checkpoint(path)
+    files = sorted(path.glob("*.safetensors"))
+    assert (len(files) > 1) is shards
+    elements = count = 0
+    for file in files:
+        with safe_open(file, "pt") as opened:
+            for key in opened.keys():  # noqa: SIM118
+                elements += prod(opened.get_slice(key).get_shape())
+                count += 1
+    assert (report.tensors, report.elements) == (count, elements)
+    assert report.tensor_bytes == report.total == elements * (2 if shards else 4)
+    assert report.file_bytes == sum(file.stat().st_size for file in files)
+    assert report.dtypes == {"bf16" if shards else "fp32": report.tensor_bytes}
+    assert sum(line["bytes"] for line in report.lines) == report.tensor_bytes
+    assert report.agrees and report.differences == []
+    assert report.equal_tensors == len(tiny(name).ledger.tensors(unfolded=True))
+    assert "every tensor has its line and every line a tensor." in report.answer
+
+
+RENAMED = (
+    *("deepseek_v4", "vit", "dinov2, gated", "kimi_linear", "olmo_hybrid", "stablelm, normed", "esm"),
+    *("longcat_flash, with choices that are no experts", "bailing_hybrid", "dbrx", "modernbert-decoder", "mamba"),
+)
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_what_a_class_spells_otherwise_when_it_saves_has_its_line(name: str, tmp_path: Path) -> None:
+    _all_have_their_line(name, tmp_path / "saved")
+
+
+def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
+    """Heads, convolutions and experts that files hold one by one."""
+    norm, conv = "model.layers.1.self_attn.q_layernorm.norms.1.weight", "model.layers.0.self_attn.v_conv1d.weight"
+    gate = "model.layers.0.mlp.experts.{}.gate_proj.weight"
+
+    def with_files(name: str, change: Callable[[dict[str, Any]], None]) -> list[tuple[str, str]]:
+        ours = tiny(name)
+        found = {one.name: one for one in checkpoint.local(saved(name, tmp_path / name)).tensors}
+        assert reconcile(ours, found.values()).differences == []
+        change(found)
+        return [tuple(one) for one in reconcile(ours, found.values()).differences]
+
+    assert with_files("stablelm, normed", lambda found: found.pop(norm)) == [
+        ("blocks.1.attn.q_norm.weight", "missing: head 1 of 6")
+    ]
+    ((_, said),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
+    assert said.endswith("has shape 107 × 1 × 5, the ledger 108 × 1 × 5")
+    assert [said for _, said in with_files("kimi_linear", lambda found: found.pop(conv))] == [
+        "missing: convolution 2 of 3"
+    ]
+    own = "longcat_flash, with choices that are no experts"
+    idle = with_files(
+        own, lambda found: found.update({gate.format(19): found[gate.format(18)]._replace(name=gate.format(19))})
+    )
+    assert [said.partition(" of ")[2] for _, said in idle] == ["20 experts, the ledger's of 15"]
+
+
+OF_IMAGES = ("vit", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision", "dinov3_vit")
+ODDLY_SHAPED = ("deepseek_v4", "rwkv", "recurrent_gemma", "dbrx")
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gpt2", "deepseek_v3", "gpt_oss", "t5", "mamba", "own", *OF_IMAGES, *ODDLY_SHAPED]
+)
+def test_what_the_class_calls_its_tensors_has_its_line(name: str) -> None:
+    """Of an own model, whose class nobody wrote, the ledger's own names."""
+    ours = tiny(name)
+    if name == "own":
+        tensors = {t.path: ("BF16", tuple(map(int, t.shape))) for t in ours.ledger.tensors(unfolded=True)}
+        flat = {
+            path: (dtype, (prod(shape),) if path.endswith("bias") else shape)
+            for path, (dtype, shape) in tensors.items()
+        }
+        found = reconcile(ours, held(flat))
+        assert all("shape" in one.what for one in found.differences)  # which way round they lie is not said
+    else:
+        assert reconcile(ours, held(of_class(ours))).differences == []
+
+
+def held(tensors: Tensors) -> list[Any]:
+    from tfacct.loading.headers import CALLED, FileTensor
+
+    return [
+        FileTensor(name, CALLED.get(dtype, dtype.lower()), shape, prod(shape) * BITS[dtype] // 8)
+        for name, (dtype, shape) in tensors.items()
+    ]
+
+
+def differences(ours: LoadedModel, tensors: Tensors) -> list[tuple[str, str]]:
+    return [tuple(one) for one in reconcile(ours, held(tensors)).differences]
+
+
+def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) -> None:
+    ours = tiny("llama")
+    right = of_class(ours)
+    assert run("check", str(folder(tmp_path / "right", ours, right))).code == 0
+    query = "model.layers.1.self_attn.q_proj.weight"
+    hidden, wide = right[query][1][1], right[query][1][0]
+    planted = {
+        "a shape": ({**right, query: ("BF16", (wide + 1, hidden))}, f"{wide + 1:,} × {hidden}, the ledger {wide} × "),
+        "turned": (
+            {**right, query: ("BF16", (hidden, wide))},
+            f"shape {hidden} × {wide}, the ledger {wide} × {hidden}",
+        ),
+        "missing": ({k: v for k, v in right.items() if k != query}, f"missing: no {query} in the files"),
+        "over": ({**right, "model.layers.1.self_attn.g.weight": ("BF16", (3,))}, "no line in the ledger"),
+        "one layer more": (
+            {**right, **{k.replace(".1.", ".9."): v for k, v in right.items()}},
+            "model.layers.9.self_attn.q_proj.weight: no line in the ledger",
+        ),
+    }
+    for what, (tensors, said) in planted.items():
+        path = folder(tmp_path / what, ours, tensors)
+        ran = run("check", str(path))
+        assert ran.code == 1, what
+        assert said in " ".join(ran.out.split()), what
+        assert not tfacct.checkpoint(path).agrees
+        assert not tfacct.load(dict(ours.raw)).checkpoint(path).agrees
+    assert run("check", str(tmp_path / "over"), "--config", "gpt2").code == 1
+
+
+def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: Path) -> None:
+    ours = tiny("gpt2")
+    path = folder(tmp_path / "gpt2", ours, of_class(ours))
+    ran = run("check", str(path), "--config", str(path), "--set", "n_inner=68")
+    assert ran.code == 1
+    assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, the ledger 42 × 68 (and 1 like it)" in " ".join(
+        ran.out.split()
+    )
+    (model,) = json.loads(run("check", str(path), "--config", str(path), "--set", "n_inner=68", "--json").out)["models"]
+    assert [one["path"] for one in model["differences"]] == [
+        "blocks.0.mlp.up_proj.weight",
+        "blocks.0.mlp.up_proj.bias",
+        "blocks.0.mlp.down_proj.weight",
+    ]
+    assert {one["tensors"] for one in model["differences"]} == {2}
+    assert run("check", str(path), "--set", "n_inner=68").code == 2
+    for option in ("--train", "--device cpu", "--input-shape 1,8", "--map x.toml"):
+        ran = run("check", str(path), *option.split())
+        assert ran.code == 2 and f"{option.split()[0]} is for MODULE:FACTORY" in ran.err
+
+
+def test_a_router_that_lies_the_other_way_goes_red() -> None:
+    ours = tiny("qwen2_moe")
+    tensors = of_class(ours)
+    for name in ("model.layers.1.mlp.gate.weight", "model.layers.1.mlp.experts.down_proj", "model.embed_tokens.weight"):
+        dtype, shape = tensors[name]
+        assert len(differences(ours, {**tensors, name: (dtype, (*shape[:-2], shape[-1], shape[-2]))})) == 1, name
+
+
+def test_older_spellings_and_bodies_have_their_lines() -> None:
+    """gpt2's first files have no `transformer.` and hold masks; BERT's say gamma and beta; a wrapper writes its own
+    name in front."""
+    ours = tiny("gpt2")
+    tensors = {name.removeprefix("transformer."): held for name, held in of_class(ours).items()}
+    tensors |= {f"h.{n}.attn.bias": ("F32", (1, 1, 37, 37)) for n in (0, 1)}
+    found = reconcile(ours, held(tensors))
+    assert found.agrees and [one.why for one in found.found if one.slot is None] == ["buffer: a mask"] * 2
+    ours = tiny("bert")
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): held
+        for name, held in of_class(ours).items()
+    }
+    assert differences(ours, {**renamed, "bert.embeddings.position_ids": ("I64", (1, 37))}) == []
+    assert differences(ours, {**renamed, "cls.seq_relationship.weight": ("F32", (2, 42))}) == [
+        ("cls.seq_relationship.weight", "no line in the ledger")
+    ]
+    ours = tiny("llama")
+    for prefix in ("language_model.", "_orig_mod.", "module."):
+        assert differences(ours, {f"{prefix}{name}": held for name, held in of_class(ours).items()}) == []
+
+
+SPELLED = {
+    "baichuan": {},
+    "qwen": {
+        "model.embed_tokens.": "transformer.wte.", "model.layers.": "transformer.h.",
+        "model.norm.": "transformer.ln_f.", "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2",
+        "self_attn.o_proj": "attn.c_proj",
+        "mlp.up_proj": "mlp.w1", "mlp.gate_proj": "mlp.w2", "mlp.down_proj": "mlp.c_proj",
+    },
+    "bailing_moe": {
+        "model.embed_tokens.": "model.word_embeddings.", "self_attn.o_proj": "attention.dense",
+        "self_attn.q_norm": "attention.query_layernorm", "self_attn.k_norm": "attention.key_layernorm",
+    },
+    "plamo3": {
+        "model.layers.": "model.layers.layers.", "self_attn.": "mixer.", "mlp.gate_proj": "mlp.gate_up_proj",
+        "mlp.up_proj": "mlp.gate_up_proj", "input_layernorm": "pre_mixer_norm",
+        "post_attention_layernorm": "post_mixer_norm", "pre_feedforward_layernorm": "pre_mlp_norm",
+        "post_feedforward_layernorm": "post_mlp_norm",
+    },
+}  # fmt: skip
+"""Names of the class → those of published files, which come with code of their own."""
+ONE_MATRIX = {
+    "baichuan": "self_attn.W_pack", "qwen": "attn.c_attn", "bailing_moe": "attention.query_key_value",
+    "plamo3": "mixer.qkv_proj",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLED)
+def test_files_with_code_of_their_own_have_q_k_and_v_in_one(name: str) -> None:
+    ours, files = tiny(name), dict[str, tuple[str, tuple[int, ...]]]()
+    for theirs, (dtype, shape) in of_class(ours).items():
+        if match := re.search(r"self_attn\.[qkv]_proj", theirs):
+            theirs = theirs.replace(match[0], ONE_MATRIX[name])
+        for own, published in SPELLED[name].items():
+            theirs = theirs.replace(own, published)
+        rows = files[theirs][1][0] if theirs in files else 0
+        files[theirs] = (dtype, (rows + shape[0], *shape[1:]))
+    assert not [path for path in files if "self_attn.qkv_proj" in path or ".q_proj" in path]
+    assert differences(ours, files) == []
+    files.pop(next(path for path in files if ONE_MATRIX[name] in path))
+    assert len(differences(ours, files)) == 3
+
+
+def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:
+    ours = tiny("qwen2")
+    tensors = of_class(ours)
+    assert "lm_head.weight" not in tensors
+    found = reconcile(ours, held(tensors))
+    assert [tuple(one) for one in found.unstored] == [("lm_head.weight", "tied to the table")]
+    table = tensors["model.embed_tokens.weight"]
+    twice = reconcile(ours, held({**tensors, "lm_head.weight": table}))
+    assert twice.agrees and not twice.unstored
+    assert [one.why for one in twice.found if one.slot is None] == ["copy of a tied table"]
+    only = {
+        ("lm_head.weight" if name.endswith("embed_tokens.weight") else name): held for name, held in tensors.items()
+    }
+    assert reconcile(ours, held(only)).agrees
+    assert differences(ours, {**tensors, "lm_head.weight": ("BF16", (3, 4))}) == [
+        ("lm_head.weight", "no line in the ledger")
+    ]
+    untied = tiny("qwen2", tie_word_embeddings=False)
+    assert differences(untied, tensors) == [("lm_head.weight", "missing: no lm_head.weight in the files")]
+
+
+def test_a_head_of_another_name_is_a_copy_too() -> None:
+    """distilbert's is `vocab_projector`; T5's files hold its table on both sides, and one that no class reads."""
+    for name, copies in {
+        "distilbert": ["vocab_projector.weight"],
+        "whisper": ["proj_out.weight"],
+        "t5": ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"],
+    }.items():
+        ours = tiny(name)
+        tensors = of_class(ours)
+        table = next(shape for tensor, shape in tensors.items() if tensor.endswith(TABLES))
+        found = reconcile(ours, held({**tensors, **dict.fromkeys(copies, table)}))
+        assert found.agrees and [one.why for one in found.found if one.slot is None] == ["copy of a tied table"] * len(
+            copies
+        )
+    unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    assert differences(ours, {**tensors, unread: ("F32", (15, 6))}) == []
+
+
+TABLES = ("word_embeddings.weight", "embed_tokens.weight", "shared.weight")
+
+
+def test_experts_may_be_one_tensor_each() -> None:
+    """Mixtral's files say w1, w2 and w3; the class holds all experts in two tensors."""
+    ours = tiny("mixtral")
+    whole = of_class(ours)
+    _, (count, both, hidden) = whole["model.layers.0.mlp.experts.gate_up_proj"]
+    each: dict[str, tuple[str, tuple[int, ...]]] = {
+        name.replace(".mlp.", ".block_sparse_moe."): held for name, held in whole.items() if ".experts." not in name
+    }
+    for block in (0, 1):
+        for expert in range(count):
+            at = f"model.layers.{block}.block_sparse_moe.experts.{expert}"
+            each |= {f"{at}.{name}.weight": ("BF16", (both // 2, hidden)) for name in ("w1", "w3")}
+            each[f"{at}.w2.weight"] = ("BF16", (hidden, both // 2))
+    assert differences(ours, whole) == differences(ours, each) == []
+    last = f"model.layers.1.block_sparse_moe.experts.{count - 1}.w3.weight"
+    assert differences(ours, {name: held for name, held in each.items() if name != last}) == [
+        ("blocks.1.mlp.experts.up_proj.weight", f"missing: expert {count - 1} of {count}")
+    ]
+    more = {**each, last.replace(f".{count - 1}.w3", f".{count}.w3"): each[last]}
+    assert f"of {count + 1} experts, the ledger's of {count}" in differences(ours, more)[0][1]
+    both_ways = {**each, "model.layers.0.mlp.experts.down_proj": whole["model.layers.0.mlp.experts.down_proj"]}
+    assert differences(ours, both_ways)[0][1].startswith("stored twice: ")
+
+
+def test_layers_that_predict_further_tokens_are_named() -> None:
+    ours = tiny("deepseek_v3", num_nextn_predict_layers=1)
+    tensors = of_class(ours)
+    blocks = sum(stack.count for stack in ours.architecture.stacks)
+    mtp = {f"model.layers.{blocks}.{name}": ("BF16", (48,)) for name in ("enorm.weight", "shared_head.norm.weight")}
+    found = reconcile(ours, held({**tensors, **mtp}))
+    assert found.agrees
+    assert [one.why for one in found.found if one.slot is None] == ["layer that predicts further tokens (MTP)"] * 2
+    for name in ("mtp.fc.weight", "model.mtp_layers.0.input_proj.weight", "model.mtp_emb_norm.0.weight"):
+        assert reconcile(ours, held({**tensors, name: ("BF16", (3,))})).agrees  # Qwen3-Next's, MiMo's, Ernie's
+    further = {f"model.layers.{blocks + 1}.enorm.weight": ("BF16", (48,))}
+    assert len(differences(ours, {**tensors, **further})) == 1
+
+
+def quantized(
+    tensors: Tensors, pack: Callable[[tuple[int, int]], Mapping[str, tuple[str, tuple[int, ...]]]]
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The matrices of the blocks as a format stores them."""
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, (dtype, shape) in tensors.items():
+        if ".layers." in name and len(shape) == 2:
+            found |= {f"{name.removesuffix('.weight')}{end}": held for end, held in pack((shape[0], shape[1])).items()}
+        else:
+            found[name] = dtype, shape
+    return found
+
+
+FORMATS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, int]], dict[str, tuple[str, tuple[int, ...]]]], int]] = {
+    "fp8": (
+        {"quant_method": "fp8", "weight_block_size": [16, 16]},
+        lambda s: {".weight": ("F8_E4M3", s), ".weight_scale_inv": ("F32", (-(-s[0] // 16), -(-s[1] // 16)))},
+        0,
+    ),
+    "gptq": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 16},
+        lambda s: {".qweight": ("I32", (-(-s[1] // 8), s[0])), ".qzeros": ("I32", (3, s[0] // 8)),
+                   ".scales": ("F16", (3, s[0])), ".g_idx": ("I32", (s[1],))},
+        0,
+    ),
+    "awq": (
+        {"quant_method": "awq", "bits": 4},
+        lambda s: {".qweight": ("I32", (s[1], -(-s[0] // 8))), ".qzeros": ("I32", (3, s[0] // 8)),
+                   ".scales": ("F16", (3, s[0]))},
+        0,
+    ),
+    "no method": (
+        {"bits": 4},
+        lambda s: {".qweight": ("I32", (s[1], -(-s[0] // 8))), ".scales": ("F16", (3, s[0]))},
+        21,
+    ),
+    "compressed": (
+        {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}},
+        lambda s: {".weight_packed": ("I32", (s[0], -(-s[1] // 8))), ".weight_scale": ("BF16", (s[0], 3)),
+                   ".weight_shape": ("I64", (2,))},
+        0,
+    ),
+    "nvfp4": (
+        {"quant_method": "modelopt"},
+        lambda s: {".weight": ("U8", (s[0], -(-s[1] // 2))), ".weight_scale": ("F8_E4M3", (s[0], 3)),
+                   ".weight_scale_2": ("F32", ()), ".input_scale": ("F32", ())},
+        0,
+    ),
+    "nf4": (
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        lambda s: {".weight": ("U8", (-(-s[0] * s[1] // 2), 1)), ".weight.absmax": ("U8", (7,)),
+                   ".weight.quant_map": ("F32", (16,)), ".weight.quant_state.bitsandbytes__nf4": ("U8", (99,))},
+        0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_quantised_tensors_belong_to_their_matrices(name: str, tmp_path: Path, run: Callable[..., Ran]) -> None:
+    how, pack, unknown = FORMATS[name]
+    ours = tiny("llama")
+    tensors = quantized(of_class(ours), pack)
+    config = {**ours.raw, "quantization_config": how}
+    path = tmp_path / "quantized"
+    written(path / "model.safetensors", tensors)
+    (path / "config.json").write_text(json.dumps(config))
+    report = tfacct.checkpoint(path)
+    assert report.differences == [] and report.agrees
+    assert sum(report.not_compared.values()) == unknown
+    assert {line["part"] for line in report.lines} == {"embed", "attn", "mlp", "norms", "lm_head"}
+    assert sum(line["bytes"] for line in report.lines) == sum(
+        prod(shape) * BITS[dtype] // 8 for dtype, shape in tensors.values()
+    )
+    assert ("some shapes not compared" in report.answer) is bool(unknown)
+    if not unknown:
+        lost = next(end for end in tensors if end.startswith("model.layers.0.mlp.up_proj."))
+        dtype, shape = tensors[lost]
+        written(path / "model.safetensors", {**tensors, lost: (dtype, (shape[0] + 1, *shape[1:]))})
+        assert run("check", str(path)).code == 1
+
+
+def test_fp8_and_fp4_as_deepseek_v4_is_published(tmp_path: Path) -> None:
+    """Names without `model.`, `scale` beside `weight`, experts of two numbers to a byte, as its own code reads them.
+    The layer that predicts a further token is no tensor of the class."""
+    class_kept = ("compressor", "weights_proj", "gate", "embed", "head")
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for held in checkpoint.local(saved("deepseek_v4", tmp_path / "saved")).tensors:
+        name = re.sub("^embed_tokens", "embed", held.name.removeprefix("model."))
+        stem, (rows, *rest) = name.removesuffix(".weight"), held.shape
+        if ".experts." in name:
+            tensors[name] = ("I8", (rows, -(-rest[0] // 2)))
+            tensors[f"{stem}.scale"] = ("F8_E8M0", (rows, -(-rest[0] // 32)))
+        elif len(held.shape) == 2 and name.endswith(".weight") and not any(kept in name for kept in class_kept):
+            tensors[name] = ("F8_E4M3", held.shape)
+            tensors[f"{stem}.scale"] = ("F8_E8M0", tuple(-(-size // 128) for size in held.shape))
+        else:
+            tensors[name] = ("BF16", held.shape)
+    tensors |= {f"mtp.0.{name.removeprefix('layers.0.')}": one for name, one in tensors.items() if "layers.0." in name}
+    said = {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "scale_fmt": "ue8m0",
+        "activation_scheme": "dynamic",
+    }
+    report = tfacct.load({**tiny("deepseek_v4").raw, "expert_dtype": "fp4", "quantization_config": said}).checkpoint(
+        written(tmp_path / "published.safetensors", tensors)
+    )
+    assert report.differences == [] and report.agrees
+
+
+def test_mxfp4_as_gpt_oss_is_published() -> None:
+    """`gate_up_proj_blocks`: experts, outputs, groups of 32 inputs, 16 bytes. Its experts' class stores them turned."""
+    ours = tiny("gpt_oss", hidden_size=64, intermediate_size=32)
+    tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for name, (dtype, shape) in of_class(ours).items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, inputs, outputs = shape
+            tensors[f"{name}_blocks"] = ("U8", (experts, outputs, inputs // 32, 16))
+            tensors[f"{name}_scales"] = ("U8", (experts, outputs, inputs // 32))
+        else:
+            tensors[name] = dtype, shape
+    found = reconcile(ours, held(tensors))
+    assert found.agrees and not found.uncompared
+    assert {one.quant.what for one in found.found if one.quant is not None} == {"packed weights", "scales"}
+    name = "model.layers.0.mlp.experts.down_proj_blocks"
+    assert len(differences(ours, {**tensors, name: ("U8", (7, 64, 2, 16))})) == 1
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv", "--markdown"])
+def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> None:
+    ours = tiny("gemma2")
+    ran = run("check", str(folder(tmp_path / "gemma", ours, of_class(ours))), form)
+    assert (ran.code, ran.err) == (0, "")
+    whole = 2 * sum(ours.ledger.parameters().values())
+    if form == "--csv":
+        head, *rows = [line.split(",") for line in ran.out.splitlines()]
+        assert sum(int(row[head.index("bytes")]) for row in rows) == whole
+    elif form == "--json":
+        (model,) = json.loads(ran.out)["models"]
+        assert (model["tensor_bytes"], model["agrees"], model["compared_with"]) == (whole, True, "gemma")
+        assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the table"}]
+    else:
+        assert "| **total** |" in ran.out and "every tensor has its line" in ran.out
+
+
+def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema")
+    from tests.helpers.schemas import refused
+
+    ours = tiny("llama")
+    path = folder(tmp_path / "llama", ours, of_class(ours))
+    written(tmp_path / "alone" / "model.safetensors", {"w": ("F32", (2,))})
+    for words in ([str(path)], [str(path), "--config", "gpt2"], [str(tmp_path / "alone")]):
+        assert refused(json.loads(run("check", *words, "--json").out), "checkpoint") == []
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(columns: int, run: Callable[..., Ran], tmp_path: Path) -> None:
+    ours = tiny("deepseek_v3")
+    path = folder(tmp_path / "some-model", ours, quantized(of_class(ours), FORMATS["fp8"][1]))
+    for words in ((), ("--digits",), ("--config", "gpt2-xl"), ("--config", "deepseek-v3")):
+        out = run("check", str(path), *words, columns=columns).out
+        assert len(out.splitlines()) > 10
+        assert max(map(len, out.splitlines())) <= columns, words
+
+
+def save(path: Path, config: Mapping[str, Any], state: Mapping[str, Any]) -> Path:
+    """A folder as the safetensors library writes it."""
+    from safetensors.torch import save_file
+
+    path.mkdir()
+    seen: dict[int, str] = {}
+    own = {name: t.contiguous() for name, t in state.items() if seen.setdefault(t.data_ptr() or id(t), name) == name}
+    save_file(own, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+@pytest.mark.parametrize(
+    "scheme", ["w4a16", "w8a16", "fp8 dynamic", "fp8 static", "fp8 block", "w8a8", "mxfp4", "nvfp4"]
+)
+def test_what_compressed_tensors_writes(scheme: str, tmp_path: Path) -> None:
+    """Every tensor has its line, and the config's format comes to the bytes that the files hold."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    from tests.helpers.quantized import EVEN, LLAMA, SCHEMES, built
+
+    form, group = SCHEMES[scheme]
+    config = {**LLAMA, **EVEN} if "fp4" in scheme else LLAMA
+    group = {"targets": ["Linear"], **group}
+    said = {"config_groups": {"group_0": group}, "format": form, "ignore": ["lm_head"]}
+    model = built(config)
+    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
+    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    fields = {**config, "quantization_config": {**said, "quant_method": "compressed-tensors"}}
+    report = tfacct.checkpoint(save(tmp_path / "saved", fields, model.state_dict()))
+    assert report.differences == [] and report.not_compared == {}
+    assert report.config_bytes == report.ledger_bytes == report.tensor_bytes
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
+    """Its states are a JSON text beside each matrix, which no count holds."""
+    functional = pytest.importorskip("bitsandbytes.functional")
+    from tests.helpers.quantized import LLAMA, built
+
+    state: dict[str, Any] = {}
+    texts = 0
+    for name, tensor in built(LLAMA).state_dict().items():
+        if not name.endswith("_proj.weight"):
+            state[name] = tensor
+            continue
+        packed, how = functional.quantize_4bit(tensor, quant_type="nf4", compress_statistics=double)
+        state[name] = packed
+        beside = how.as_dict(packed=True)
+        state |= {f"{name}.{key}": value for key, value in beside.items()}
+        texts += beside["quant_state.bitsandbytes__nf4"].numel()
+    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    fields = {**LLAMA, "quantization_config": {**said, "bnb_4bit_use_double_quant": double}}
+    report = tfacct.checkpoint(save(tmp_path / "saved", fields, state))
+    assert report.differences == [] and report.not_compared == {}
+    assert report.ledger_bytes == report.tensor_bytes
+    assert report.config_bytes is not None
+    offsets = 4 * 21 if double else 0  # the mean of the scales stands in the text
+    assert report.ledger_bytes - texts == report.config_bytes - offsets
+    assert f"the files hold {texts - offsets:,} bytes more" in report.notes[-1]
+
+
+def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
+    """But for what this program does not want to print or to hold."""
+    safetensors = pytest.importorskip("safetensors")
+    pytest.importorskip("torch")
+    stricter = {"a name with an escape", "a name with a line", "a name without end", "a name of nothing",
+                "many braces", "a header of 20 MB", "a shape without end", "a key twice", "a name twice"}  # fmt: skip
+    for name, (data, _) in BROKEN.items():
+        if name in stricter:
+            continue
+        (tmp_path / "a.safetensors").write_bytes(data)
+        with pytest.raises(Exception, match=r".+"), safetensors.safe_open(tmp_path / "a.safetensors", "pt"):
+            pass
+        (tmp_path / "a.safetensors").unlink()

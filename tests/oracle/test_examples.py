@@ -1,0 +1,20 @@
+"""Examples that check themselves against the reference model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.examples import MODELS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_parts_meet_their_parameters_and_verify(run, name: str) -> None:
+    pytest.importorskip("fvcore")
+    file = str(EXAMPLES / name)
+    assert json.loads(run("params", file, "--json").out)["models"][0]["total_params"] == MODELS[name]
+    for command in ("flops", "memory", "models", "formula"):
+        assert run(command, file).code == 0, command
+    assert run("verify", file, "--ctx", "20").code == 0

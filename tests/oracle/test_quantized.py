@@ -1,0 +1,140 @@
+"""Quantized checkpoints to the byte, against the libraries that write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.families import TINY
+from tests.helpers.lazy import lazy
+from tests.helpers.models import tiny
+from tests.helpers.quantized import (
+    EVEN,
+    FIVE,
+    LLAMA,
+    SCHEMES,
+    W4,
+    built,
+    weighed,
+)
+from tfacct.base.errors import TfacctError
+
+torch, hf = lazy("torch"), lazy("tfacct.reference.hf")
+
+
+def linears(model: torch.nn.Module, *, head: bool = False) -> Iterator[tuple[str, torch.nn.Linear]]:
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and (head or name != "lm_head"):
+            yield name, module
+
+
+def held(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def in_format(config: dict[str, Any], bytes_of: Any, *, skips: str = "lm_head") -> int:
+    """Bytes of the model with each matrix of its blocks stored as `bytes_of` says."""
+    model = built(config)
+    rest = held(model.parameters())
+    found = [module for name, module in linears(model, head=True) if skips not in name]
+    return rest - held(module.weight for module in found) + sum(map(bytes_of, found))
+
+
+@pytest.mark.parametrize("ignore", [["lm_head"], [], ["lm_head", "re:.*self_attn.*", "model.layers.1.mlp.down_proj"]])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_compressed_tensors_to_the_byte(scheme: str, ignore: list[str]) -> None:
+    form, group = SCHEMES[scheme]
+    config = {**LLAMA, **EVEN} if "fp4" in scheme or "blocks" in scheme else LLAMA
+    said = {"config_groups": {"group_0": {"targets": ["Linear"], **group}}, "format": form, "ignore": ignore}
+    assert weighed(config, {**said, "quant_method": "compressed-tensors"}) == compressed(config, said)
+
+
+@pytest.mark.parametrize("family", FIVE)
+def test_compressed_tensors_of_five_families(family: str) -> None:
+    group = {"targets": ["Linear"], "weights": W4}
+    said = {"config_groups": {"group_0": group}, "format": "pack-quantized", "ignore": ["lm_head"]}
+    assert weighed(FIVE[family], {**said, "quant_method": "compressed-tensors"}) == compressed(FIVE[family], said)
+
+
+def compressed(config: dict[str, Any], said: dict[str, Any]) -> int:
+    """Bytes of the files that compressed-tensors writes."""
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors import ModelCompressor
+    from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+
+    model = built(config)
+    apply_quantization_config(model, QuantizationConfig.model_validate(json.loads(json.dumps(said))))
+    ModelCompressor.from_pretrained_model(model).compress_model(model)
+    state = {tensor.data_ptr() or id(tensor): tensor for tensor in model.state_dict().values()}
+    return held(state.values())
+
+
+@pytest.mark.parametrize("family", FIVE)
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+def test_bitsandbytes_in_4_bits(kind: str, double: bool, family: str) -> None:
+    functional = pytest.importorskip("bitsandbytes.functional")
+
+    def stored(module: torch.nn.Linear) -> int:
+        weight, state = functional.quantize_4bit(module.weight.data, quant_type=kind, compress_statistics=double)
+        inner = [state.state2.absmax, state.state2.code, state.offset] if double else []
+        return held([weight, state.absmax, state.code, *inner])
+
+    said = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}
+    assert weighed(FIVE[family], {**said, "bnb_4bit_use_double_quant": double}) == in_format(FIVE[family], stored)
+
+
+def test_bitsandbytes_in_8_bits() -> None:
+    functional = pytest.importorskip("bitsandbytes.functional")
+
+    def stored(module: torch.nn.Linear) -> int:
+        weight, scale, _ = functional.int8_vectorwise_quant(module.weight.data.to(torch.float16))
+        return held([weight, scale])
+
+    assert weighed(LLAMA, {"quant_method": "bitsandbytes", "load_in_8bit": True}) == in_format(LLAMA, stored)
+
+
+@pytest.mark.parametrize("family", FIVE)
+@pytest.mark.parametrize("block", [[32, 64], None])
+@pytest.mark.parametrize("scheme", ["dynamic", "static"])
+def test_fp8_against_the_module_of_transformers(scheme: str, block: list[int] | None, family: str) -> None:
+    from transformers.integrations.finegrained_fp8 import FP8Linear
+
+    def stored(module: torch.nn.Linear) -> int:
+        other = FP8Linear(module.in_features, module.out_features, block, activation_scheme=scheme)
+        return held(tensor for name, tensor in other.named_parameters() if name != "bias")
+
+    said = {"quant_method": "fp8", "weight_block_size": block, "activation_scheme": scheme}
+    assert weighed(FIVE[family], said) == in_format(FIVE[family], stored)
+
+
+@pytest.mark.parametrize("experts", ["fp4", "fp8"])
+def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
+    """The class with its modules replaced, on meta. What compresses keys stays; its streams' weights are no module."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.quantizers.auto import AutoHfQuantizer
+    from transformers.utils.quantization_config import FineGrainedFP8Config
+
+    config = {**TINY["deepseek_v4"], "hidden_size": 64, "moe_intermediate_size": 96, "dtype": "bfloat16"}
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model("deepseek_v4", **fields)).to(torch.bfloat16)
+    said = FineGrainedFP8Config(weight_block_size=(16, 16), scale_fmt="ue8m0", expert_dtype=experts)
+    AutoHfQuantizer.from_config(said, pre_quantized=True)._process_model_before_weight_loading(model)
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
+    assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
+    assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())
+    with pytest.raises(TfacctError, match='expert_dtype = "int3" is not known'):
+        weighed({**config, "expert_dtype": "int3"}, fp8)
+
+
+@pytest.mark.parametrize(
+    "family", ["deepseek_v32", "deepseek_v4", "glm_moe_dsa", "llama", "mt5", "qwen3_moe", "t5", "umt5"]
+)
+def test_what_a_class_keeps_its_family_keeps(family: str) -> None:
+    ours = tiny(family)
+    built = hf.build(ours.of_class, ours.config.task_head.auto)
+    assert set(ours.config.keep_in_fp32_modules) == set(built._keep_in_fp32_modules or [])

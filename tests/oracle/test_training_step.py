@@ -1,0 +1,106 @@
+"""Parts of a training step against peft, bitsandbytes and the transformers class."""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.classes import alike, class_parameters, shapes_of
+from tests.helpers.models import by_kind, kind_of_preset, tiny
+from tests.helpers.training_configs import drawn
+from tests.helpers.training_presets import TRAINED
+from tests.helpers.training_step import PAIRS_AND_OTHERS, SMALL
+from tfacct import load
+from tfacct.ledger.storage import Stored, storage
+from tfacct.ledger.workload import Request, Workload
+from tfacct.loading import presets
+from tfacct.loading.model import load_model
+from tfacct.reports.flops import flops
+from tfacct.training.lora import CODEBOOKS, adapter_parameters, lora_targets, target_modules
+from tfacct.training.model_step import stored
+from tfacct.training.optimizers import optimizer
+from tfacct.training.recipe import Recipe
+
+
+def test_a_layer_of_bitsandbytes_itself() -> None:
+    """70 × 130 numbers, neither a multiple of 64: their bytes on the library's own layer, quantized here."""
+    bitsandbytes: Any = pytest.importorskip("bitsandbytes")
+    torch: Any = pytest.importorskip("torch")
+    layer = bitsandbytes.nn.Linear4bit(130, 70, bias=False, quant_type="nf4").to(torch.bfloat16).to("cpu")
+    state = layer.weight.quant_state
+    made = (layer.weight.data, state.absmax, state.code, state.offset, state.state2.absmax, state.state2.code)
+    each = Stored("matrix", 70 * 130, 130)
+    assert sum(tensor.nbytes for tensor in made) == storage("nf4").bytes(each) + CODEBOOKS
+
+
+@pytest.mark.parametrize("family", ("llama", *PAIRS_AND_OTHERS))
+@pytest.mark.parametrize("lora", ["3", "3:q_proj", "3:in_proj", "3:k_proj,down_proj"])
+def test_adapters_have_as_many_parameters_as_pefts(family: str, lora: str) -> None:
+    pytest.importorskip("peft")
+    from tfacct.meta.model import build_model, with_lora
+
+    model, targets = tiny(family), lora_targets(lora)
+    found = adapter_parameters(model, targets)
+    if found is None:
+        return
+    built = build_model(model.of_class, "eager", "bf16", auto=model.config.task_head.auto)
+    built = with_lora(built, targets.rank, target_modules(model, targets))
+    assert found == sum(one.numel() for one in built.parameters() if one.requires_grad)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [{}, {"recompute": "full"}, {"attention": "eager"}, {"weights_dtype": "fp32"}, {"master_weights": "fp32"}],
+)
+def test_a_packed_row_is_the_classes_own(recipe: dict[str, Any]) -> None:
+    """4 sequences of 96 tokens in one row, with a mask: what the class saves, and its peak, on meta."""
+    pytest.importorskip("transformers")
+    from tfacct.training.exact import exact
+
+    model, asked = load(SMALL), Recipe(packing=True, **recipe).checked()
+    work = Workload(context=96, tokens=96, batch=4)
+    found = exact(model.loaded, work, asked)
+    formula = model.train(ctx=96, batch=4, packing=True, **recipe)
+    assert formula.saved_bytes == found.saved_bytes
+    assert formula.peak_bytes == pytest.approx(found.peak_bytes, rel=0.003)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_with_full_recomputation_the_first_layers_input_needs_a_gradient(recompute: str) -> None:
+    """peft's `enable_input_require_grads`: the first layer, recomputed, saves what the others do; without recomputation
+    nothing before its first adapter is saved, and its norm makes no gradient."""
+    pytest.importorskip("peft")
+    model, asked = load(SMALL), {"ctx": 512, "lora": 8, "recompute": recompute}
+    formula, found = model.train(**asked), model.train(**asked, exact=True)
+    assert (formula.saved_bytes, formula.peak_bytes) == (found.saved_bytes, found.peak_bytes)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_flops_are_what_torch_counts(family: str) -> None:
+    """The classes' own steps, forward and backward, their attention under torch's checkpoint."""
+    pytest.importorskip("transformers")
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from tfacct.meta.model import build_model
+
+    config, _, _ = drawn(family, 1)
+    model = load_model(family, config, {}, None)
+    totals = {}
+    for checkpoint in ("none", "attention"):
+        built = build_model(config, "eager", "bf16", recompute=checkpoint).to_empty(device="cpu")
+        ids = torch.zeros((2, 5), dtype=torch.int64)
+        with FlopCounterMode(display=False) as counter:
+            built(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+        totals[checkpoint] = counter.get_total_flops()
+    report = flops([model], Request(ctx=5, batch=2), train=True, recompute="attention")
+    assert report.models[0]["recomputed_flops"] == totals["attention"] - totals["none"] > 0
+
+
+@pytest.mark.parametrize("name", by_kind(TRAINED, kind_of_preset))
+def test_parameters_of_presets_are_the_classes_own(name: str) -> None:
+    """AdamW stores two numbers as wide as the parameter for each element, and 4 bytes for each tensor."""
+    ours = presets.load(name)
+    of_class = class_parameters(ours)
+    assert shapes_of(ours) == alike(parameter.shape for parameter in of_class)
+    moments = 2 * sum(parameter.numel() * parameter.element_size() for parameter in of_class)
+    assert optimizer("adamw").state_bytes(stored(ours), 2) == moments + 4 * len(of_class)

@@ -1,0 +1,58 @@
+"""Data parallelism: gradients, HSDP and ZeRO, by hand, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tfacct
+
+
+def test_copies_of_llama_by_hand() -> None:
+    model = tfacct.load("llama-3.1-8b")
+    whole = 2 * 8_030_261_248
+    plain = model.comms(dp=8, train=True)
+    (row,) = plain.collectives
+    # A ring sends 7 of 8 shares twice.
+    assert (row["kind"], row["over"], row["bytes"]) == ("all-reduce", "dp", whole)
+    assert plain.mesh["ranks"] == 8 and abs(plain.sent_bytes - 2 * 7 * whole // 8) < 8 * 8 * row["calls"]
+    # ZeRO 1 and 2 send as much: the sums are scattered, and what was updated is gathered.
+    for zero in (1, 2):
+        scatter, gather = model.comms(dp=8, zero=zero, train=True).collectives
+        assert (scatter["kind"], scatter["calls"], scatter["bytes"]) == ("reduce-scatter", 33, whole // 8)
+        assert (gather["kind"], gather["when"], gather["bytes"]) == ("all-gather", "update", whole)
+    assert model.comms(dp=8, zero=3, train=True).collectives == model.comms(fsdp=8, train=True).collectives
+    # HSDP: what fsdp has scattered is reduced among the copies.
+    last = model.comms(fsdp=4, dp=2, train=True).collectives[-1]
+    assert (last["kind"], last["over"], last["calls"], last["bytes"]) == ("all-reduce", "dp", 33, whole // 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan llama-3.1-8b --dp 8", "sends gradients alone --train counts them"),
+        ("plan llama-3.1-8b --dp 8 --zero 4 --train", "--zero: '4' is not one of"),
+        ("plan llama-3.1-8b --zero 1 --tp 2 --train", "--zero 1 needs --dp"),
+        ("plan llama-3.1-8b --dp 2 --fsdp 2 --zero 1 --train", "--zero 1 does not work with --fsdp 2"),
+        (
+            "plan gpt-oss-20b --dp 8 --train",
+            "does not support experts with biases: which tensors share a bucket",
+        ),
+        (
+            "train qwen1.5-moe-a2.7b --dp 8",
+            "--dp does not support a gate of the shared expert: which tensors share a bucket",
+        ),
+        ("plan mixtral-8x7b --dp 2 --tp 2 --train", "--dp with --tp does not support matmuls that the class fuses"),
+        ("train llama-3.1-8b --dp 2 --weights fp32", "autocast in a parallel layout without --fsdp is not supported"),
+    ],
+)
+def test_copies_that_are_not_counted_are_refused_by_name(run: Any, arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split()).replace("hint: ", "")
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_copies_are_said(run: Any) -> None:
+    words = " ".join(run("plan", "llama-3.1-8b", "--dp", "8", "--train").out.split())
+    assert "8 replicas have a batch each; gradients are reduced in buckets of 25 MiB" in words

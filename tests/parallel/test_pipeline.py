@@ -1,0 +1,246 @@
+"""Pipeline parallelism: what each stage stores and sends, by hand, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tfacct
+from tests.helpers.cli import Ran
+from tests.helpers.rank_configs import SMALL
+from tfacct.ledger.workload import Workload
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.pipeline import blocks_in, divided, in_pipeline, part, stage_ledgers, stages
+from tfacct.parallel.shard_shapes import stored_elements
+
+
+def test_what_stages_of_llama_8b_send_by_hand() -> None:
+    found = tfacct.load("llama-3.1-8b").comms(pp=4, microbatches=8, batch=16, ctx="8k", train=True)
+    stream = 2 * 2 * 8192 * 4096  # two sequences in bf16
+    assert [(one["kind"], one["when"], one["calls"], one["bytes"]) for one in found.collectives] == [
+        ("send", "forward", 8, 8 * stream),
+        ("send", "backward", 8, 8 * stream),
+    ]
+    assert found.stage == 2 and [each["sent_bytes"] // stream for each in found.stages] == [8, 16, 16, 8]
+    # Eight blocks each; the table and the head are of 128,256 rows.
+    block, table = 218_112_000, 128_256 * 4096
+    params = [8 * block + table, 8 * block, 8 * block, 8 * block + 4096 + table]
+    assert [each["rank_params"] for each in found.stages] == params
+    assert (found.bubble, found.bubble_ratio, found.microbatches) == ("(P − 1)/M", 3 / 8, 8)
+    # Of one new token, one message.
+    one = tfacct.load("llama-3.1-8b").comms(pp=4, batch=16)
+    assert [(each["calls"], each["bytes"]) for each in one.collectives] == [(1, 16 * 2 * 4096)]
+
+
+def test_a_tied_table_is_on_both_ends_and_its_gradient_is_summed() -> None:
+    found = tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True, tp=2)
+    table = next(one for one in found.collectives if (one["kind"], one["over"]) == ("all-reduce", "pp"))
+    # 25,129 of 50,257 rows on the fullest rank of tp, in bf16.
+    assert (table["calls"], table["bytes"], table["of"]) == (1, 2 * 25_129 * 768, "shared weights")
+    whole = tfacct.load("gpt2").params()
+    first, last = (each["rank_params"] for each in tfacct.load("gpt2").comms(pp=2, ctx=1024, train=True).stages)
+    assert first + last == whole.total_params + 50_257 * 768
+
+
+def test_interleaved_stages_send_for_each_of_theirs() -> None:
+    ledger = tfacct.load(SMALL).loaded.ledger
+    mesh = Mesh(pp=2, schedule="interleaved", chunks=4, microbatches=4)
+    sends = [
+        {one.when: one.calls for one in lines if one.kind == "send"}
+        for lines in in_pipeline(ledger, mesh, Workload(5, 5, 4).axes(), 16, train=True)
+    ]
+    # Eight stages: the first sends nothing back, the last nothing on.
+    assert sends == [{"forward": 16, "backward": 12}, {"forward": 12, "backward": 16}]
+
+
+@pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gemma-3-27b-text", "mamba-130m", "falcon-h1-7b"])
+@pytest.mark.parametrize("pp", [2, 3, 5])
+def test_stages_together_are_the_model(name: str, pp: int) -> None:
+    model = tfacct.load(name).loaded
+    every = stage_ledgers(model.ledger, Mesh(pp=pp))
+    shared = sum(stored_elements(own, Mesh()) for own in every) - stored_elements(model.ledger, Mesh())
+    tied = model.architecture.head is not None and model.architecture.head.tied
+    assert shared == (model.architecture.embed.axes()["V"] * model.architecture.embed.axes()["D"] if tied else 0)
+    at = Workload(100, 1, 2).axes()
+    assert sum(sum(own.states(at).values()) for own in every) == sum(model.ledger.states(at).values())
+    assert sum(own.total_flops(at) for own in every) == model.ledger.total_flops(at)
+
+
+def test_blocks_are_divided_as_evenly_as_they_can_be() -> None:
+    assert [len(own) for own in divided(61, 16)] == [4] * 13 + [3] * 3
+    ledger = tfacct.load(SMALL).loaded.ledger
+    ranks = stages(8, Mesh(pp=2, chunks=2))
+    assert [[stage.blocks for stage in own] for own in ranks] == [
+        [range(2), range(4, 6)],
+        [range(2, 4), range(6, 8)],
+    ]
+    assert [group.numbers for group in part(ledger, ranks[0]).groups if group.numbers] == [[0, 1, 4, 5]]
+    assert blocks_in(ledger) == 8
+
+
+def test_params_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
+    found = tfacct.load("llama-3.1-8b").params(pp=3)
+    # Eleven blocks and the table; the last stage has ten and as large a head.
+    assert found.rank_params == 11 * 218_112_000 + 128_256 * 4096 == sum(line["rank_params"] for line in found.lines)
+    assert found.stage == 1 and found.pp == 3
+    out = " ".join(run("params", "llama-3.1-8b", "--pp", "3", "-v").out.split())
+    assert "3 stages of 32 layers: 11 in the first 2, 10 in the others." in out
+
+
+def _said(ran: Ran) -> str:
+    assert ran.code == 0, ran.err
+    return " ".join(ran.out.split())
+
+
+def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran]) -> None:
+    step = _said(run("plan", "llama-3.2-1b", "--pp", "3", "--train", "--ctx", "64"))
+    assert "from a rank of stage 1: 2 collectives" in step and "each rank" not in step  # the middle one has no table
+    assert "6 in the first, 5 in the others" in step
+    assert "The rank that sends most sends" in _said(run("train", "llama-3.2-1b", "--pp", "3", "--ctx", "64"))
+
+
+def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..., Ran]) -> None:
+    out = _said(run("memory", "jamba-v0.1", "--pp", "16", "--ctx", "4k"))
+    assert "No attention in this stage, so no keys and values: every layer has a state" in out
+    assert "The whole model at batch 1: 96.1 GiB, 96.1 GiB of weights and 79.8 MiB of cache and state." in out
+    assert "1 of the 2 layers of this stage keeps a state" in _said(
+        run("memory", "--kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k", "-v")
+    )
+    assert "weights and 2.53 MiB of state." in _said(run("memory", "mamba-130m", "--pp", "7"))
+    bert = _said(run("memory", "bert-base", "--pp", "3"))
+    assert "The whole model at batch 1: 209 MiB of weights." in bert
+    assert " total whole model " in _said(run("memory", "gpt2", "bert-base", "--pp", "3"))  # the table is on two
+
+
+def test_a_state_stands_beside_that_of_the_whole_model(run: Callable[..., Ran]) -> None:
+    out = _said(run("memory", "--kv", "mamba-130m", "--pp", "2", "--ctx", "2k"))
+    assert "context state whole model" in out and "1,024 1.27 MiB 2.53 MiB" in out
+    # At 64 tokens two blocks of Mamba hold more than one of them and one of attention; at 4,096 they hold less.
+    assert "1.12 MiB at context 64." in _said(run("memory", "--kv", "jamba-v0.1", "--pp", "16", "--ctx", "64"))
+
+
+def test_an_encoder_in_stages_sends_its_whole_context(run: Callable[..., Ran]) -> None:
+    # 2 of 3 stages send B · T · D = 2 · 64 · 768 numbers of 2 bytes on, once each.
+    assert tfacct.load("bert-base").comms(pp=3, ctx=64, batch=2).sent_bytes == 2 * 64 * 768 * 2
+    assert "A forward pass sends 192 KiB from" in _said(
+        run("plan", "bert-base", "--pp", "3", "--ctx", "64", "--batch", "2")
+    )
+
+
+def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
+    found = tfacct.load("gemma-3-1b").params(pp=6)
+    # Its first five blocks all have a window; the model's table of tensors shows those of blocks that see everything.
+    # A block: q, o 2·1152·1024, k, v 2·1152·256, mlp 3·1152·6912, norms 4·1152 + 2·256 = 26,842,112.
+    assert found.rank_params == 5 * 26_842_112 + 262_144 * 1152 == sum(line["rank_params"] for line in found.lines)
+    tied = tfacct.load("qwen3-0.6b")  # its last stage has the norm too, and reads the table turned
+    stored = [each["rank_params"] for each in tied.comms(pp=2).stages]
+    assert tied.params(pp=2).rank_params == max(stored) == stored[1] == stored[0] + 1024
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("plan gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
+        ("plan gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
+        ("plan gpt2 --tp 2 --schedule gpipe", "it needs --pp 2 or more"),
+        ("plan gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
+        ("plan gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
+        (
+            "plan gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
+            "--fsdp with --pp is not supported under this --schedule",
+        ),
+        ("plan gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported: DeepSpeed refuses it"),
+        (
+            "plan t5-base --pp 2",
+            "--pp does not support an encoder: every stage reads its output hint: leave --pp out",
+        ),
+        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
+        ("plan gemma-3n-e4b-text --pp 2", "--pp does not support"),
+        ("params deepseek-v3 --pp 0", "--pp"),
+        ("plan gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),
+    ],
+)
+def test_what_has_no_stages_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
+    ran = run(*arguments.split())
+    words = " ".join(ran.err.split())
+    assert ran.code == 2 and said in words and "Traceback" not in words, words
+
+
+def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    block, table = 218_112_000, 128_256 * 4096
+    found = model.memory(ctx="8k", pp=3, on="24GiB")
+    # Eleven blocks and the table; of each block 8,192 keys and values of 8 heads of 128.
+    assert found.weights_bytes == 2 * (11 * block + table) and found.kv_cache_bytes == 11 * 2 * 8192 * 8 * 128 * 2
+    assert (found.stage, found.pp, found.whole["total_bytes"]) == (1, 3, model.memory(ctx="8k").total_bytes)
+    # What fits the fullest stage fits all, at any context.
+    longest = found.fit["largest_context"]
+    assert model.memory(ctx=longest, pp=3).total_bytes <= 24 * 2**30 < model.memory(ctx=longest + 1, pp=3).total_bytes
+    kept = model.kv(ctx="8k", pp=3, tp=2)
+    assert kept.kv_cache_bytes == 11 * 2 * 8192 * 4 * 128 * 2 and kept.stage == 1
+    windowed = tfacct.load("gemma-3-27b-text").kv(pp=4)
+    assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
+    out = " ".join(run("memory", "llama-3.1-8b", "--ctx", "8k", "--pp", "3").out.split())
+    assert "memory of one of 3 ranks" in out and "Shown is stage 1, which holds most." in out
+    assert "A rank has shards of heads" not in out
+
+
+def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
+    assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--on", "2xh100-sxm").code == 0
+    assert (
+        "names 2 devices, but there are 4 ranks"
+        in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--on", "2xh100-sxm").err
+    )
+
+
+def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
+    model = tfacct.load("llama-3.1-70b")
+    found = model.solve("pp", "total_bytes=40GB", ctx="8k", tp=2)
+    totals = {pp: model.memory(ctx="8k", tp=2, pp=pp).total_bytes for pp in (1, 2, 3)}
+    assert found.total == 2 and totals[2] <= 40 * 10**9 < totals[1]
+    step: dict[str, Any] = {"ctx": "4k", "batch": 8, "recompute": "full"}
+    fewest = tfacct.load("llama-3.1-8b").solve("pp", "peak_bytes=24GB", **step).total
+    peaks = [tfacct.load("llama-3.1-8b").train(pp=pp, **step).peak_bytes for pp in (fewest - 1, fewest)]
+    assert peaks[1] <= 24 * 10**9 < peaks[0]
+    words = " ".join(
+        run("solve", "llama-3.1-70b", "--for", "pp", "--until", "total_bytes=80GB", "--ctx", "8k").out.split()
+    )
+    assert "The smallest pp is 2: total_bytes stays within 80 GB on each rank." in words
+    assert "The numbers are those of the fullest stage." in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("t5-base --pp 2", "leave --pp out"),
+        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without"),
+    ],
+)
+@pytest.mark.parametrize("command", ["memory", "train"])
+def test_a_model_without_stages_is_refused_with_a_hint(run, command: str, arguments: str, hint: str) -> None:
+    ran = run(command, *arguments.split())
+    assert ran.code == 2 and f"hint: {hint}" in " ".join(ran.err.split())
+
+
+@pytest.mark.parametrize("value", [True, False, "2", 2.0])
+def test_ranks_are_whole_numbers_and_no_booleans(value: Any) -> None:
+    model = tfacct.load("llama-3.1-8b")
+    axes = {
+        "memory": ("tp", "pp", "ep"),
+        "kv": ("tp", "pp"),
+        "params": ("tp", "fsdp", "ep", "pp"),
+        "flops": ("tp",),
+        "traffic": ("tp",),
+        "comms": ("tp", "fsdp", "ep", "dp", "zero", "pp", "microbatches", "pp_chunks", "cp", "ulysses"),
+        "train": ("tp", "fsdp", "ep", "dp", "zero", "pp", "microbatches", "pp_chunks", "cp", "ulysses"),
+    }
+    for method, names in axes.items():
+        for name in names:
+            with pytest.raises(
+                tfacct.TfacctError, match=f"{name} (must be a whole number|is 1, 2 or 3|is one of 0, 1, 2, 3), not"
+            ):
+                getattr(model, method)(**{name: value})
+    with pytest.raises(tfacct.TfacctError, match="sp is True or False, not"):
+        model.train(tp=2, sp=2)
