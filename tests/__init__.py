@@ -1,1 +1,5 @@
 """The tests."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.helpers")

@@ -18,7 +18,7 @@ import pytest
 
 import tfacct
 from tests.families import TINY
-from tests.helpers.answers import ANSWERS, QUICK
+from tests.helpers.answers import ANSWERS, QUICK, check_plain
 from tests.helpers.cli import Ran
 from tfacct import Model, Report, TfacctError, load, options
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
@@ -249,14 +249,7 @@ def test_every_method_that_answers_is_below() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_what_python_gets_is_plain(name: str) -> None:
-    """No Fraction and no bar: `json.dumps` and a data frame take rows, lines and facts as they are."""
-    report = ANSWERS[name]()
-    json.dumps(report.models)
-    for row in report.rows:
-        assert {type(cell) for cell in row.values()} <= {int, float, str, bool, type(None)}, row
-        assert "bar" not in row and "dims" not in row
-    if "lines" in report.models[0]:
-        assert json.loads(json.dumps(report.lines)) == json.loads(report.to_json())["models"][0]["lines"]
+    check_plain(ANSWERS[name]())
 
 
 @pytest.mark.parametrize(

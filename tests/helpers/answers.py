@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from tests.families import TINY
 from tests.helpers.checkpoints import written
+from tests.helpers.lazy import with_torch
 from tfacct import Report, load
 
 LLAMA = load(TINY["llama"])
@@ -52,5 +56,29 @@ ANSWERS: dict[str, Callable[[], Report]] = {
     "measure": lambda: LLAMA.measure(ctx=9, steps=1),
     "checkpoint": checked,
 }
-QUICK = [name for name in ANSWERS if name != "prove"]
+QUICK = [with_torch(name) if name in ("verify", "measure") else name for name in ANSWERS if name != "prove"]
 """The others: a proof takes seconds, and test_schema asks all of it at once."""
+
+
+def check_plain(report: Report) -> None:
+    """No Fraction and no bar: `json.dumps` and a data frame take rows, lines and facts as they are."""
+    json.dumps(report.models)
+    for row in report.rows:
+        assert {type(cell) for cell in row.values()} <= {int, float, str, bool, type(None)}, row
+        assert "bar" not in row and "dims" not in row
+    if "lines" in report.models[0]:
+        assert json.loads(json.dumps(report.lines)) == json.loads(report.to_json())["models"][0]["lines"]
+
+
+def check_printed_and_framed(report: Report) -> None:
+    """No column of objects, and every number as the rows have it."""
+    first = report.answer if report.answer_first else report.title
+    assert str(report).startswith(first.split(" → ")[0][:40]) and not str(report).endswith("\n")
+    assert json.dumps(report.rows) and (len(report.models) > 1 or json.dumps(report.lines))
+    pandas = pytest.importorskip("pandas")
+    frame = report.to_pandas()
+    assert {str(kind) for kind in frame.dtypes} <= {"Int64", "float64", "boolean", "string"}
+    assert [list(frame.columns), len(frame)] == [list(report.row_keys), len(report.rows)]
+    for key in frame:
+        for cell, row in zip(frame[key], report.rows, strict=True):
+            assert row[key] is None if pandas.isna(cell) else cell == row[key] or str(row[key]) == cell

@@ -28,6 +28,11 @@ def lazy(name: str) -> Any:
     return Lazy(name)
 
 
+def with_torch(*values: Any) -> Any:
+    """A parameter whose test is skipped where torch and fvcore are not installed."""
+    return pytest.param(*values, marks=needs("torch", "fvcore"))
+
+
 def needs(*modules: str) -> pytest.MarkDecorator:
     """`pytestmark = needs("torch", "fvcore")`: skips a file's tests where one of these is not installed."""
     missing = [name for name in modules if find_spec(name) is None]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.helpers.lazy import with_torch
 from tests.helpers.terminal import through
 from tfacct.output import signs, terminal
 from tfacct.output.report import Column, Report
@@ -71,8 +72,9 @@ COMMANDS = [
     "flops gpt2-xl --train --recompute full", "sweep gpt2 --zip n_embd=768,1024 --zip n_head=12,16",
     "models", "models --family llama",
     *(f"models {name}" for name in ("gpt2-xl", "deepseek-v3", "t5-base", "llama-3.1-8b", "transformer-base")),
-    "verify gpt2 --ctx 64 --set n_layer=1", "verify gpt2 deepseek-v3 --ctx 64",
-    "mfu --run gpt2 --ctx 8 --set n_layer=1 --set vocab_size=97", "mfu --run gpt2 --ctx 8 --set n_layer=1 --decode",
+    with_torch("verify gpt2 --ctx 64 --set n_layer=1"), with_torch("verify gpt2 deepseek-v3 --ctx 64"),
+    with_torch("mfu --run gpt2 --ctx 8 --set n_layer=1 --set vocab_size=97"),
+    with_torch("mfu --run gpt2 --ctx 8 --set n_layer=1 --decode"),
 ]  # fmt: skip
 NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.answers import ANSWERS, QUICK
+from tests.helpers.answers import ANSWERS, QUICK, check_printed_and_framed
 from tests.helpers.cli import Ran
 from tfacct import Report, TfacctError, load
 from tfacct.output.report import Column
@@ -38,18 +37,7 @@ def test_it_is_as_wide_as_columns_says(monkeypatch: pytest.MonkeyPatch, columns:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_every_report_is_printed_and_framed(name: str) -> None:
-    """No column of objects, and every number as the rows have it."""
-    report = ANSWERS[name]()
-    first = report.answer if report.answer_first else report.title
-    assert str(report).startswith(first.split(" → ")[0][:40]) and not str(report).endswith("\n")
-    assert json.dumps(report.rows) and (len(report.models) > 1 or json.dumps(report.lines))
-    pandas = pytest.importorskip("pandas")
-    frame = report.to_pandas()
-    assert {str(kind) for kind in frame.dtypes} <= {"Int64", "float64", "boolean", "string"}
-    assert [list(frame.columns), len(frame)] == [list(report.row_keys), len(report.rows)]
-    for key in frame:
-        for cell, row in zip(frame[key], report.rows, strict=True):
-            assert row[key] is None if pandas.isna(cell) else cell == row[key] or str(row[key]) == cell
+    check_printed_and_framed(ANSWERS[name]())
 
 
 def test_what_no_int64_holds_stays_exact() -> None:

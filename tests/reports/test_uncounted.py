@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.families import TINY
+from tests.helpers.lazy import with_torch
 from tfacct.base import units
 
 MODEL = {
@@ -27,8 +28,8 @@ COMMANDS = (
     "compare --by line FILE --ctx 8,9",
     "sweep FILE --ctx 8,9",
     "solve FILE --for batch --until kv_cache_bytes=1MB",
-    "verify FILE --ctx 8",
-    "mfu --run FILE --ctx 8 --steps 1",
+    with_torch("verify FILE --ctx 8"),
+    with_torch("mfu --run FILE --ctx 8 --steps 1"),
     "models FILE",
 )
 
@@ -52,7 +53,9 @@ def test_the_json_of_every_command_says_what_was_not_counted(run, file: str, com
     assert model["notes"], "what stands under the table"
 
 
-@pytest.mark.parametrize("command", ["flops", "params", "memory", "kv", "flops --bytes", "sweep", "verify --ctx 8"])
+@pytest.mark.parametrize(
+    "command", ["flops", "params", "memory", "kv", "flops --bytes", "sweep", with_torch("verify --ctx 8")]
+)
 def test_the_csv_of_several_models_has_columns_for_it(run, file: str, command: str) -> None:
     name, *options = command.split()
     found = run(name, file, "gpt2", *options, "--csv")
@@ -141,7 +144,7 @@ def test_a_context_past_some_settings_is_said_of_those(run) -> None:
     ("command", "title"),
     [
         ("formula gpt2", "gpt2: one forward pass of 1 new token at context 1,024, batch 1, in symbols"),
-        ("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
+        with_torch("verify gpt2", "gpt2: formulas of 1 new token at context 1,024, batch 1, cross-checked"),
         ("flops gpt2 --bytes", "gpt2: bytes moved in bf16 (assumed) by 1 new token at context 1,024, batch 1"),
         (
             "compare --by line gpt2 gpt2-medium --ctx ,512",
@@ -162,7 +165,7 @@ def test_numbers_between() -> None:
     ]
 
 
-@pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", "verify"])
+@pytest.mark.parametrize("asked", ["flops", "flops --train", "flops --bytes", "memory", with_torch("verify")])
 def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: str) -> None:
     """64 is no multiple of 9, which a token of an image is made of. One alone says which context would be."""
     command, *more = asked.split()
