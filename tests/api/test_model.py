@@ -20,6 +20,7 @@ import tfacct
 from tests.families import TINY
 from tests.helpers.answers import ANSWERS, QUICK, check_plain
 from tests.helpers.cli import Ran
+from tests.helpers.lazy import with_torch
 from tfacct import Model, Report, TfacctError, load, options
 from tfacct.accounts.metrics import METRICS, STEP_METRICS
 from tfacct.base.errors import UsageError
@@ -116,9 +117,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "must be a list of values, not 'relu'\nactivation",
     ),
 }
+MEASURED = {"steps", "few", "positions"}
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", [with_torch(name) if name in MEASURED else name for name in REFUSED])
 def test_errors_speak_to_who_called(name: str) -> None:
     """Python's callers have keywords, no `--options`."""
     asked, said = REFUSED[name]

@@ -526,25 +526,6 @@ def test_no_product_reads_the_keys_of_distances() -> None:
     assert 2 * read == sum(ledger.state_bytes(at, BF16_EACH).values()) > 0
 
 
-# Half a minute each, or more.
-SLOW = ("own", "own, windowed", "own, parallel and idle", "own, encoder post-norm", "own, hybrid", "own, of two widths")
-# Experts on one side alone: the proof sends the tokens of both sides to experts evenly, or not at all.
-PROVEN = [name for name in SHAPES if name.startswith("own") and "pre-norm" not in name]
-
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in PROVEN])
-@pytest.mark.parametrize("edges", ["for all sizes above 1", pytest.param("all", marks=pytest.mark.slow)])
-def test_they_are_proven(name: str, edges: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    from tfacct.reports.verify import prove
-    from tfacct.verify.proof import Sizes
-
-    if edges != "all":
-        monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    report = prove(tiny(name))
-    assert report.agrees and len(report.rows) >= (9 if edges == "all" else 4)
-
-
 def test_the_lecture_among_the_presets(run) -> None:
     assert TINY["own"]["encoder"]["feed_forward"] == {"called": False}
     assert LECTURE in run("models", "--family", "own").out

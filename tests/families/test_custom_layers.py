@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.custom import DECODER, EXPERTS, LATENT, LATENTS, MIXED, alike, as_toml, over
+from tests.helpers.custom import DECODER, EXPERTS, LATENT, LATENTS, MIXED, TWINS, alike, as_toml, over
 from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.architecture.parts import Attention, Experts, FeedForward, LatentAttention, Mamba
@@ -20,8 +20,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LOCAL = over(
     DECODER, decoder__layers=6, decoder__pattern=["local", "local", "full"], decoder__local__attention__window=4
 )
-BESIDE = over(LATENTS, decoder__layers=2, decoder__first={"1": {"attention": {"heads": 6, "kv_heads": 2}}})
-"""A latent beside heads that share keys: N is a size of its own in one block, and K · G in the other."""
 EXAMPLES_OF = [
     ("gemma_like", "gemma-3-1b"),
     ("deepseek_like", "deepseek-v3"),
@@ -68,32 +66,6 @@ def test_a_pattern_and_a_list_of_layers_say_the_same_hybrid() -> None:
     pattern = copy.deepcopy(listed)
     pattern["decoder"] = {"layers": 8, "pattern": ["ssm", "ssm", "ssm", "full"], "ssm": {"mamba": {"inner": 1536}}}
     alike(load_model("mine", pattern).ledger, load_model("mine", listed).ledger, (999, 999), (999, 1), (999, 7))
-
-
-# The same model said by a family and by parts; what the family's small model has is read off its config.
-TWINS = {
-    "gemma3_text": {
-        "model": {"vocab": 127, "hidden": 48, "context": 63, "positions": "rotary", "tied": True},
-        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
-        "feed_forward": {"width": 71, "gated": True},
-        "norm": {"kind": "rms", "order": "sandwich"},
-        "decoder": {"layers": 4, "attention": {"window": 5}, "every": {"3": {"attention": {"window": "none"}}}},
-    },
-    "deepseek_v3": {
-        "model": {
-            "vocab": 149, "hidden": 48, "context": 67, "positions": "rotary", "latent_attention": "expanded",
-        },
-        "latent_attention": {
-            "heads": 6, "kv_rank": 14, "nope_dim": 8, "rope_dim": 4, "value_dim": 10, "q_rank": 22,
-        },
-        "experts": {"experts": 15, "active": 3, "width": 37, "shared": 74},
-        "norm": {"kind": "rms"},
-        "decoder": {"layers": 3, "first": {"1": {"feed_forward": {"width": 71, "gated": True}}}},
-    },
-}  # fmt: skip
-TWINS["gemma3_text"]["model"]["scale_embedding"] = True
-TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
-TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -293,18 +265,6 @@ def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:
     assert last.attention.window == 4 and last.attention.qk_norm is not None
     with pytest.raises(TfacctError, match=r"decoder\.first\.1\.attention\.heads must be a whole number"):
         load(over(DECODER, decoder__first={"1": {"attention": {"heads": "none"}}}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", [BESIDE, TWINS["gemma3_text"], TWINS["deepseek_v3"]], ids=["beside", "gemma", "deepseek"]
-)
-def test_they_are_proven(file: dict) -> None:
-    pytest.importorskip("torch")
-    from tfacct.reports.verify import prove
-
-    report = prove(load_model("mine", file))
-    assert report.agrees and len(report.rows) >= 9
 
 
 def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:

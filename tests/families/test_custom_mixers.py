@@ -221,14 +221,3 @@ def test_the_formula_of_all_mixers_is_the_count(of: str) -> None:
     at = Workload(32, 32).axes()
     count = {"flops": own.ledger.flops, "params": lambda _: own.ledger.parameters(), "kv": own.ledger.states}[of](at)
     assert sympy.sympify(facts["total_formula"], locals=axis_names).subs(values) == sum(count.values())
-
-
-@pytest.mark.slow
-def test_a_convolution_and_a_gated_part_rotated_head_are_proven() -> None:
-    """DeltaNet and Mamba-2 are proven with their families: it takes minutes."""
-    pytest.importorskip("torch")
-    from tfacct.reports.verify import prove
-
-    own = hybrid(short_convolution={"bias": True})
-    report = prove(load_model("mine", over(own, attention__gate=True, attention__rotary_dim=4)))
-    assert report.agrees and len(report.rows) >= 9

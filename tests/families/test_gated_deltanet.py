@@ -3,7 +3,6 @@
 import pytest
 
 from tests.families import TINY
-from tests.helpers.models import tiny
 from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
@@ -63,14 +62,3 @@ def test_what_is_not_understood_is_refused(family: str, fields: dict, says: str)
 def test_a_training_step_has_no_rule_for_it_and_says_so(run) -> None:
     ran = run("train", "kimi-linear-48b-a3b", "--ctx", "128")
     assert ran.code == 2 and "Traceback" not in ran.err
-
-
-@pytest.mark.slow
-def test_the_formula_is_proven_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
-    from tfacct.reports.verify import prove
-    from tfacct.verify.sizes import Sizes
-
-    monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    report = prove(tiny("qwen3_5_text", num_hidden_layers=3))
-    assert report.agrees and "a symbol in one chunk of 64 tokens, in two and in three" in report.notes[-1]

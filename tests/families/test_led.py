@@ -8,8 +8,6 @@ from tfacct import load
 from tfacct.base.errors import ConfigError
 from tfacct.ledger.workload import Workload
 from tfacct.loading.model import load_model
-from tfacct.reports.verify import prove
-from tfacct.verify.sizes import Sizes
 
 
 def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
@@ -67,10 +65,3 @@ def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> 
     assert facts["legend"]["Iw1"]["meaning"].startswith(
         "windows in them, each of which shares a half with the next, Ih1"
     )
-
-
-@pytest.mark.slow
-def test_windows_of_several_lengths_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sizes, "edges", lambda _: [])
-    report = prove(load_model("small", LED.TWO))
-    assert report.agrees and {row["evidence"] for row in report.rows} == {"no assumption"}

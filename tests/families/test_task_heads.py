@@ -221,20 +221,6 @@ def test_a_body_generates_nothing(run) -> None:
     assert ran.code == 2 and "no tokens are generated without a language model's head" in ran.err
 
 
-@pytest.mark.slow
-def test_a_body_proves(run) -> None:
-    """Formula and reference model are one polynomial, a single class among the sizes that a symbol leaves out."""
-    pytest.importorskip("torch")
-    ran = run("verify", "--prove", "llama-3.2-1b", "--set", BODY.format("LlamaForSequenceClassification"))
-    assert ran.code == 0 and "Y = 1" in ran.out and "NOT" not in ran.out
-
-
-@pytest.mark.slow
-def test_an_encoders_body_proves(run) -> None:
-    pytest.importorskip("torch")
-    assert run("verify", "--prove", "bert-base", "--set", BODY.format("BertForSequenceClassification")).code == 0
-
-
 def test_debertas_convolution_by_hand() -> None:
     """Of v2-xlarge: 3 · 1,536² + 1,536 and a norm, once; all channels of three tokens for each token."""
     whole, without = load("deberta-v2-xlarge"), load("deberta-v2-xlarge", conv_kernel_size=0)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.families import TINY
 from tests.helpers.multimodal import (
-    COMPOSITES,
     GLM4V,
-    NOT_BUILT,
     QWEN_VL,
     TIED,
-    _files_agree,
-    agree,
-    of_head,
     text_of,
     whole_of,
 )
@@ -28,28 +22,6 @@ from tfacct.loading.model import load_model
 from tfacct.reports.build import unknown_hints
 
 TOWER = {"vision_config": {"hidden_size": 9}}
-SAID = ({}, {TIED: True}, {TIED: False})
-NOT_BUILT |= {"Keye", "KeyeVL1_5", "modernvbert"}
-"""Two need a library for their towers, another's tower has no sizes that build by default; Kimi-VL, dots.ocr and Keye
-have classes of their own files only; ModernVBERT is an encoder; the others keep the language model's fields among those
-of the whole."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("of_text", SAID, ids=["unsaid", "tied", "untied"])
-@pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
-@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
-def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
-    if whole == "nemotron_h_omni" and of_text.get(TIED):
-        pytest.skip("its language model refuses a tied head")
-    raw = whole_of(whole, said, of_text)
-    agree({**raw, **of_head(raw)})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
-def test_every_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
-    _files_agree(whole, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def asks_slow(config: pytest.Config) -> bool:
-    return "slow" in config.option.markexpr.replace("not slow", "")
+    """True with `-m slow`, and of `pytest tests/sweeps`."""
+    return "slow" in config.option.markexpr.replace("not slow", "") or any(
+        "sweeps" in Path(a).parts for a in config.args
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

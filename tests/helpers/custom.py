@@ -102,3 +102,27 @@ PLAIN = {
 }
 BESIDE = {name: own for name, own in PLAIN.items() if name != "mamba"}
 """Those that one model may have."""
+# The same model said by a family and by parts; what the family's small model has is read off its config.
+TWINS = {
+    "gemma3_text": {
+        "model": {"vocab": 127, "hidden": 48, "context": 63, "positions": "rotary", "tied": True},
+        "attention": {"heads": 6, "kv_heads": 2, "head_dim": 10, "qk_norm": "rms"},
+        "feed_forward": {"width": 71, "gated": True},
+        "norm": {"kind": "rms", "order": "sandwich"},
+        "decoder": {"layers": 4, "attention": {"window": 5}, "every": {"3": {"attention": {"window": "none"}}}},
+    },
+    "deepseek_v3": {
+        "model": {
+            "vocab": 149, "hidden": 48, "context": 67, "positions": "rotary", "latent_attention": "expanded",
+        },
+        "latent_attention": {
+            "heads": 6, "kv_rank": 14, "nope_dim": 8, "rope_dim": 4, "value_dim": 10, "q_rank": 22,
+        },
+        "experts": {"experts": 15, "active": 3, "width": 37, "shared": 74},
+        "norm": {"kind": "rms"},
+        "decoder": {"layers": 3, "first": {"1": {"feed_forward": {"width": 71, "gated": True}}}},
+    },
+}  # fmt: skip
+TWINS["gemma3_text"]["model"]["scale_embedding"] = True
+TWINS["deepseek_v3, absorbed"] = over(TWINS["deepseek_v3"], model__latent_attention="absorbed")
+TWINS["deepseek_v3, unpacked"] = over(TWINS["deepseek_v3"], model__latent_attention="unpacked")

@@ -20,6 +20,10 @@ COMPOSITES = {name: row for name, row in multimodal.composites().items() if row.
 TEXT_MODELS = multimodal.text_models()
 TIED = "tie_word_embeddings"
 NOT_BUILT = {"fast_vlm", "gemma3n", "aya_vision", "kimi_vl", "dots_ocr", "phi3_v", "phi4_multimodal", "phi4mm"}
+NOT_BUILT |= {"Keye", "KeyeVL1_5", "modernvbert"}
+"""Two need a library for their towers, another's tower has no sizes that build by default; Kimi-VL, dots.ocr and Keye
+have classes of their own files only; ModernVBERT is an encoder; the others keep the language model's fields among those
+of the whole."""
 BESIDE: Mapping[str, Mapping[str, Any]] = {
     "emu3": {"vocabulary_map": {"<image>": 3, "<|extra_200|>": 4}},
     "fun_asr_nano": {

@@ -28,6 +28,11 @@ FIVE: dict[str, dict[str, Any]] = {
     "gemma2": {**LLAMA, "model_type": "gemma2", "tie_word_embeddings": True},
     "starcoder2": {**LLAMA, "model_type": "starcoder2", "use_bias": True},
 }
+for name, config in FIVE.items():
+    config.pop("architectures", None)
+    if name != "llama":
+        del config["attention_bias"], config["mlp_bias"]
+del FIVE["phi3"]["head_dim"], FIVE["starcoder2"]["head_dim"]
 
 
 def weighed(config: dict[str, Any], said: dict[str, Any]) -> int:

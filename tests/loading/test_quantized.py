@@ -13,7 +13,6 @@ from tests.families import TINY
 from tests.helpers.cli import Ran
 from tests.helpers.quantized import (
     EVEN,
-    FIVE,
     LLAMA,
     MIXED,
     W4,
@@ -25,14 +24,6 @@ from tfacct.ledger import formats
 from tfacct.ledger.formats import GGML
 from tfacct.loading import presets
 from tfacct.loading.quantized.gguf import more_bits
-
-for name, config in FIVE.items():
-    config.pop("architectures", None)
-    if name != "llama":
-        del config["attention_bias"], config["mlp_bias"]
-
-
-del FIVE["phi3"]["head_dim"], FIVE["starcoder2"]["head_dim"]
 
 
 def test_rotations_of_weights_are_within_them() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.families import TINY
 from tests.helpers.multimodal import (
     COMPOSITES,
+    NOT_BUILT,
     QWEN_VL,
     TEXT_MODELS,
     TIED,
@@ -151,3 +152,23 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
     assert "transformers has no class for kimi_k2: that of deepseek_v3 is used." in " ".join(out.split())
     assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers
+
+
+SAID = ({}, {TIED: True}, {TIED: False})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of_text", SAID, ids=["unsaid", "tied", "untied"])
+@pytest.mark.parametrize("said", SAID, ids=["unsaid", "tied", "untied"])
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
+def test_every_language_model_is_the_wholes_however_its_head_is_tied(whole: str, said: dict, of_text: dict) -> None:
+    if whole == "nemotron_h_omni" and of_text.get(TIED):
+        pytest.skip("its language model refuses a tied head")
+    raw = whole_of(whole, said, of_text)
+    agree({**raw, **of_head(raw)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [name for name in COMPOSITES if name not in NOT_BUILT])
+def test_every_language_models_tensors_have_their_lines_among_the_wholes(whole: str, tmp_path: Path) -> None:
+    _files_agree(whole, tmp_path)

@@ -3,9 +3,7 @@
 The slow tests compare the formula with the transformers class, on recipes and shapes that the date chooses."""
 
 import json
-import random
 from collections.abc import Callable
-from datetime import date
 
 import pytest
 
@@ -16,12 +14,10 @@ from tfacct.ledger.workload import Workload
 from tfacct.loading import presets
 from tfacct.parallel.mesh import Mesh
 from tfacct.training import bounds
-from tfacct.training.bounds import LIMIT, STEPS, Bound, Measured, answered_groups, bound, groups_of, row_of
+from tfacct.training.bounds import LIMIT, STEPS, Measured, answered_groups, bound, groups_of, row_of
 from tfacct.training.recipe import Recipe
 
 WORK = Workload(context=512, tokens=512, batch=3)
-TODAY = date.today().toordinal()
-PAIRS, SHAPES = 40, 3
 
 
 @pytest.fixture
@@ -233,39 +229,3 @@ def test_a_worse_number_fails(table: object) -> None:
         "llama, 16-bit: 0.1 %, written: 0 %",
         "opt, 16-bit: 0 %, written: None %",
     ]
-
-
-def _pairs() -> list[tuple[str, str]]:
-    """A preset of a family and a recipe that the formula answers, drawn by the date."""
-    rng = random.Random(TODAY)
-    small = [*sweep.smallest().values()]
-    every = [(name, option) for name in small for option in sweep.ASKED]
-    rng.shuffle(every)
-    return every
-
-
-@pytest.mark.slow
-def test_a_sample_of_the_day_is_within_its_bounds() -> None:
-    asked = 0
-    for name, option in _pairs():
-        model = sweep.model_of(name)
-        recipe, work = sweep.recipe_of(option, model).for_model(model), sweep.work_of(model, option)
-        if asked == PAIRS or bounds.refusal(model.family, recipe) is not None:
-            continue
-        try:
-            ours = sweep.training_memory(model, work, recipe)
-        except sweep.TfacctError:  # for a reason of the config
-            continue
-        found, theirs = bound(model, recipe, work), sweep.ask(model, work, recipe)["peak"]
-        asked += 1
-        assert isinstance(found, Bound)
-        assert abs(int(ours.peak.total) / theirs - 1) <= found.share, (name, option)
-    assert asked == PAIRS
-
-
-@pytest.mark.slow
-def test_random_shapes_of_the_day() -> None:
-    """Shapes that no bound was measured on: 99.5 % within 1 %."""
-    errors = [abs(each) for each in sweep.shapes(SHAPES, TODAY, print)]
-    assert len(errors) > 150
-    assert sum(error <= 0.01 for error in errors) >= 0.995 * len(errors), sorted(errors)[-5:]
