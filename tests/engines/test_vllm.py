@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.engines import vllm

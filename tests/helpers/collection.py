@@ -53,9 +53,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def asks_slow(config: pytest.Config) -> bool:
     """True with `-m slow`, and of `pytest tests/sweeps`."""
-    return "slow" in config.option.markexpr.replace("not slow", "") or any(
-        "sweeps" in Path(a).parts for a in config.args
-    )
+    in_sweeps = any("sweeps" in Path(argument).parts for argument in config.args)
+    return in_sweeps or "slow" in config.option.markexpr.replace("not slow", "")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
