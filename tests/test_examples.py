@@ -105,5 +105,5 @@ def test_without_matplotlib_the_example_says_what_to_install(tmp_path: Path) -> 
     assert ran.returncode == 1 and ran.stdout == ""
     assert ran.stderr.splitlines() == [
         "error: pictures need matplotlib",
-        "hint: pip install '.[plot]' in a checkout of tfacct",
+        "hint: pip install '.[plot]' in a tfacct checkout",
     ]

@@ -155,7 +155,7 @@ def test_no_hint_names_a_package_that_no_index_has() -> None:
     files += [*(ROOT / "examples").iterdir(), *(ROOT / "tfacct").rglob("*.py")]
     named = [file for file in files if file.is_file() and re.search(r"pip install \S*tfacct", file.read_text("utf-8"))]
     assert named == []
-    assert MissingExtraError("no torch", "measure").hint == "pip install '.[measure]' in a checkout of tfacct"
+    assert MissingExtraError("no torch", "measure").hint == "pip install '.[measure]' in a tfacct checkout"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     asked = (re.findall(r'MissingExtraError\([^)]*?", "(\w+)"', file.read_text()) for file in files)
     assert {name for names in asked for name in names} <= {*extras}

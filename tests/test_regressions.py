@@ -109,7 +109,7 @@ def test_angles_that_are_no_object_are_refused(run, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY["gemma3_text"], "rope_parameters": {"full_attention": "default"}}))
     ran = run("params", str(file))
-    assert ran.code == 2 and "rope_parameters.full_attention must be an object of fields" in ran.err
+    assert ran.code == 2 and "rope_parameters.full_attention must be an object with fields" in ran.err
 
 
 @pytest.mark.parametrize("preset", ["gemma-2-2b", "gpt-oss-20b"])

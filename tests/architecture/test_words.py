@@ -84,4 +84,4 @@ def test_why_there_is_no_answer_is_said_in_words(run) -> None:
     assert ran.code == 0
     ran = run("solve", "gpt2", "--for", "ctx", "--until", "total_flops=100M")
     assert ran.code == 2 and "both sides are equal at ctx = 0." in ran.err.replace("\n", " ")
-    assert "which is less than 1, the smallest there is" in ran.err and "solved at" not in ran.err
+    assert "below 1, the smallest possible value" in ran.err and "solved at" not in ran.err

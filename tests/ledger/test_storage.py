@@ -239,8 +239,8 @@ def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None
 def test_a_cache_is_not_stored_in_a_format_of_weights(run: Callable[..., Ran], name: str) -> None:
     for command in (f"kv gpt2 --dtype {name}", f"memory gpt2 --kv-dtype {name}"):
         ran = run(*command.split())
-        assert (ran.code, ran.out) == (2, "") and f"{name} is a format of weights, not of a KV cache" in ran.err
-    with pytest.raises(TfacctError, match="is a format of weights, not of a KV cache"):
+        assert (ran.code, ran.out) == (2, "") and f"{name} is a weight format, not a KV cache format" in ran.err
+    with pytest.raises(TfacctError, match="is a weight format, not a KV cache format"):
         load("gpt2").kv(dtype=name)
 
 

@@ -164,7 +164,7 @@ def test_force_alone_and_axes_that_are_no_numbers(tmp_path: Path, run) -> None:
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     ran = run("flops", "gpt2", "--output", str(tmp_path / "x.png"))
-    assert ran.code == 2 and "pip install '.[plot]' in a checkout of tfacct" in ran.err
+    assert ran.code == 2 and "pip install '.[plot]' in a tfacct checkout" in ran.err
 
 
 def test_a_small_models_crossover_is_in_the_picture(tmp_path: Path, run) -> None:

@@ -45,9 +45,9 @@ def cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
 
 
 def unwindowed_cache_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
-    """The same in an engine that caches every token in layers with a sliding window too.
+    """Bytes of the cache in an engine that caches all tokens also in layers with a sliding window.
 
-    Where tokens are compressed, the window is a part of the compression and stays.
+    With compressed tokens, the window is part of the compression and still applies.
     """
     return cache_bytes(ledger, at if ledger.period > 1 else {**at, CACHED_KEYS: at["S"]}, cache)
 
@@ -65,10 +65,10 @@ def next_token_bytes(ledger: Ledger, at: Axes, cache: Width) -> Any:
 
 
 def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> int:
-    """Largest n from 0 to `limit` with cost(n) ≤ budget. The cost must not fall as n grows; cost(0) is not asked.
+    """Largest n from 0 to `limit` with cost(n) ≤ budget. The cost must not fall with n; cost(0) is not evaluated.
 
-    The search asks the ledger instead of inverting a formula, so it is exact for every kind of state and rounding. Most
-    costs are nearly parabolas: where the last three lie on one, the answer is looked for near its end.
+    The search evaluates the ledger instead of inverting a formula, so it is exact for all states and rounding. Most
+    costs are nearly quadratic, so a parabola through three costs predicts where to search.
     """
     low, high, asked = 0, 1, list[tuple[int, int]]()
 
@@ -92,12 +92,15 @@ def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> in
 
 
 GROWTH = 8
-"""Times as much is tried next while it fits."""
+"""Factor of the next trial while it fits."""
 
 
 def _near(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
-    """The last number between two up to which a parabola through three costs keeps to the budget; the lower one where
-    no three are known. It says where to ask, and nothing else: it need not be exact."""
+    """Estimate of the largest n between `low` and `high` within the budget, from a parabola.
+
+    The parabola goes through three costs; with fewer, the result is `low`. It only directs the search and need not be
+    exact.
+    """
     if len(asked) < 3:
         return low
     least = low + 1
@@ -112,10 +115,10 @@ def _near(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) ->
 
 
 def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *, train: bool) -> Any:
-    """Estimated bytes that an unfused pass needs beside weights and cache, to refuse what cannot fit.
+    """Estimated bytes that an unfused pass needs in addition to weights and cache, to reject runs that cannot fit.
 
-    Inference is taken to hold four of its largest results at once. Training keeps every result of every block, and a
-    gradient for each weight. An estimate of ours, not a count.
+    Inference: four of the largest results at once. Training: all results of all layers, and a gradient for each weight.
+    This is an estimate, not a count.
     """
     made = list(_results(ledger, at))
     largest = max(elements for elements, _ in made)
@@ -126,7 +129,7 @@ def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *,
 
 
 def _results(ledger: Ledger, at: Axes) -> Iterator[tuple[Any, Any]]:
-    """Number of elements of each result that is computed, with the number of blocks that compute it."""
+    """Elements of each result, with the number of layers that compute it."""
     for group in ledger.groups:
         axes = {**group.bound(at), **at}
         for line in group.lines:

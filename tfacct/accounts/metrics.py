@@ -1,7 +1,7 @@
 """Metrics: numbers about a model at a workload, by name, for sweeps, equations and arrays.
 
-Each is read off the ledger, so its sizes may be ints (exact), arrays or symbols. The names are the keys of the JSON,
-and `flops.NAME` and `share.NAME` of any product, part or component: `share.attn.scores`, `share.attn`.
+They are computed from the ledger, so sizes may be ints (exact), arrays or symbols. Names are the JSON keys, and
+`flops.NAME` and `share.NAME` of any matmul, part or component: `share.attn.scores`, `share.attn`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tfacct.ledger.storage import BF16, BF16_EACH, Storage, Width
 from tfacct.ledger.workload import LARGEST, Workload
 
 Recompute = Literal["full", "attention", "none"]
-"""What a training step runs again in its backward pass."""
+"""Recomputation (activation checkpointing) of a training step."""
 Unit = Literal["flops", "params", "bytes", "share", "ratio"]
 
 
 class StepMemory(Protocol):
-    """The memory of a training step (`tfacct.training.memory.TrainingMemory`)."""
+    """Memory of a training step (`tfacct.training.memory.TrainingMemory`)."""
 
     @property
     def step(self) -> Any:
-        """The step: `saved_bytes()` and `optimizer_state`."""
+        """The step, with `saved_bytes()` and `optimizer_state`."""
 
     @property
     def phases(self) -> Any:
-        """Its phases; the last one is the optimizer's step, with all gradients."""
+        """Phases; the last is the optimizer step, with all gradients."""
 
     @property
     def peak(self) -> Any:
@@ -45,10 +45,10 @@ class StepMemory(Protocol):
 
 @record
 class Point:
-    """One model at one workload, with the storage of its weights and its cache: all that a metric reads.
+    """A model at a workload, with the storage of weights and cache: the input of a metric.
 
-    `recompute`: what a training step runs again. `step` is the training step at a workload, where its bytes are
-    asked for. A point of one rank (`parallel.rank_flops`) has that rank's share.
+    `recompute`: recomputation of a training step. `step` returns the memory of a training step at a workload, for
+    metrics that need it. A point of one rank (`parallel.rank_flops`) has that rank's shards.
     """
 
     ledger: Ledger
@@ -62,7 +62,7 @@ class Point:
 
     @property
     def at(self) -> Axes:
-        """Sizes of the axes that the workload binds."""
+        """Sizes of the workload's axes."""
         return self.work.axes()
 
     @property
@@ -72,11 +72,11 @@ class Point:
 
     @property
     def cached(self) -> Axes:
-        """Sizes of the axes, of the tokens that stay here."""
+        """Sizes of the workload's axes for the cache of this rank."""
         return self.at
 
     def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
-        """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
+        """FLOPs of the matmuls selected by `keep`: forward, and backward in a training step."""
         forward = self.ledger.total_flops(self.at, masked=self.masked, keep=keep)
         if not self.train:
             return forward
@@ -89,37 +89,37 @@ class Point:
         return both + recomputed_flops(self.ledger, self.at, masked=self.masked, attention=only, keep=keep)
 
     def cost(self) -> Cost:
-        """FLOPs of a forward pass, and the bytes that its products read and write in unfused kernels."""
+        """FLOPs of a forward pass, and bytes read and written by its matmuls with unfused kernels."""
         return self.ledger.cost(self.at, self.weights, self.cache)
 
     def active_params(self) -> Size:
-        """Number of parameters that one token meets: all stored ones, but of experts only those it is sent to."""
+        """Number of parameters active for one token: of experts only the top-k."""
         return sum(self.ledger.active_parameters().values())
 
 
 @record
 class Metric:
-    """A number with a name, a unit and a function that computes it at a Point.
+    """A number with a name, a unit and a function of a Point.
 
-    `of_step`: it is of a training step, so the Point needs one. `whole`: its sizes are whole numbers, not symbols.
+    `of_step`: it needs the memory of a training step. `whole`: sizes must be whole numbers, not symbols.
     """
 
     name: str
     unit: Unit
     about: str
-    """What it is, in one sentence."""
+    """Description in one sentence."""
     of: Callable[[Point], Size]
     of_step: bool = False
     whole: bool = False
 
 
 def flops_of(point: Point, keep: Callable[[str, Matmul], bool] = lambda _path, _line: True) -> Size:
-    """FLOPs of the products that `keep` is true of: forward, and backward too in a training step."""
+    """FLOPs of the matmuls selected by `keep`: forward, and backward in a training step."""
     return point.flops(keep)
 
 
 def params_of(point: Point, keep: Callable[[Tensor], bool] = lambda _tensor: True) -> Size:
-    """Number of stored parameters in the tensors that `keep` is true of."""
+    """Number of stored parameters in the tensors selected by `keep`."""
     return sum(tensor.count * tensor.elements for tensor in point.ledger.tensors() if keep(tensor))
 
 
@@ -127,8 +127,8 @@ def rule_of_thumb(point: Point) -> Size:
     """FLOPs by the rule of thumb: 2·P·tokens, or 6·P·tokens in a training step, with P the active parameters.
 
     Kaplan et al., "Scaling Laws for Neural Language Models" (arXiv 2001.08361), section 2.1: C ≈ 6·N·B·S, there without
-    embeddings; PaLM (arXiv 2204.02311), appendix B, for the FLOPs per token behind MFU. P here are all parameters that
-    a token meets, embeddings too, because that is the number in a model's name.
+    embeddings; PaLM (arXiv 2204.02311), appendix B, for FLOPs per token in MFU. P here includes embeddings, because
+    that is the number in a model's name.
     """
     return FLOPS_PER_MULTIPLY_ADD * (3 if point.train else 1) * point.active_params() * point.tokens
 
@@ -138,19 +138,19 @@ def _footprint(point: Point) -> memory.Footprint:
 
 
 def memory_of(point: Point) -> StepMemory:
-    """The training step of a point. Raises TfacctError where the formula does not count it."""
+    """Memory of the training step of a point. Raises TfacctError if the step is not supported."""
     if point.step is None:
-        raise UsageError("the bytes of a training step need a recipe, which this point has none of")
+        raise UsageError("the bytes of a training step need a recipe")
     return point.step(point.work)
 
 
 def peak_phase(point: Point) -> str:
-    """Name of the phase of a training step that decides."""
+    """Name of the phase with the peak memory."""
     return str(memory_of(point).peak.name)
 
 
 MEMORY_TRAFFIC = ("total_read_bytes", "total_written_bytes", "total_moved_bytes", "flops_per_byte")
-"""Metrics of bytes that products read and write."""
+"""Metrics of memory traffic."""
 METRICS = {
     metric.name: metric
     for metric in (
@@ -158,13 +158,13 @@ METRICS = {
         Metric(
             "flops_per_token",
             "flops",
-            "FLOPs divided by the number of new tokens in all sequences.",
+            "FLOPs per new token.",
             lambda point: ratio(flops_of(point), point.tokens),
         ),
         Metric(
             "rule_of_thumb_flops",
             "flops",
-            "2 FLOPs for each active parameter and new token; 6 in a training step.",
+            "2 · active parameters · new tokens; 6 · in a training step.",
             rule_of_thumb,
         ),
         Metric(
@@ -177,26 +177,26 @@ METRICS = {
         Metric(
             "active_params",
             "params",
-            "Parameters that one token uses: of the experts, only those that it is sent to.",
+            "Parameters that one token uses; experts that it is not routed to are excluded.",
             lambda point: point.active_params(),
         ),
         Metric(
             "embedding_params",
             "params",
-            "Parameters of the tables of tokens, positions and segments.",
+            "Parameters of the token, position and segment embeddings.",
             lambda point: params_of(point, lambda tensor: tensor.embedding),
         ),
         Metric(
             "non_embedding_params",
             "params",
-            "All other parameters, including an untied output matrix.",
+            "All other parameters, including an untied output head.",
             lambda point: params_of(point, lambda tensor: not tensor.embedding),
         ),
         Metric("weights_bytes", "bytes", "Bytes of the stored weights.", lambda point: _footprint(point).weights),
         Metric(
             "kv_cache_bytes",
             "bytes",
-            "Bytes cached between steps by all sequences: keys and values, latents or states.",
+            "Bytes cached between steps for all sequences: keys and values, latents or states.",
             lambda point: _footprint(point).cache,
         ),
         Metric(
@@ -214,31 +214,31 @@ METRICS = {
         Metric(
             "total_bytes",
             "bytes",
-            "Bytes of the weights and of the cache.",
+            "Bytes of the weights and the cache.",
             lambda point: _footprint(point).total,
         ),
         Metric(
             "total_read_bytes",
             "bytes",
-            "Bytes that the products of a forward pass read, in unfused kernels.",
+            "Bytes read by the matmuls of a forward pass, with unfused kernels.",
             lambda point: point.cost().read,
         ),
         Metric(
             "total_written_bytes",
             "bytes",
-            "Bytes that the products of a forward pass write, in unfused kernels.",
+            "Bytes written by the matmuls of a forward pass, with unfused kernels.",
             lambda point: point.cost().written,
         ),
         Metric(
             "total_moved_bytes",
             "bytes",
-            "Bytes that the products of a forward pass read and write, in unfused kernels.",
+            "Bytes read and written by the matmuls of a forward pass, with unfused kernels.",
             lambda point: point.cost().moved,
         ),
         Metric(
             "flops_per_byte",
             "ratio",
-            "FLOPs of a forward pass for each byte that its products read or write.",
+            "FLOPs per byte read or written by the matmuls of a forward pass.",
             lambda point: point.cost().intensity,
         ),
     )
@@ -250,7 +250,7 @@ STEP_METRICS = {
         Metric(
             "saved_bytes",
             "bytes",
-            "Bytes of activations that a training step saves for its backward pass.",
+            "Bytes of activations saved for backward.",
             lambda point: memory_of(point).step.saved_bytes(),
             of_step=True,
         ),
@@ -265,32 +265,32 @@ STEP_METRICS = {
         Metric(
             "optimizer_bytes",
             "bytes",
-            "Bytes of the optimizer's state.",
+            "Bytes of the optimizer state.",
             lambda point: memory_of(point).step.optimizer_state,
             of_step=True,
         ),
         Metric(
             "peak_bytes",
             "bytes",
-            "Bytes at the peak of a training step.",
+            "Peak memory of a training step, in bytes.",
             lambda point: memory_of(point).peak.total,
             of_step=True,
             whole=True,
         ),
     )
 }
-"""Metrics of a model whose training step is counted, by name."""
+"""Metrics of models with a supported training step, by name."""
 PEAK = "peak_bytes"
 
 OF_A_NAME: dict[str, tuple[Unit, str]] = {
-    "flops.NAME": ("flops", "FLOPs of a product, a part or a component: flops.attn.scores, flops.mlp."),
-    "share.NAME": ("share", "Share of a product, a part or a component in all FLOPs: share.attn_scores_values."),
+    "flops.NAME": ("flops", "FLOPs of a matmul, part or component: flops.attn.scores, flops.mlp."),
+    "share.NAME": ("share", "Share of a matmul, part or component in the total FLOPs: share.attn_scores_values."),
 }
-"""Metrics that a model has of each name in its table of FLOPs: `products` lists them."""
+"""Metrics for each name in a model's table of FLOPs: `products` lists the names."""
 
 
 def products(ledgers: Iterable[Ledger]) -> list[str]:
-    """Names that may follow `flops.` and `share.`: those of products, parts and components."""
+    """Names that may follow `flops.` and `share.`: matmuls, parts and components."""
     names: dict[str, None] = {}
     for ledger in ledgers:
         for group in ledger.groups:
@@ -301,12 +301,12 @@ def products(ledgers: Iterable[Ledger]) -> list[str]:
 
 
 def _names(path: str, line: Matmul) -> tuple[str, ...]:
-    """Names that a product answers to: `attn`, `attn_scores_values`, `attn.scores`."""
+    """Names of a matmul: `attn`, `attn_scores_values`, `attn.scores`."""
     return paths.heading_of(path), paths.component_of(line), paths.short(path)
 
 
 def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
-    """Metric by its name. Raises NotFoundError, which suggests the nearest name."""
+    """Metric by name. Raises NotFoundError with the nearest name."""
     if name in METRICS:
         return METRICS[name]
     asked, _, of = name.partition(".")
@@ -330,19 +330,22 @@ def _flops_of(name: str) -> Metric:
 def _share_of(name: str) -> Metric:
     part = _flops_of(name)
     return Metric(
-        f"share.{name}", "share", f"Share of {name} in all FLOPs.", lambda point: ratio(part.of(point), flops_of(point))
+        f"share.{name}",
+        "share",
+        f"Share of {name} in the total FLOPs.",
+        lambda point: ratio(part.of(point), flops_of(point)),
     )
 
 
 def moved(point: Point, **changes: object) -> Point:
-    """Point of the same model at a workload with these changes."""
+    """The point with these changes of its workload."""
     return replace(point, work=replace(point.work, **changes))  # type: ignore[arg-type]
 
 
 def attention_overtakes(point: Point, *, chunk: bool) -> int | None:
     """First context at which scores + values take more FLOPs than everything else; None if there is none up to 10¹².
 
-    `chunk`: the number of new tokens stays while the context grows; otherwise the whole context is new.
+    `chunk`: the number of new tokens does not grow with the context; otherwise the whole context is new.
     """
 
     def ahead(context: int) -> int:

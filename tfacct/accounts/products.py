@@ -1,4 +1,4 @@
-"""Matmuls and tensors of a ledger as rows of a table: kinds of layers together, or by part."""
+"""Matmuls and tensors of a ledger as rows of a table, merged over kinds of layers or summed by part."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfacct.ledger.storage import Storage
 
 
 def by_part(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by tensor, summed by the part they belong to, in the order of tables."""
+    """Counts by tensor, summed by part in the order of tables."""
     summed = dict.fromkeys(headings(), 0)
     for path, count in counts.items():
         summed[paths.heading_of(path)] += count
@@ -22,7 +22,7 @@ def by_part(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def never_called(ledger: Ledger) -> list[str]:
-    """What is stored and never run, by path: MLPs, or products of a part that runs without them."""
+    """Paths that are stored but never run: MLPs, or single matmuls of a part."""
     lines = [line for group in ledger.groups for line in group.lines]
     run = {paths.module_of(line.path) for line in lines if isinstance(line, Matmul)}
     idle = [line.path for line in lines if isinstance(line, Unused) and isinstance(line.of, Matmul)]
@@ -32,20 +32,20 @@ def never_called(ledger: Ledger) -> list[str]:
 
 @record
 class Shown:
-    """A line of products as tables and JSON show it. `kind`: the blocks it is of, where others run it otherwise."""
+    """A row of a table of matmuls. `kind`: kind of layers, if layers of other kinds differ."""
 
     product: Product
     kind: str
 
     @property
     def operation(self) -> str:
-        """Its path without the blocks, and the kind."""
+        """Short path and kind."""
         name = paths.short(self.product.path)
         return f"{name} ({self.kind})" if self.kind else name
 
 
 def shown(products: Iterable[Product]) -> list[Shown]:
-    """Products by path, those of equal m × k × n and operands in several kinds of blocks added up."""
+    """Rows by path; equal matmuls in several kinds of layers are one row."""
     by_path: dict[str, list[Product]] = {}
     for product in products:
         alike = by_path.setdefault(product.path, [])
@@ -58,7 +58,7 @@ def shown(products: Iterable[Product]) -> list[Shown]:
 
 
 def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Tensors by path, those of equal shape in several kinds of blocks added up."""
+    """Tensors by path; tensors of equal shape in several kinds of layers are one entry."""
     found: dict[tuple[str, tuple[int, ...]], Tensor] = {}
     for tensor in tensors:
         known = found.get((tensor.path, tensor.shape))
@@ -71,7 +71,7 @@ def _alike(one: Product, other: Product) -> bool:
     sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
     if sizes[0] != sizes[1]:
         return False
-    both = (p.line.operands(p.axes) for p in (one, other))  # as many heads may share more keys
+    both = (p.line.operands(p.axes) for p in (one, other))  # key/value heads may differ
     return next(both) == next(both)
 
 
@@ -87,7 +87,7 @@ def _together(one: Product, other: Product) -> Product:
 
 
 def dtypes_by_part(ledger: Ledger, how: Storage) -> dict[str, str]:
-    """In what the tensors of each part are stored: `mxfp4 + bf16` where they differ, that of most elements first."""
+    """Storage of each part: `mxfp4 + bf16` if tensors differ, with the most elements first."""
     found: dict[str, dict[str, int]] = {}
     for tensor in ledger.tensors(unfolded=how.by_block):
         names = found.setdefault(paths.heading_of(tensor.path), {})

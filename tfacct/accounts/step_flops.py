@@ -1,4 +1,4 @@
-"""FLOPs of several passes: forward, backward and recomputation of a training step, and all decode steps."""
+"""FLOPs of forward, backward and recomputation in a training step, and of all decode steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfacct.ledger.lines import CHUNK, RATES, WINDOW, Matmul, Pointwise
 from tfacct.ledger.workload import COMPRESSED, Workload
 
 ATTENTION = "attn"
-"""What the names of attention's parts end with, of self-attention and of attention to a source."""
+"""Suffix of the names of attention parts, also of attention to a source."""
 
 
 def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
@@ -22,7 +22,7 @@ def forward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
 
 
 def backward_flops(ledger: Ledger, at: Axes, *, masked: bool = False) -> Size:
-    """FLOPs of one backward pass: two products for each of the forward pass (see `Matmul.backward`)."""
+    """FLOPs of one backward pass: two matmuls for each of the forward pass (see `Matmul.backward`)."""
     return ledger.total_flops(at, masked=masked, backward=True)
 
 
@@ -34,26 +34,26 @@ def recomputed_flops(
     attention: bool = False,
     keep: Callable[[str, Matmul], bool] = lambda _path, _line: True,
 ) -> Size:
-    """FLOPs that full recomputation adds to a training step, of the products that `keep` is true of: those of every
-    block's forward pass, except a last product whose result is only added. `attention`: only attention is run again,
-    up to its last product.
+    """FLOPs that recomputation adds to a training step, of the matmuls selected by `keep`.
 
-    Checkpointing of blocks is Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). The
-    early stop is torch's (`torch.utils.checkpoint.set_checkpoint_early_stop`): a block stops running again once every
-    tensor that the backward pass needs is there, and an addition needs none. So the last product of a pre-norm block is
-    not run again. That of a post-norm block is, because its norm needs the result. The head and multi-token prediction
-    heads are never run again.
+    Full recomputation runs each layer's forward pass again, except a last matmul whose result is only added.
+    `attention`: only attention is recomputed, except its last matmul.
+
+    Activation checkpointing: Chen et al., "Training Deep Nets with Sublinear Memory Cost" (arXiv 1604.06174). torch
+    stops early (`torch.utils.checkpoint.set_checkpoint_early_stop`), once all tensors for backward are available, and
+    an addition needs none. So the last matmul of a pre-norm layer is not recomputed; that of a post-norm layer is,
+    because its norm needs the result. The head and multi-token prediction heads are never recomputed.
     """
-    return sum(flops for line, flops in _run_again(ledger, at, masked, attention) if keep(line.path, line))
+    return sum(flops for line, flops in _recomputation(ledger, at, masked, attention) if keep(line.path, line))
 
 
 def recomputed(ledger: Ledger, at: Axes, *, masked: bool = False, attention: bool = False) -> list[Size]:
-    """The same product by product, in the order of `Ledger.products`: 0 for those that are not run again."""
-    return [flops for _, flops in _run_again(ledger, at, masked, attention)]
+    """Recomputed FLOPs of each matmul, in the order of `Ledger.products`; 0 if it is not recomputed."""
+    return [flops for _, flops in _recomputation(ledger, at, masked, attention)]
 
 
-def _run_again(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> Iterator[tuple[Matmul, Size]]:
-    """Every product with its FLOPs in a second forward pass of the blocks, or of their attention."""
+def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> Iterator[tuple[Matmul, Size]]:
+    """Every matmul with its FLOPs in the recomputation of layers, or of their attention."""
     for group in ledger.settled(at, masked=masked).groups:
         axes = group.bound(at)
         products = [line for line in group.lines if isinstance(line, Matmul)]
@@ -71,25 +71,25 @@ def _run_again(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> Itera
 
 
 def _spared(group: Group) -> int:
-    """Number of products at a block's end whose results the backward pass does not need: 1 or 0."""
+    """Number of matmuls at the end of a layer with results that backward does not need: 1 or 0."""
     after = takewhile(lambda line: not isinstance(line, Matmul), reversed(group.lines))
     return int(all(line.sums for line in after if isinstance(line, Pointwise)))
 
 
 def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, source: Size = 0) -> dict[str, Size]:
-    """FLOPs of `steps` decode steps after a prompt, by path of the product.
+    """FLOPs of `steps` decode steps after a prompt, by path.
 
-    Step i has one new token and prompt + i keys; all steps see the same `source`. A product is linear in its keys, so
-    its FLOPs with one key, times the keys of all steps together, are those of all steps. That takes the same time for
-    any number of steps, and works for a symbol. If a step chooses between two ways to run the model, the second is
-    chosen from some number of keys on.
+    Step i has one new token and prompt + i keys; all steps see the same `source`. Matmuls are linear in the keys, so
+    the FLOPs of all steps are those with one key times the sum of keys over all steps. This takes constant time for any
+    number of steps, and also works for symbols. If the model has two alternatives, steps use the second one from some
+    number of keys on.
     """
 
     def chosen(step: int) -> Ledger:
         return ledger.settled(Workload(context=prompt + step, tokens=1, batch=batch, source=source).axes())
 
     if isinstance(prompt, int) and prompt == 0 and steps and any(CHUNK in group.axes for group in ledger.groups):
-        # The very first token has nothing before it, and a recurrence in chunks takes it as a chunk.
+        # The very first token has no cache, and a recurrence in chunks processes it as a chunk.
         first = _alike(ledger, batch, 0, 1, source)
         rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source)
         return {path: flops + rest[path] for path, flops in first.items()}
@@ -105,7 +105,7 @@ def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, sour
 
 
 def _alike(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size) -> dict[str, Size]:
-    """FLOPs of decode steps that all run the same lines, by path of the product."""
+    """FLOPs of decode steps with the same ledger, by path."""
     found: dict[str, Size] = {}
     for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch, source=source).axes()):
         every = product.line.einsum.every
@@ -123,5 +123,5 @@ def _alike(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size)
 
 
 def _keys_of_steps(prompt: Size, steps: Size, window: Size | None) -> Size:
-    """Number of keys that the tokens of all steps see: the pairs that a causal mask keeps of their positions."""
+    """Sum over all steps of the keys that the new token sees: the visible pairs of a causal mask."""
     return pairs("causal", steps, prompt + steps, window)

@@ -1,10 +1,10 @@
-"""A metric at a million points: the same ledger with numpy arrays for sizes.
+"""Metrics at up to millions of points: the same ledger with numpy arrays for sizes.
 
-In float64 every value is within 10⁻¹⁵ of the exact one: the ledger multiplies and adds whole numbers first, so that an
-array meets few roundings. (That is relative. It is 2 · 10⁻¹⁵ for models with an encoder, and for the bytes that move
-and FLOPs per byte, which are sums over lines.) With `exact` the arrays hold Python's ints and fractions, of any size.
+In float64 the relative error is at most 10⁻¹⁵, because the ledger multiplies and adds ints first. It is at most 2 ·
+10⁻¹⁵ for models with an encoder, and for bytes moved and FLOPs per byte, which are sums over lines. With `exact`,
+arrays have Python's ints and fractions of any size.
 
-Arrays of other libraries that speak numpy's protocols are taken as they are, and give arrays of their own kind.
+Arrays of other libraries that implement numpy's protocols are supported; results are arrays of the same library.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 WORKLOAD = ("ctx", "tokens", "batch")
 KV_HEADS = "num_key_value_heads"
 AT_ONCE = 1 << 14
-"""Points evaluated together: their arrays stay in the processor's cache."""
+"""Points per batch: few enough that arrays stay in the processor's cache."""
 NEAR = 1e-12
-"""Two ways of a step whose FLOPs differ by less than this part of them are compared in whole numbers."""
+"""Relative difference of FLOPs below which two alternatives of a step are compared in exact numbers."""
 
 
 def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], *, exact: bool) -> np.ndarray:
-    """Array of the metric at every element of the knobs, which are broadcast against each other.
+    """Array of the metric for these knobs (arrays by name), which are broadcast together.
 
-    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (the query heads stay), and the axes
-    of the model's sizes and L. An array of another library gives one of its own. Raises UsageError. Needs numpy.
+    Knobs: ctx, tokens (default: all of the context), batch, num_key_value_heads (query heads are unchanged), and the
+    axes of the model's sizes and L. Arrays of another library give an array of that library. Raises UsageError. Needs
+    numpy.
     """
     try:
         import numpy as np
@@ -66,9 +67,11 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
 
 
 def _one_by_one(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
-    """Array of a training step's metric, each point by itself: the peak is a maximum of whole numbers."""
+    """Array of a metric of a training step, evaluated point by point, because the peak is a maximum."""
     if others := [name for name in knobs if name not in ("ctx", "batch")]:
-        raise UsageError(f"{metric.name} takes arrays of ctx and batch, not of {others[0]}", "sweep varies fields")
+        raise UsageError(
+            f"{metric.name} takes arrays of ctx and batch, not of {others[0]}", "`sweep` varies config fields"
+        )
     if any(protocols.foreign(np, values) for values in knobs.values()):
         raise UsageError(f"{metric.name} takes arrays of numpy, or lists")
     given = [_checked(np, name, values, True) for name, values in knobs.items()]
@@ -84,13 +87,13 @@ def _one_by_one(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any],
 
 
 def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
-    """Array of another library, made by its own operations; where it is lazy nothing is computed here.
+    """Array of another library, computed with its operations; lazy arrays are not evaluated.
 
-    So no value can be refused: what is no size gives nan, and so does a point where float64 cannot tell which of two
-    ways takes fewer FLOPs.
+    So values cannot be rejected: an invalid size gives nan, and so does a point where float64 cannot decide which of
+    two alternatives takes fewer FLOPs.
     """
     if exact:
-        raise UsageError("exact numbers are Python's own: they take arrays of numpy, or lists")
+        raise UsageError("exact results need Python integers: pass numpy arrays or lists")
     xp = protocols.namespace(*knobs.values())
     given = {
         name: protocols.floats(xp, name, values if protocols.foreign(np, values) else _checked(np, name, values, False))
@@ -98,7 +101,7 @@ def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs:
     }
     wrong = [(values < 1) | (values != xp.floor(values)) for values in given.values()]
     wrong += [found for found, _ in _together(shape, point, given)]
-    zero = 0 * reduce(add, given.values())  # as wide as all knobs together, whatever the metric depends on
+    zero = 0 * reduce(add, given.values())  # has the broadcast shape of all knobs
     there = _placed(shape, point, given)
     if there.ledger.instead is None:
         value = zero + metric.of(there)
@@ -111,7 +114,7 @@ def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs:
 
 
 def _settled(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> Any:
-    """Array of the metric, each point run the way that takes fewer FLOPs there."""
+    """Array of the metric, with the alternative that takes fewer FLOPs at each point."""
     there = _placed(shape, point, knobs)
     if there.ledger.instead is None:
         return metric.of(there)
@@ -119,7 +122,7 @@ def _settled(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: M
     size = next(iter(knobs.values())).shape
     first = np.broadcast_to(_fewer(np, one, other), size)
     near = np.broadcast_to(abs(_forward(one) - _forward(other)) <= NEAR * _forward(one), size).astype(bool)
-    if np.any(near):  # whole numbers decide where float64 cannot
+    if np.any(near):  # compare exactly where float64 cannot decide
         at = _placed(shape, point, {name: _exact(np, values[near]) for name, values in knobs.items()})
         first = first.copy()
         first[near] = _fewer(np, *(replace(at, ledger=way) for way in at.ledger.ways))
@@ -131,16 +134,16 @@ def _forward(point: Point) -> Any:
 
 
 def _fewer(np: Any, one: Point, other: Point) -> Any:
-    """Array that is True where the first way takes no more FLOPs than the second."""
+    """Array that is True where the first alternative takes at most as many FLOPs as the second."""
     return np.asarray(_forward(one) <= _forward(other), dtype=bool)
 
 
 def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Point:
-    """Point with arrays for the sizes that are varied."""
+    """Point with arrays for the varied sizes."""
     work = point.work
     if "ctx" in knobs:
         work = replace(work, context=knobs["ctx"], tokens=knobs["ctx"] if work.tokens == work.context else work.tokens)
-    if "tokens" in knobs:  # a step for some of the tokens: the source has been read
+    if "tokens" in knobs:  # a later step: the encoder has already run
         work = replace(work, tokens=knobs["tokens"], new_source=0)
     work = replace(work, batch=knobs.get("batch", work.batch))
     sizes = {name: values for name, values in knobs.items() if name not in (*WORKLOAD, KV_HEADS)}
@@ -156,17 +159,17 @@ def _check_names(shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> 
     known = [*WORKLOAD, KV_HEADS, *layer_axes(shape), *size_axes(shape)]
     for name in knobs:
         if name not in known:
-            raise NotFoundError(f"no knob {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
+            raise NotFoundError(f"no argument {name!r}", nearest(name, known) or f"knobs: {', '.join(known)}")
     if "K" in knobs and KV_HEADS in knobs:
-        raise UsageError(f"K and {KV_HEADS} are the same: give one")
+        raise UsageError(f"K and {KV_HEADS} are the same: give only one")
     if point.train and "tokens" in knobs:
-        raise UsageError("a training step takes whole sequences: leave tokens out")
+        raise UsageError("a training step runs whole sequences: leave tokens out")
     if not knobs:
-        raise UsageError("nothing varies", f"knobs: {', '.join(known)}")
+        raise UsageError("no argument varies", f"knobs: {', '.join(known)}")
 
 
 def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Iterator[tuple[Any, UsageError]]:
-    """Where sizes do not go with each other, as the other commands have it, and what is said of it."""
+    """Arrays of booleans for invalid combinations of sizes, each with its error."""
     context, tokens = given.get("ctx", point.work.context), given.get("tokens")
     if tokens is not None:
         yield tokens > context, UsageError("tokens must not be more than the context")
@@ -176,7 +179,7 @@ def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Ite
     sizes = {**axis_names.sizes(shape), **given}
     for name, axis in declared.items():
         if name in given:
-            sentence = f"{name} must be even: rotary positions rotate a head's elements in pairs"
+            sentence = f"{name} must be even: the rotary embedding rotates elements in pairs"
             yield given[name] % axis.multiple != 0, UsageError(sentence)
         if axis.at_most is not None and {name, axis.at_most} & given.keys():
             outer = declared[axis.at_most].meaning
@@ -185,7 +188,7 @@ def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Ite
 
 
 def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
-    """Whole numbers of at least 1, as float64 or as Python's own."""
+    """Whole numbers of at least 1, as float64 or, if `exact`, as Python ints. Raises UsageError."""
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and not (array.dtype.kind in "fO" and _all(array, _is_whole)):
         raise UsageError(f"{name} must be whole numbers, not {array.dtype}")
@@ -197,7 +200,7 @@ def _checked(np: Any, name: str, values: Any, exact: bool) -> Any:
 
 
 def _exact(np: Any, array: Any) -> Any:
-    """Array of Python's own ints, which never wrap."""
+    """Array of Python ints, which never wrap."""
     whole = np.empty(array.shape, dtype=object)
     whole[...] = np.frompyfunc(int, 1, 1)(array)
     return whole

@@ -1,4 +1,4 @@
-"""The solution of an equation in symbols, `D + D·K/N`, if it is short enough to print."""
+"""Solutions of equations in symbols, `D + D·K/N`, if short enough to print."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from tfacct.architecture.transformer import Transformer
 from tfacct.base.errors import UsageError
 from tfacct.ledger.einsum import Size
 
-LARGEST_IN_LETTERS = 10**6
-"""A larger number among letters, a card's bytes, hides what it is."""
+LARGEST_IN_SYMBOLS = 10**6
+"""Largest number in a solution in symbols; larger ones, such as a card's memory, are unreadable there."""
 
 LONGEST_FORM = 160
-"""Characters of a closed form; a longer one is no explanation."""
+"""Most characters of a closed form."""
 
 
 def closed_form(
     unknown: str, equation: Equation, shape: Transformer, point: Point, *, chunk: bool, fixed: frozenset[str]
 ) -> str | None:
-    """The solution in letters, where the equation is linear in the unknown and the answer a short sum; else None.
+    """Solution in symbols if the equation is linear in the unknown and the solution is a short sum; else None.
 
-    The letters in `fixed` keep their numbers.
+    The axes in `fixed` stay numbers.
     """
     import sympy
 
     if point.cache.rounds or point.ledger.leaps:
-        return None  # what is rounded up is no sum of sizes
+        return None  # rounded counts are not polynomials
     x = sympy.Symbol("x", positive=True)
     in_numbers = placed(unknown, shape, point, chunk=chunk)
     if sympy.sympify(equation.difference(in_numbers(x))).has(sympy.Min):
-        return None  # a window bends it
+        return None  # piecewise, because of a window
     stepped = any(side.metric is not None and side.metric.of_step for side in (equation.left, equation.right))
-    if stepped or point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_LETTERS):
+    if stepped or point.weights.rounds or (equation.right.metric is None and equation.right.times > LARGEST_IN_SYMBOLS):
         return _in_numbers(equation, in_numbers)
     try:
         axis_names = in_symbols(shape, fixed=fixed)
-    except UsageError:  # one letter is two sizes: numbers are read, not letters
+    except UsageError:  # an axis has two sizes: use numbers
         return _in_numbers(equation, in_numbers)
     symbols = axis_names.symbols
-    keys = symbols.get("S", symbols["T"])  # of a model that keeps nothing the tokens are all the keys
+    keys = symbols.get("S", symbols["T"])  # without a cache, keys are the tokens
     known = {"batch": symbols["B"], "context": keys, "tokens": symbols["T"] if chunk else keys}
     at = placed(unknown, shape, replace(moved(point, **known), ledger=axis_names.ledger), chunk=chunk)
     polynomial = sympy.Poly(sympy.numer(sympy.together(equation.difference(at(x)))), x)
@@ -54,7 +54,7 @@ def closed_form(
     if higher:
         return None
     root = sympy.expand(-constant / slope)
-    for axis in axis_names.products:  # N for K · G: the last factor is the product over the others
+    for axis in axis_names.products:  # N for K · G: replace the last factor by N / K
         *others, last = axis_names.factors(axis)
         root = sympy.expand(root.subs(symbols[last], symbols[axis] / prod(symbols[other] for other in others)))
     terms = [_written(term, symbols) for term in root.as_ordered_terms()]
@@ -64,7 +64,7 @@ def closed_form(
 
 
 def _in_numbers(equation: Equation, at: Callable[[Size], Point]) -> str | None:
-    """Rest of a budget, divided by what each step takes; None if the steps differ."""
+    """Remaining budget divided by the cost of one unit, `(A − B)/C`; None if the cost is not linear."""
     if equation.right.metric is not None:
         return None
     budget = equation.right.times
@@ -84,7 +84,7 @@ def _without_zero_roots(polynomial: Any) -> Any:
 
 
 def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
-    """Text of a product over a product, `D·K/N`; None if the expression is more than that."""
+    """Text of a quotient of products, `D·K/N`; None for other expressions."""
     over, under = term.as_numer_denom()
     sides = []
     for side in (over, under):

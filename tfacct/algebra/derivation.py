@@ -1,7 +1,7 @@
-"""Integers that remember their factors: a ledger evaluated with them writes its own derivation (`--explain`).
+"""Integers that record their factors: a ledger evaluated with them gives its derivation (`--explain`).
 
-A count in symbols comes from the same code as the count itself (`2·B·T·D·N·H`), and so does the same in numbers
-(`2 · 1 · 1,024 · 768 · 12 · 64`). Unlike symbols they need no sympy and follow a `min`, a mask and a rounding.
+The same code that counts also gives the count in symbols (`2·B·T·D·N·H`) and in numbers (`2 · 1 · 1,024 · 768 · 12 ·
+64`). Unlike sympy's symbols, they support `min`, masks and rounding.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import NamedTuple, SupportsInt
 
 TIMES, SPACED = "·", " · "
 WORKLOAD = ("B", "T", "O", "I", "Ip", "Ih", "Iw", "S", "Sw", "Sk", "J")
-"""Axes that stand first in a product, as far as it has them."""
+"""Axes that come first in a product, in this order."""
 
 
 class Factor(NamedTuple):
-    """A factor in symbols and in numbers. `sum`: it is no single axis or number, so a product puts it in brackets.
+    """A factor in symbols and in numbers. `sum`: it needs brackets in a product.
 
-    `axis`: the axis that it is, empty for a number or a sum. `blocks`: it counts blocks, and stands last.
+    `axis`: name of the axis, empty for a number or a sum. `blocks`: it counts layers, and comes last.
     """
 
     axis_names: str
@@ -29,14 +29,14 @@ class Factor(NamedTuple):
 
 
 class TracedInt(int):
-    """An int with its factors. What is added, multiplied, divided or rounded up with it is spelled too.
+    """An int with its factors. Arithmetic with it gives TracedInts.
 
     >>> heads, keys = axis("N", 12), axis("S", 1024)
     >>> scores = 2 * heads * keys
     >>> int(scores), in_axes(scores.factors), in_numbers(scores.factors)
     (24576, '2·S·N', '2 · 1,024 · 12')
 
-    A division that is rounded up is written as one:
+    A quotient that is rounded up is written with brackets:
 
     >>> blocks = -(-keys // 24)
     >>> int(blocks), in_axes((17 * blocks).factors)
@@ -74,7 +74,7 @@ class TracedInt(int):
         return TracedInt(-int(self), self.factors, not self.minus)
 
     def __floordiv__(self, other: int) -> TracedInt:
-        """A quotient: with a minus before it rounded up, else rounded down."""
+        """Quotient rounded down; of a negative dividend it is written as one that is rounded up."""
         value = int(self) // int(other)
         if (rest := _without(self.factors, factors_of(other))) is not None:
             return TracedInt(value, rest, self.minus)
@@ -87,24 +87,24 @@ class TracedInt(int):
 
 
 def axis(name: str, value: int) -> TracedInt:
-    """Number by its axis."""
+    """Size of an axis."""
     return TracedInt(value, [Factor(name, f"{value:,}", value, name)])
 
 
 def blocks(name: str, value: int, word: str) -> TracedInt:
-    """Number of blocks by its axis, in numbers with the `word` for what is counted."""
+    """Number of layers of an axis, followed by `word` in numbers."""
     return TracedInt(value, [Factor(name, f"{value:,} {word}", value, name, blocks=True)])
 
 
 def factors_of(value: int) -> tuple[Factor, ...]:
-    """Factors of a number: none of a plain 1."""
+    """Factors of a number; empty for a plain 1."""
     if isinstance(value, TracedInt):
         return value.factors
     return () if value == 1 else (Factor(f"{value:,}", f"{value:,}", value),)
 
 
 def ordered(factors: Iterable[Factor]) -> list[Factor]:
-    """Factors as they are written: numbers, the workload, sizes as they come, sums, blocks."""
+    """Factors in the order of a product: numbers, workload, sizes, sums, layers."""
 
     def rank(factor: Factor) -> tuple[int, int]:
         own = factor.axis.rstrip("0123456789")
@@ -128,7 +128,7 @@ def in_numbers(factors: Iterable[Factor]) -> str:
 
 
 def joined(factors: Sequence[Factor], made: Mapping[Factor, Sequence[str]]) -> list[Factor]:
-    """Factors with one axis for a product that has a name: N for K · G."""
+    """Factors with products replaced by derived axes: N for K · G."""
     left = list(factors)
     for whole, parts in made.items():
         while (found := [next((f for f in left if f.axis == part), None) for part in parts]) and None not in found:
@@ -156,13 +156,13 @@ def _sum(one: int, other: int, sign: str) -> TracedInt:
 
 
 def _operand(value: int, how: Callable[[Iterable[Factor]], str]) -> str:
-    """A number as it stands behind a minus or beside a slash: a sum in brackets."""
+    """Number as an operand of − or /: a sum in brackets."""
     factors = factors_of(value)
     return f"({how(factors)})" if len(factors) == 1 and factors[0].sum else how(factors)
 
 
 def _without(factors: Sequence[Factor], others: Sequence[Factor]) -> list[Factor] | None:
-    """The factors that are left of a product divided by others of them; None where it has not all of these."""
+    """Factors without `others`; None if one of those is missing."""
     left = list(factors)
     for other in others:
         if other not in left:

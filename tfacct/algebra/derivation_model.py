@@ -1,4 +1,4 @@
-"""A ledger evaluated with spelled integers: every count with its factors, and the steps of a derivation."""
+"""A ledger evaluated with TracedInts: every count with its factors, and the steps of a derivation."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from tfacct.output.derivation import Axis, Step
 
 
 class Entry(NamedTuple):
-    """A count of one line in one kind of blocks, with its factors.
+    """A count of one line in one kind of layers, with its factors.
 
-    `more`: specs of a training step's gradients. `weights`: numbers of a product's weight that one token meets.
+    `more`: specs of the gradients in a training step. `weights`: elements of the weight that are active for one token.
     """
 
     path: str
@@ -57,12 +57,12 @@ class Entry(NamedTuple):
     weights: int = 0
 
     def has(self, *names: str) -> str:
-        """The first of these axes among its factors, a number behind it or not; empty if none is there."""
+        """First factor with one of these axes, ignoring numbers at the end; empty if there is none."""
         there = [factor.axis for factor in self.factors]
         return next((axis for axis in there if axis.rstrip("0123456789") in names), "")
 
     def without(self, *names: str) -> int:
-        """Product of the factors but for these axes."""
+        """Product of all factors except those of these axes."""
         value = 1
         for factor in self.factors:
             value *= 1 if factor.axis in names else factor.value
@@ -71,8 +71,10 @@ class Entry(NamedTuple):
 
 @record
 class DerivationModel:
-    """A ledger whose sizes are spelled, group by group with what a step binds there; `made` are axes that stand for
-    a product of others, N for K · G."""
+    """A ledger with TracedInts for sizes: groups, each with the sizes of a step.
+
+    `made` are axes for products of others, N for K · G.
+    """
 
     groups: tuple[tuple[Group, Axes], ...]
     made: Mapping[Factor, tuple[str, ...]]
@@ -80,7 +82,7 @@ class DerivationModel:
     kinds: Mapping[str, str]
 
     def products(self, *, masked: bool, train: bool) -> Iterator[Entry]:
-        """FLOPs of every product: forward, and in a training step three times, for its gradients take as many each."""
+        """FLOPs of every matmul: forward, or, in a training step, 3 × as many with both gradients."""
         for group, at in self.groups:
             names = {**group.names, "S": _name(at.get(VISIBLE_KEYS), "S")}
             for product in Ledger((group,)).products(at, masked=masked):
@@ -93,7 +95,7 @@ class DerivationModel:
                 yield Entry(line.path, spec, count.factors, int(count), group.kind, line, tuple(more), met)
 
     def tensors(self, how: Storage | None = None) -> Iterator[Entry]:
-        """Parameters of every stored tensor, or, as stored, its bytes."""
+        """Parameters of every stored tensor, or its bytes if `how` is given."""
         names = {id(group.axes): group.names for group, _ in self.groups}
         for tensor in Ledger(tuple(group for group, _ in self.groups)).tensors():
             count = tensor.count * (tensor.elements if how is None else how.bytes(tensor.stored))
@@ -103,7 +105,7 @@ class DerivationModel:
             yield Entry(tensor.path, spec, factors, int(count), kind)
 
     def states(self, width: Width) -> Iterator[Entry]:
-        """Bytes of everything that is cached between steps."""
+        """Bytes cached between steps."""
         for group, at in self.groups:
             specs = {line.path: line.spec for line in group.lines if isinstance(line, State)}
             for path, count in Ledger((group,)).state_bytes(at, width).items():
@@ -111,7 +113,7 @@ class DerivationModel:
                 yield Entry(path, spec, derivation.factors_of(count), int(count), group.kind)
 
     def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
-        """A step for entries that differ in their blocks only; not `alone`: others share its path."""
+        """Step for entries that differ only in their layers. `alone`: no other step has the same path."""
         first = entries[0]
         factors = derivation.joined(_labelled(_together(entries), unit), self.made)
         kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
@@ -121,7 +123,7 @@ class DerivationModel:
         return Step(name, first.path, first.spec, *written, result, first.more)
 
     def steps(self, entries: Iterable[Entry], unit: str) -> list[Step]:
-        """Steps in the order of their lines; blocks of several kinds that count alike are one step."""
+        """Steps in the order of lines; kinds of layers with equal counts are one step."""
         found: dict[str, dict[object, list[Entry]]] = {}
         for entry in entries:
             own = tuple(factor for factor in entry.factors if not factor.blocks)
@@ -129,7 +131,7 @@ class DerivationModel:
         return [self.step(alike, len(of_path) == 1, unit) for of_path in found.values() for alike in of_path.values()]
 
     def axis_names(self, steps: Iterable[Step]) -> tuple[Axis, ...]:
-        """Every axis of the steps, and those that their meanings name."""
+        """All axes in the steps and in the meanings of these axes."""
         text = " ".join(" ".join((step.spec, *step.more, step.symbols)) for step in steps)
         used, asked = set[str](), {*AXIS.findall(text)}
         while asked:
@@ -141,7 +143,8 @@ class DerivationModel:
 
 
 def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) -> DerivationModel:
-    """The model with every size spelled; without a workload nothing is bound. Its latent attention must be settled."""
+    """The model with TracedInts for all sizes, at a workload if given. The mode of latent attention must not be
+    `auto`."""
     at = {} if work is None else work.axes()
     explained, stacks = axis_names.explained(shape), layer_axes(shape)
     meanings = {**LEGEND, **{name: axis.meaning for name, axis in explained.items()}, **block_meanings(shape)}
@@ -200,13 +203,13 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
 
 
 def _of_keys(group: Group) -> list[str]:
-    """Axes that a step binds where tokens are compressed."""
+    """Axes of a step for compressed tokens."""
     kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
     return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 
 
 def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meanings: Mapping[str, str]) -> int:
-    """The number of a group's blocks, by its axis; of MTP heads, which have none, in words."""
+    """Number of layers of a group, by its axis; for MTP heads, which have no axis, in words."""
     stack = next((paths.parse(line.path).stack for line in group.lines), "")
     if stack == paths.BLOCKS:
         name = next(stacks)
@@ -216,7 +219,7 @@ def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meani
 
 
 def _met(line: Matmul, axes: Axes) -> int:
-    """Numbers of a product's weight that one token is multiplied by: of experts those it is sent to."""
+    """Elements of a matmul's weight that are active for one token: of experts only the top-k."""
     weight = line.weight_axes()
     if weight is None:
         return 0
@@ -228,16 +231,16 @@ def _times(count: int, word: str) -> Factor:
 
 
 def _name(size: object, otherwise: str) -> str:
-    """The axis that a bound size is."""
+    """Axis of a TracedInt; `otherwise` for other sizes."""
     return size.factors[0].axis if isinstance(size, TracedInt) else otherwise
 
 
 def _together(entries: Sequence[Entry]) -> list[Factor]:
-    """Factors of entries that differ in their blocks only: those of all blocks are added."""
+    """Factors of entries that differ only in their layers, with the numbers of layers added."""
     each = [next((factor for factor in entry.factors if factor.blocks), None) for entry in entries]
     rest = [factor for factor in entries[0].factors if not factor.blocks]
     blocks = [factor for factor in each if factor is not None]
-    if not blocks and len(entries) > 1:  # of several kinds, each of which stores one for all its blocks
+    if not blocks and len(entries) > 1:  # several kinds, each with one tensor for all its layers
         return [*rest, _times(len(entries), "sets")._replace(blocks=True)]
     if len(blocks) < 2:
         return [*rest, *blocks]
@@ -247,7 +250,7 @@ def _together(entries: Sequence[Entry]) -> list[Factor]:
 
 
 def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
-    """Of bytes, the number of them that an element takes says so."""
+    """Factors with the word `bytes` at the bytes per element, if the unit is bytes."""
     if unit != "bytes":
         return factors
     for place, factor in enumerate(factors):

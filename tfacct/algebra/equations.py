@@ -18,7 +18,7 @@ _SIDE = re.compile(r"(?:(\d+(?:\.\d+)?)\s*\*\s*)?([a-z_][\w.]*)", re.ASCII)
 
 @record
 class Side:
-    """A side of an equation: a metric, `times` over, or a number, of bytes where `sized`."""
+    """A side of an equation: `times` × a metric, or the number `times`, in bytes if `sized`."""
 
     text: str
     times: Fraction
@@ -26,7 +26,7 @@ class Side:
     sized: bool = False
 
     def at(self, point: Point) -> Size:
-        """Value at a point, exact for ints."""
+        """Value at a point; exact for ints."""
         if self.metric is None:
             return self.times
         value = self.metric.of(point)
@@ -41,7 +41,7 @@ class Equation:
     right: Side
 
     def difference(self, point: Point) -> Size:
-        """Difference of the sides at a point, left − right."""
+        """Left − right at a point."""
         return self.left.at(point) - self.right.at(point)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Equation:
 
 
 def read(text: str, point: Point) -> Equation:
-    """Read an equation as a user words it: `kv_cache_bytes=weights_bytes`, `total_bytes=24GiB`, `share.attn=0.5`."""
+    """Parse an equation: `kv_cache_bytes=weights_bytes`, `total_bytes=24GiB`, `share.attn=0.5`. Raises UsageError."""
     sides = [side.strip() for side in text.split("=")]
     if len(sides) != 2 or not all(sides):
         raise UsageError(f"{option('until')} is LEFT=RIGHT, not {text!r}", 'for example "kv_cache_bytes=weights_bytes"')
@@ -65,17 +65,17 @@ def read(text: str, point: Point) -> Equation:
 
 
 def _metric_side(text: str, point: Point) -> Side | None:
-    """Side that is a metric, or a multiple of one; None if the text is no name."""
+    """Side with a metric or a multiple of one; None if the text is not a name."""
     match = _SIDE.fullmatch(text)
     return Side(text, Fraction(match[1] or 1), metric(match[2], [point.ledger])) if match else None
 
 
-def _number_side(text: str, beside: Sequence[str]) -> Side:
-    """Side that is a number, in the unit of the metric `beside` it: `8B` is a number of parameters or of bytes."""
-    if "bytes" in beside and re.fullmatch(r"[\d.]+(e\+?\d+|\s*[KMGTP]i?)", text, re.IGNORECASE):
-        text += "B"  # as it is read
+def _number_side(text: str, units_: Sequence[str]) -> Side:
+    """Side with a number. The units of the other side decide whether `8B` is parameters or bytes."""
+    if "bytes" in units_ and re.fullmatch(r"[\d.]+(e\+?\d+|\s*[KMGTP]i?)", text, re.IGNORECASE):
+        text += "B"
     sized = re.fullmatch(r".*[\d\s]([KMGTP]i?)?B", text, re.IGNORECASE) is not None
-    if sized and ("bytes" in beside or units.read_number(text) is None):
+    if sized and ("bytes" in units_ or units.read_number(text) is None):
         size = Fraction(units.read_bytes(option("until"), text))
         return Side(re.sub(r"(?<=\d)(?=[KMGTPB])", " ", text), size, sized=True)
     number = units.read_number(text.removesuffix("%"))

@@ -1,6 +1,6 @@
-"""A ledger as data for other programs: every derived size as a sum of products of symbols.
+"""A ledger as data for other programs, with derived sizes as sums of products of symbols.
 
-The same code that counts ints, arrays and symbols is given texts here, so nothing is written down twice.
+The code that counts ints, arrays and symbols is evaluated with text here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State, Table, Unused
 
 
 class SizeText(str):
-    """A size as a text of symbols and numbers with + and *: the fourth kind of number.
+    """A size as text, with symbols, numbers, + and *.
 
     >>> K, G, H = map(SizeText, "KGH")
     >>> 2 * K * G * H + K
     '2*K*G*H+K'
 
-    It has no brackets, so a sum is not multiplied. Raises SpecError for that.
+    There are no brackets: raises SpecError for the product of a sum.
     """
 
     __slots__ = ()
@@ -51,7 +51,7 @@ def _factor(size: object) -> object:
 
 
 def value(size: str | int, sizes: Mapping[str, int]) -> int:
-    """The number that a written size is.
+    """Number of a size in text.
 
     >>> value("2*K*G+K", {"K": 3, "G": 5})
     33
@@ -69,8 +69,10 @@ def value(size: str | int, sizes: Mapping[str, int]) -> int:
 
 @record
 class ExportedLedger:
-    """A model's ledger as plain data: `sizes` by axis, the `legend` of all its axes, and its `ways`, one for each
-    form that a step chooses from. Each way is the form's name, None where there is one only, and its groups."""
+    """A model's ledger as plain data: `sizes` by axis, `legend` of all axes, and `ways`, the alternatives of a step.
+
+    Each alternative has a name, None if there is only one, and groups.
+    """
 
     sizes: dict[str, int]
     legend: dict[str, str]
@@ -78,7 +80,7 @@ class ExportedLedger:
 
 
 def export_ledger(shape: Transformer) -> ExportedLedger:
-    """Return the ledger of a model with its sizes written in symbols. Raises SpecError."""
+    """Return the ledger of a model with its sizes in symbols. Raises SpecError."""
     sizes, fixed = _sizes(shape)
     counts = dict(zip(layer_axes(shape), (stack.count for stack in shape.every_stack), strict=True))
     open_ = with_sizes(shape, SizeText, fixed)
@@ -101,7 +103,7 @@ def export_ledger(shape: Transformer) -> ExportedLedger:
 
 
 def _sizes(shape: Transformer) -> tuple[dict[str, Any], frozenset[str]]:
-    """Sizes by the model's axes, without those that are several numbers by one axis: these stay numbers."""
+    """Sizes by axis, and the axes with several sizes, which stay numbers."""
     found: dict[str, Any] = {}
     several = set()
     for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
@@ -140,7 +142,7 @@ def _plain(size: Size) -> str | int:
 
 
 def _axis_names(group: Mapping[str, Any]) -> Iterator[str]:
-    """Axes of a group: those of the model in its sizes, and those of its lines, as they are called in the model."""
+    """Axes of a group's sizes and lines, with the model's names."""
     for size in (group["count"], *group["axes"].values()):
         yield from AXIS.findall(str(size))
     for line in group["lines"]:
@@ -149,7 +151,7 @@ def _axis_names(group: Mapping[str, Any]) -> Iterator[str]:
 
 
 def line_facts(line: Line) -> dict[str, Any]:
-    """A line as plain data; what is as usual is left out."""
+    """Line as plain data, without default values."""
     idle = isinstance(line, Unused)
     facts: dict[str, Any]
     match line.of if isinstance(line, Unused) else line:

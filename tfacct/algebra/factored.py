@@ -1,7 +1,7 @@
-"""Polynomials with common factors taken out, for reading: as text, code and LaTeX from one tree.
+"""Readable polynomials with common factors taken out: text, code and LaTeX from one tree.
 
-It is written by components, as a ledger has them, not factored blindly: each component takes out what its own terms
-share, and what carries the axis of a stack of blocks stands in one bracket.
+Factoring follows the components of a ledger: common factors are taken out of each component, and terms with the axis of
+a stack of layers are in one bracket.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import TypeAlias
 from tfacct.base.record import record
 
 Powers: TypeAlias = tuple[int, ...]
-"""The power of each axis in a monomial, in the order in which the axes are written."""
+"""Power of each axis in a monomial, in the order of axes."""
 Polynomial: TypeAlias = Mapping[Powers, int]
 """Monomial → coefficient."""
 
 BLOCKS, KEYS = "L", "S"
-"""How axes begin: of stacks of blocks, which get a bracket each, and of keys, whose terms stand last: they grow
-fastest."""
+"""First letters of axes: of stacks of layers, which get a bracket each, and of keys, whose terms come last."""
 
 
 @record
 class Term:
-    """A term: coefficient · axes · (a sum). Without terms inside there is no bracket. `over`: another sum, in front
-    of that one: the blocks of stacks that have it alike."""
+    """A term: coefficient · axes · (a sum). Without terms inside, there is no bracket.
+
+    `over`: another sum before that one, of the layers of stacks with equal sums.
+    """
 
     coefficient: int
     powers: Powers
@@ -34,7 +35,7 @@ class Term:
     over: tuple[Term, ...] = ()
 
     def spread(self) -> Term:
-        """The same with one bracket: what is inside, for each of the terms that it is multiplied by."""
+        """Equal term without `over`: `inside` multiplied by each of its terms."""
         if not self.over:
             return self
         return Term(self.coefficient, self.powers, tuple(_times(one, self.inside) for one in self.over))
@@ -42,7 +43,7 @@ class Term:
 
 @record
 class Style:
-    """Spelling of terms."""
+    """Notation of terms."""
 
     times: str
     power: str
@@ -51,7 +52,7 @@ class Style:
 
 
 def latex_axis(axis: str) -> str:
-    """Axis in LaTeX; small letters behind the capital are its index."""
+    """Axis in LaTeX; small letters become a subscript."""
     return axis if len(axis) == 1 else f"{axis[0]}_{{\\mathrm{{{axis[1:]}}}}}"
 
 
@@ -62,19 +63,19 @@ LATEX = Style(r"\,", "^{{{}}}", (r"\left(", r"\right)"), latex_axis)
 
 @record
 class Factored:
-    """A polynomial in `axis_names`, ready to be written."""
+    """A factored polynomial in `axis_names`."""
 
     axis_names: tuple[str, ...]
     term: Term
 
     @property
     def text(self) -> str:
-        """Text as people write it: `2·B·T·D·V`."""
+        """Readable text: `2·B·T·D·V`."""
         return _written(self.term, self.axis_names, TEXT)
 
     @property
     def code(self) -> str:
-        """Text as Python and sympy read it: `2*B*T*D*V`."""
+        """Text for Python and sympy: `2*B*T*D*V`."""
         return _written(self.term, self.axis_names, CODE)
 
     @property
@@ -84,10 +85,10 @@ class Factored:
 
 
 def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
-    """The sum of all parts: first what every term shares, then L · (…) for each stack, then what carries no L.
+    """Factored sum of all parts: common factors, then L · (…) for each stack, then terms without L.
 
-    Each part is one term of its sum, with what it shares in front of it; `after` are parts that stand behind the
-    others. Otherwise parts without S stand first, short ones before long ones.
+    Each part is one term of the sum, with its common factors taken out. Parts without S come first, short before long
+    ones; those in `after` come after `parts`.
     """
     ranked = [*((0, part) for part in parts), *((1, part) for part in after)]
     shared = _shared([term for _, part in ranked for term in part.items()], len(axis_names))
@@ -105,7 +106,7 @@ def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iter
 
 
 def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
-    """The sum of each stack behind its axis; one bracket behind the axes of all that have it alike."""
+    """Terms axis · (sum) of each stack; stacks with equal sums share a bracket."""
     alike: dict[tuple[Term, ...], list[Term]] = {}
     for blocks, sum_ in zip(stacks, sums, strict=True):
         if sum_.found:
@@ -121,8 +122,8 @@ def _of_stacks(stacks: Sequence[Powers], sums: Sequence[_Sum]) -> list[Term]:
 
 
 def in_front(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[Sequence[str]]) -> Factored:
-    """The polynomial with the axes of each of `fronts` in front of brackets, one set after the other, and with its
-    coefficients as they are: bytes stay bytes.
+    """Polynomial with the axes in `fronts` taken out of brackets, one set after the other. Coefficients are not
+    factored.
 
     >>> two = {(1, 1, 0): 16, (1, 0, 1): 8, (0, 0, 0): 24}
     >>> in_front("TDF", two, ["T"]).text
@@ -147,13 +148,13 @@ def _split(axis_names: Sequence[str], polynomial: Polynomial, fronts: Sequence[S
 
 @dataclass(slots=True)
 class _Sum:
-    """A sum on its way: terms that differ in their coefficient only are one."""
+    """An accumulating sum: terms that differ only in their coefficient are merged."""
 
     keys: Powers
     found: dict[tuple[Powers, tuple[Term, ...]], tuple[int, int]] = field(default_factory=dict)
 
     def add(self, part: Polynomial, rank: int) -> None:
-        """One part: a term with a bracket, unless its terms share nothing."""
+        """Add a part: a term with a bracket, unless its terms have no common factor."""
         if not part:
             return
         shared = _shared(list(part.items()), len(next(iter(part))))
@@ -170,7 +171,7 @@ class _Sum:
         self.found[kind] = count + term.coefficient, min(rank, known)
 
     def terms(self) -> list[Term]:
-        """Terms in the order in which they are written."""
+        """Terms in their final order."""
         found = [(rank, Term(count, *kind)) for kind, (count, rank) in self.found.items() if count]
         return [term for _, term in sorted(found, key=lambda ranked: self._place(*ranked))]
 
@@ -182,7 +183,7 @@ class _Sum:
 
 
 def _lexical(term: Term) -> Powers:
-    """Sorts terms by their axes: N before K, numbers last."""
+    """Sort key of terms by axes: N before K, numbers last."""
     return tuple(-power for power in term.powers)
 
 
@@ -191,7 +192,7 @@ def _monomials(part: Polynomial) -> list[Term]:
 
 
 def _shared(terms: Sequence[tuple[Powers, int]], axis_names: int) -> Term:
-    """Factor that all terms have in common."""
+    """Greatest common factor of the terms."""
     if not terms:
         return Term(0, (0,) * axis_names)
     return Term(gcd(*(count for _, count in terms)), tuple(map(min, *(powers for powers, _ in terms), terms[0][0])))
@@ -210,7 +211,7 @@ def _meet(powers: Powers, others: Powers) -> bool:
 
 
 def _times(front: Term, terms: Sequence[Term]) -> Term:
-    """`front` times a sum; a sum of one term needs no bracket."""
+    """`front` times a sum, without a bracket for a single term."""
     if len(terms) != 1:
         return Term(front.coefficient, front.powers, tuple(terms))
     (only,) = terms

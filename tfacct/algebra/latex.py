@@ -9,7 +9,7 @@ from tfacct.output.report import Report
 
 
 def align(report: Report) -> str:
-    """The lines and the total as an `align*` environment, which needs amsmath; the axes in comments."""
+    """Lines and total as an `align*` environment (amsmath), with the axes in comments."""
     (facts,) = report.models
     rows = [(paths.short(line["path"]), line["latex"]) for line in facts["lines"]]
     rows.append(("total", facts["total_latex"]))

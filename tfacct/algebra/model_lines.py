@@ -1,4 +1,4 @@
-"""Lines of a ledger in symbols: FLOPs, parameters or cached elements of each, their total, and sizes by symbol."""
+"""Lines of a ledger in symbols: FLOPs, parameters or cached elements, their total, and sizes by axis."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tfacct.ledger.storage import width
 from tfacct.ledger.workload import CHUNKS, COMPRESSED, OF_WINDOWS, ONE_BY_ONE, PATCHES
 
 CACHE_DTYPE = "bf16"
-"""Dtype of the cache whose bytes a formula's values are."""
+"""Dtype of the cache for bytes in a formula's values."""
 
 
 def counts_in(ledger: Ledger, at: Axes, of: str) -> dict[str, Size]:
-    """A count (`flops`, `train`, `params` or `kv`) by line, in numbers or axes as its sizes are."""
+    """Counts (`flops`, `train`, `params` or `kv`) by path, in numbers or symbols like the ledger's sizes."""
     if of == "params":
         return ledger.parameters()
     if of == "kv":
@@ -45,7 +45,7 @@ def _flops(product: Product, of: str) -> Size:
 
 
 def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, at: Axes | None) -> list[SymbolicLine]:
-    """Every line in symbols and, where `at` is a workload, in numbers."""
+    """Lines in symbols and, if `at` is a workload, in numbers."""
     values: dict[str, dict[str, Size]] = {}
     if at is not None:
         values[f"{unit}_value"] = counts_in(ledger, at, of)
@@ -64,9 +64,9 @@ def symbolic_lines(ledger: Ledger, symbolic: SymbolicModel, of: str, unit: str, 
 
 
 def _specs(ledger: Ledger) -> dict[str, str]:
-    """The axes of every product, state and parameter, by path; of a shared weight, as the first line has them.
+    """Axes of every matmul, state and parameter by path; of a shared weight, as in the first line.
 
-    Layers whose sizes differ share a path: then its axes are the parts', for the sizes of every kind of layer.
+    If layers with the same path have different sizes, the axes have the part's names, which stand for all kinds.
     """
     found: dict[str, tuple[str, str]] = {}
     for group in ledger.groups:
@@ -82,14 +82,14 @@ def _specs(ledger: Ledger) -> dict[str, str]:
 
 
 def _weights(symbolic: SymbolicModel) -> dict[str, Factored]:
-    """The parameters of each module, weight and bias together."""
+    """Parameters of each module, with its bias."""
     stored = symbolic.ledger.parameters().items()
     modules = groupby(stored, key=lambda tensor: paths.module_of(tensor[0]))
     return {module: symbolic.formula(count for _, count in tensors).written for module, tensors in modules}
 
 
 def sizes_by_axis(ledger: Ledger, architecture: Transformer, at: Axes) -> dict[str, int]:
-    """The sizes of a model, by axis, with the keys of its windowed blocks where there is a workload."""
+    """Sizes of a model by axis; with a workload, also those that a step determines."""
     sizes: dict[str, int] = {}
     for group in ledger.groups:
         sizes |= group.named()

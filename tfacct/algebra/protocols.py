@@ -1,7 +1,7 @@
-"""Arrays of other libraries: lazy, in chunks, or on another device, if they speak numpy's protocols.
+"""Arrays of other libraries (lazy, chunked, or on another device) that implement numpy's protocols.
 
-An array that has `__array_namespace__` brings its functions (https://data-apis.org/array-api); one that has
-`__array_ufunc__` and `__array_function__`, as those of dask have, is taken by numpy's own.
+Arrays with `__array_namespace__` provide their functions (https://data-apis.org/array-api). Arrays with
+`__array_ufunc__` and `__array_function__`, such as dask's, work with numpy's functions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfacct.base.errors import UsageError
 
 
 def foreign(np: Any, values: Any) -> bool:
-    """True for an array that is not numpy's and does its own arithmetic."""
+    """True for an array of another library with its own arithmetic."""
     if isinstance(values, (np.ndarray, np.generic)):
         return False
     kind = type(values)
@@ -21,7 +21,7 @@ def foreign(np: Any, values: Any) -> bool:
 
 
 def namespace(*values: Any) -> Any:
-    """Functions that take arrays like these."""
+    """Module with functions for these arrays: their namespace, or numpy."""
     import numpy as np
 
     for array in values:
@@ -31,7 +31,7 @@ def namespace(*values: Any) -> Any:
 
 
 def floats(xp: Any, name: str, values: Any) -> Any:
-    """The same numbers in float64. Raises UsageError where a library has none, or what it holds are no numbers."""
+    """The same numbers in float64. Raises UsageError if the library has no float64, or the array no numbers."""
     error = UsageError(f"{name} must be whole numbers in an array that can hold float64, not {values.dtype}")
     if not hasattr(values, "astype"):
         values = xp.asarray(values)

@@ -1,4 +1,4 @@
-"""Formulas of one rank: sums whose terms are divided by the sizes of a parallel layout."""
+"""Formulas for one rank: sums of terms divided by sizes of a parallel layout."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from tfacct.algebra.factored import Factored
 from tfacct.base.record import record
 
 Ranks = tuple[str, ...]
-"""Numbers of ranks, or symbols for them, that divide a count: none, one or several."""
+"""Divisors of a term: numbers of ranks or symbols for them."""
 
 
 @record
 class RankFormula:
-    """A sum in symbols, each part with the numbers of ranks that divide it."""
+    """A sum in symbols: parts, each with its divisors."""
 
     parts: tuple[tuple[Factored, Ranks], ...]
 
     @property
     def text(self) -> str:
-        """Text as people write it: `(2·B·T·D·V) / t + B·T·D`."""
+        """Readable text: `(2·B·T·D·V) / t + B·T·D`."""
         return self._joined("text", "({}) / {}", "·", "({})")
 
     @property
     def code(self) -> str:
-        """Text as Python and sympy read it."""
+        """Text for Python and sympy."""
         return self._joined("code", "({})/{}", "*", "({})")
 
     @property
@@ -45,8 +45,8 @@ class RankFormula:
 
 @record
 class SymbolicLine:
-    """One line of the ledger in symbols, with its values at a workload. `weights`: the parameters of a product's own
-    module."""
+    """A line of the ledger in symbols, with its values at a workload. `weights`: parameters of the module of a
+    matmul."""
 
     path: str
     spec: str

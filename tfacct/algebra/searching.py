@@ -1,4 +1,4 @@
-"""Equations solved for a field of the config, by search, because fields have no symbol."""
+"""Solutions of equations for a config field, by search, because fields have no symbols."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tfacct.ledger.lines import CHUNK, RATES
 from tfacct.ledger.workload import LARGEST
 
 TRIED = 1024
-"""Numbers that are tried one by one, at least, where those that can be are no multiples of one number."""
+"""Least number of values that are tried one by one, if valid values are not the multiples of one number."""
 FIRST = 64
-"""First numbers that are all looked at before the boundary is sought between powers of two."""
+"""Smallest values that are all tried, before powers of two."""
 CHUNKS_AROUND = 64
-"""Chunks before and behind at whose edges the sides are looked at: padding makes them leap there."""
+"""Chunks before and after the boundary with edges that are checked, because padding makes counts jump there."""
 AROUND = 8
-"""Numbers on either side of the boundary that must stand as their side does: bytes of narrow tensors are rounded."""
+"""Values on either side of the boundary that are checked, because bytes of narrow tensors are rounded."""
 
 
 @record
 class Found:
-    """A solution, and the numbers among which it was sought: the multiples of `step`, or `among` these."""
+    """A solution and the values that were searched: multiples of `step`, or the list `among`."""
 
     solution: Solution
     step: int | None
@@ -34,9 +34,9 @@ class Found:
 
 
 def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given: int) -> Found:
-    """Solve for a field that is `given` in the config. `at` raises ConfigError for a number that it cannot be.
+    """Solve for a field with value `given` in the config. `at` raises ConfigError for invalid values.
 
-    Raises NoSolutionError, which says why there is none.
+    Raises NoSolutionError with the reason.
     """
 
     def can_be(value: int) -> bool:
@@ -50,21 +50,22 @@ def searched(unknown: str, equation: Equation, at: Callable[[int], Point], given
     if step is None:
         values = [value for value in range(1, max(TRIED, 4 * given) + 1) if can_be(value)]
         if len(values) == 1:
-            at(given + 1)  # raises: it says why there is no other
+            at(given + 1)  # raises ConfigError with the reason
         return Found(among(unknown, equation, at, values), None, values)
     return Found(_among_multiples(unknown, equation, at, can_be, given, step), step, [])
 
 
 def whole(unknown: str, equation: Equation, at: Callable[[int], Point], step: int = 1) -> Solution:
-    """Solve for a context or a batch by search, where a side is no polynomial, or among multiples of `step`. Raises
+    """Solve for a context or batch by search among multiples of `step`, for sides that are not polynomials. Raises
     NoSolutionError."""
     return _among_multiples(unknown, equation, at, lambda _: True, step, step)
 
 
 def turn(name: Callable[[int], str], last: int) -> tuple[int, str] | None:
-    """First of the numbers up to `last` that are named as it is, and how the one before is; None if 1 is named so too.
+    """First number from which the name stays the same up to `last`, and the name before it; None if 1 has that name
+    too.
 
-    There may be more turns below.
+    There may be more changes below.
     """
     low, high, here = 1, last, name(last)
     if name(low) == here:
@@ -83,20 +84,22 @@ def _among_multiples(
     given: int,
     step: int,
 ) -> Solution:
-    """The last multiple of `step` before the sides change places."""
+    """Last multiple of `step` before the sides cross."""
     probes = _probes(can_be, given // step, step)
     differences = [equation.difference(at(value)) for value in probes]
     if len(set(differences)) == 1:
-        raise NoSolutionError(f"{equation}: that does not depend on {unknown}")
+        raise NoSolutionError(f"{equation}: it does not depend on {unknown}")
     signs = list(map(sign, differences))
     turns = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
     tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"
     compressed = at(probes[0]).ledger.period if step == 1 and unknown == "ctx" else 1
     if len(turns) > 1 and (compressed == 1 or signs[0] == signs[-1]):
-        raise NoSolutionError(f"{equation}: the sides change places more than once", tried)
+        raise NoSolutionError(f"{equation}: the two sides cross more than once", tried)
     if not turns:
         if not signs[-1]:
-            raise NoSolutionError(f"{equation}: the sides meet, and stay equal however large {unknown} is", tried)
+            raise NoSolutionError(
+                f"{equation}: the two sides become equal and stay equal, however large {unknown} is", tried
+            )
         raise NoSolutionError(f"{equation}: {stays(equation, signs[-1])}", tried)
     low, high = probes[turns[0]] // step, probes[turns[0] + 1] // step
     after = signs[turns[0] + 1]
@@ -125,8 +128,11 @@ def _among_multiples(
 
 
 def _of_each_rest(past: Callable[[int], bool], near: int, period: int) -> list[int] | None:
-    """Of the numbers with each rest by `period` the first that is `past`: among these as many tokens wait to be
-    compressed, so counts grow evenly. None where there are too many rests, or one changes places more than once."""
+    """For each remainder modulo `period`, the first number that is `past`.
+
+    Numbers with the same remainder have equally many tokens waiting for compression, so counts grow evenly. None if
+    `period` is too large, or the sides cross more than once for a remainder.
+    """
     if not 1 < period <= TRIED:
         return None
     ends = []
@@ -141,8 +147,7 @@ def _of_each_rest(past: Callable[[int], bool], near: int, period: int) -> list[i
 
 
 def _first(past: Callable[[int], bool], start: int, period: int) -> int | None:
-    """The first number that is `past`, of those that are multiples of `period` from `start`; the numbers around it are
-    looked at first. None where there is none."""
+    """First number start + n · `period` that is `past`, searched from `start` outwards; None if there is none."""
     reach = period
     if past(start):
         while start - reach > 0 and past(start - reach):
@@ -161,8 +166,8 @@ def _first(past: Callable[[int], bool], start: int, period: int) -> int | None:
 
 
 def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
-    """Multiples of `step` from the smallest to the largest that can be: all of the first, where a share may dip and
-    rise again, and then each at most twice the one before."""
+    """Valid multiples of `step`: all small ones, because a share may fall and rise again there, then about powers of
+    two."""
     first = [value for value in range(1, FIRST + 1) if can_be(value * step)]
     below, above = [given], [given]
     while below[0] > 1 and can_be(below[0] // 2 * step):
@@ -175,7 +180,7 @@ def _probes(can_be: Callable[[int], bool], given: int, step: int) -> list[int]:
 
 
 def _last(inside: int, outside: int, can_be: Callable[[int], bool]) -> int:
-    """The number nearest to `outside` that can still be, `outside` itself left out."""
+    """Valid number nearest to `outside`, which is invalid."""
     while abs(outside - inside) > 1:
         middle = (inside + outside) // 2
         inside, outside = (middle, outside) if can_be(middle) else (inside, middle)
@@ -183,7 +188,7 @@ def _last(inside: int, outside: int, can_be: Callable[[int], bool]) -> int:
 
 
 def _lengths(point: Point) -> tuple[set[int], set[int]]:
-    """Tokens in a chunk of a recurrence that is padded to whole chunks, and of which a compressed key is made."""
+    """Tokens per chunk of recurrences, and tokens per compressed key."""
     axes = [group.axes for group in point.ledger.groups]
     chunks, rates = (
         {own[name] for own in axes for name in names if isinstance(own.get(name), int) and own[name] > 1}

@@ -1,7 +1,7 @@
-"""Equations solved: the largest whole context, batch or number of key/value heads before one side overtakes.
+"""Solutions of equations: the largest whole context, batch or number of key/value heads before the sides cross.
 
-The ledger gets a symbol for the unknown; the answer is then held against whole numbers, on both sides of the boundary,
-so that no rounding can move it.
+The ledger is evaluated with a symbol for the unknown. Then the answer is checked with whole numbers on both sides of
+the boundary, so that it is exact in spite of rounding.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ from tfacct.ledger.workload import LARGEST
 UNKNOWNS = {
     "ctx": "context at the end of the step",
     "batch": "sequences",
-    "num_key_value_heads": "key/value heads that the query heads share",
+    "num_key_value_heads": "key/value heads",
 }
 """Sizes that an equation may be solved for."""
 
 ROUNDED = 1000
-"""Whole numbers that are tried around the root of an equation whose bytes are rounded."""
+"""Whole numbers that are tried around a root, because bytes are rounded."""
 
 
 class NoSolutionError(UsageError):
-    """An equation that nothing solves, or more than one number."""
+    """An equation without a solution, or with several."""
 
 
 @record
 class Solution:
-    """`answer` is the last whole number up to which the sides stand as they do at the smallest, or are equal; at
-    `beyond` they do not; None where there is no larger one. `root`: where exactly they are equal, if that is known.
-    `rises`: the left side overtakes. `leaps`: it does so where a step begins to run in another way, and the sides are
-    equal nowhere. `again`: the last number beyond at which they stand as they do up to the answer, where there is one.
+    """Solution of an equation.
+
+    `answer` is the last whole number before the sides cross or at which they are equal, and `beyond` the next one, None
+    if there is none. `root`: exact root, if known. `rises`: the left side becomes larger. `leaps`: the sides cross
+    where a step changes to another alternative, and are equal nowhere. `again`: last number after `beyond` with the
+    same order of sides as up to `answer`, if any.
     """
 
     answer: int
@@ -52,7 +54,7 @@ class Solution:
 
 
 def placed(unknown: str, shape: Transformer, point: Point, *, chunk: bool) -> Callable[[Size], Point]:
-    """The point as a function of the unknown. `chunk`: the new tokens stay as many when the context grows."""
+    """The point as a function of the unknown. `chunk`: the number of new tokens does not grow with the context."""
     if unknown == "ctx":
         if chunk:
             return lambda value: moved(point, context=value)
@@ -67,7 +69,7 @@ def placed(unknown: str, shape: Transformer, point: Point, *, chunk: bool) -> Ca
 
 
 def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int) -> Solution:
-    """Solve for a context or a batch of at least `smallest`. Raises NoSolutionError, which says why there is none."""
+    """Solve for a context or batch of at least `smallest`. Raises NoSolutionError with the reason."""
     import sympy
 
     x = sympy.Symbol("x", positive=True)
@@ -76,7 +78,9 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
         raise NoSolutionError(f"{equation} for every {unknown}")
     level = next((low for polynomial, low, high in pieces if polynomial.is_zero and high > smallest), None)
     if level is not None:
-        raise NoSolutionError(f"{equation} from {unknown} = {decimal(max(level, smallest))} on, and never beyond it")
+        raise NoSolutionError(
+            f"{equation} is reached at {unknown} = {decimal(max(level, smallest))} and stays equal from there"
+        )
     roots = list(dict.fromkeys(root for piece in pieces for root in _roots(*piece)))
     leaps = [low for low in _leaps(pieces) if low > smallest and low not in roots]
     there = [root for root in (*roots, *leaps) if root >= smallest]
@@ -84,7 +88,7 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
         raise _unsolved(unknown, equation, at, smallest, roots, there)
     answer = int(sympy.floor(there[0]))
     if answer > LARGEST:
-        raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which no model sees")
+        raise NoSolutionError(f"{equation}: only past {unknown} = {LARGEST:,}, which is out of range")
     rises = sign(equation.difference(at(answer + ROUNDED))) > 0
 
     def past(value: int) -> bool:
@@ -105,8 +109,10 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
 
 
 def _in_every_way(equation: Equation, at: Callable[[Size], Point], x: Any) -> list[tuple[Any, Any, Any]]:
-    """The difference of the sides as polynomials, each with the smallest and the largest x it holds for: of a model
-    that may run in two ways each holds where a step runs its own."""
+    """Difference of the sides as polynomials, each with its interval of x.
+
+    For a model with two alternatives, each applies where it takes fewer FLOPs.
+    """
     import sympy
 
     there = at(x)
@@ -126,15 +132,15 @@ def _in_every_way(equation: Equation, at: Callable[[Size], Point], x: Any) -> li
 
 
 def _leaps(pieces: list[tuple[Any, Any, Any]]) -> list[Any]:
-    """Values between two pieces at which the sides change places without being equal."""
+    """Boundaries between pieces at which the sides cross without being equal."""
     both = ((before.eval(low), after.eval(low), low) for (before, _, _), (after, low, _) in pairwise(pieces))
     return [low for before, after, low in both if sign(before) * sign(after) < 0]
 
 
 def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tuple[Any, Any, Any]]:
-    """An expression as polynomials, each with the smallest and the largest x it holds for: a window bends it.
+    """Expression as polynomials, each with its interval of x; windows make it piecewise.
 
-    One `min` after the other is taken out, the innermost first, on both sides of where its two sizes meet.
+    Each `min` is resolved, innermost first, on both sides of the point where its arguments are equal.
     """
     import sympy
 
@@ -160,7 +166,7 @@ def _at(x: Any, value: Any) -> Callable[[Any], Any]:
 
 
 def _roots(polynomial: Any, low: Any, high: Any) -> list[Any]:
-    """Roots at which a polynomial changes sign from `low` to `high`; below the first piece too, to explain errors."""
+    """Roots with a sign change between `low` and `high`; also negative ones if `low` is 0, for error messages."""
     import sympy
 
     if polynomial.is_zero:
@@ -170,7 +176,7 @@ def _roots(polynomial: Any, low: Any, high: Any) -> list[Any]:
 
 
 def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values: list[int]) -> Solution:
-    """Solve for one of `values`, in rising order: the last before the sides change places."""
+    """Solve for one of `values`, in ascending order: the last before the sides cross."""
     signs = [sign(equation.difference(at(value))) for value in values]
     if not any(signs):
         raise NoSolutionError(f"{equation} for every {unknown}")
@@ -188,7 +194,7 @@ def among(unknown: str, equation: Equation, at: Callable[[Size], Point], values:
 
 
 def _turns(polynomial: Any, root: Any) -> bool:
-    """True if the sides change places at a root: they only touch if its multiplicity is even."""
+    """True if the sign changes at a root, which is when its multiplicity is odd."""
     multiplicity = 0
     while polynomial.eval(root).equals(0):
         polynomial, multiplicity = polynomial.diff(), multiplicity + 1
@@ -201,7 +207,7 @@ def sign(value: Any) -> int:
 
 
 def stays(equation: Equation, sign: int) -> str:
-    """Why there is no solution: the left side stays where it is."""
+    """Reason for no solution: the left side stays above, below or at the right side."""
     side = {1: "above", -1: "below", 0: "at"}[sign]
     return f"no solution: {equation.left.text} stays {side} {equation.right.text}"
 
@@ -209,7 +215,7 @@ def stays(equation: Equation, sign: int) -> str:
 def _unsolved(
     unknown: str, equation: Equation, at: Callable[[Size], Point], smallest: int, roots: list[Any], there: list[Any]
 ) -> NoSolutionError:
-    """Error that says why there is not one solution."""
+    """Error for no solution or several."""
     if there:
         return NoSolutionError(f"{equation}: it has several solutions: {unknown} = {_values_text(there)}")
     signs = {sign(equation.difference(at(smallest + step))) for step in (0, 1, 2, 3, ROUNDED, ROUNDED + 1)}
@@ -222,14 +228,14 @@ def _unsolved(
             f"{equation}: {why} from {unknown} = {smallest:,} on", _too_small(unknown, smallest, positive)
         )
     if roots:
-        return NoSolutionError(f"{equation}: only a negative solution, {unknown} = {_values_text(roots)}")
+        return NoSolutionError(f"{equation}: the only solution is negative, {unknown} = {_values_text(roots)}")
     return NoSolutionError(f"{equation}: {why} for every {unknown}")
 
 
 def _too_small(unknown: str, smallest: int, roots: list[Any]) -> str:
-    """Error that says why a solution does not count."""
-    least = "the smallest there is" if smallest == 1 else "the new tokens themselves"
-    return f"both sides are equal at {unknown} = {_values_text(roots)} only, which is less than {smallest:,}, {least}"
+    """Hint for solutions below the smallest valid value."""
+    least = "the smallest possible value" if smallest == 1 else "the new tokens"
+    return f"both sides are equal at {unknown} = {_values_text(roots)} only, below {smallest:,}, {least}"
 
 
 def _values_text(roots: list[Any]) -> str:
@@ -237,5 +243,5 @@ def _values_text(roots: list[Any]) -> str:
 
 
 def decimal(root: Any) -> str:
-    """Text of a number with two decimals, or whole."""
+    """Text of a number: whole, or with two decimals."""
     return f"{int(root):,}" if root == int(root) else f"{float(root):,.2f}"

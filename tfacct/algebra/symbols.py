@@ -1,6 +1,6 @@
-"""A model with symbols for its sizes: every part's sizes replaced by the symbols of its axes.
+"""A model with symbols for its sizes, whose ledger then gives formulas.
 
-The same ledger then counts in symbols, and its totals are the formulas. sympy is imported where a symbol is made.
+sympy is imported only where symbols are created.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ORDER = (
     "V",
     "P",
 )
-"""How axes follow each other in a product; others come behind them as they appear, and S is last."""
+"""Order of axes in a product; others come after them in order of appearance, and S is last."""
 LEGEND = {
     **workload.AXES,
     BLOCKS: "layers",
@@ -67,39 +67,39 @@ LEGEND = {
     "Cw": "cached tokens visible in a windowed layer, min(C, W − 1)",
     VISIBLE_KEYS: "keys visible in a windowed layer, T + min(S − T, W − 1)",
     CACHED_KEYS: "keys cached in a windowed layer, min(S, W)",
-    CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # the number for Pc, where it is fixed
-    PATCHES: "patches of the image, T − Xc",  # the number for Xc, where it is fixed
-    MERGED: "rows that positions are merged into, T / Mp",  # the number for Mp, where it is fixed
-    TILES: "windows that see themselves alone, T / Wp",
-    PADDED: "tokens that are read and those that pad them to whole windows, I / Wl rounded up · Wl",
-    HALVES: "halves of windows in them, Ip / Wo",
-    OVERLAPPING: "windows in them, each of which shares a half with the next, Ih − 1; 0 where none is read",
+    CHUNKS: "chunks of new tokens, T / Pc rounded up; 0 in a decode step",  # Pc becomes its number if it is fixed
+    PATCHES: "patches of the image, T − Xc",  # Xc becomes its number if it is fixed
+    MERGED: "rows after merging, T / Mp",  # Mp becomes its number if it is fixed
+    TILES: "windows, each attending only to itself, T / Wp",
+    PADDED: "source tokens padded to whole windows, I / Wl rounded up · Wl",
+    HALVES: "half windows, Ip / Wo",
+    OVERLAPPING: "overlapping windows, Ih − 1; 0 without a source",
     "Sc": "lightly compressed keys, S / Mc rounded down",
     "Sh": "heavily compressed keys, S / Mh rounded down",
-    "Tc": "lightly compressed keys made in the step",
-    "Th": "heavily compressed keys made in the step",
-    "Zc": "tokens that wait for a lightly compressed key to be full, S − Sc · Mc",
-    "Zh": "tokens that wait for a heavily compressed key to be full, S − Sh · Mh",
-    "Uc": "whether there is a lightly compressed key: 1, else 0",
-    ONE_BY_ONE: "tokens that the recurrence takes one by one: 1 in a decode step, else 0",
+    "Tc": "lightly compressed keys computed in the step",
+    "Th": "heavily compressed keys computed in the step",
+    "Zc": "tokens not yet in a lightly compressed key, S − Sc · Mc",
+    "Zh": "tokens not yet in a heavily compressed key, S − Sh · Mh",
+    "Uc": "1 if there is a lightly compressed key, else 0",
+    ONE_BY_ONE: "tokens of a one-token recurrence step: 1 in a decode step, else 0",
 }
-"""The axes that belong to no part."""
+"""Meanings of the axes that belong to no part."""
 MARKED = (
     *("encoder", "attention", "latent", "cross", "windowed", "experts", "sparse", "unrotated", "borrowing"),
     "following",
     "lightly",
     "heavily",
 )
-"""Kinds of blocks that an axis of theirs tells from the rest."""
+"""Kinds of layers that have a separate axis for their number."""
 
 
 def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset[str] = frozenset()) -> Transformer:
-    """The same model, biases and ties as they are, with `size(axis)` for each size and each stack's number of blocks.
+    """The same model with `size(axis)` for each size and each stack's number of layers.
 
-    Axes are those of the model; the ones in `fixed` keep their numbers.
+    Axes have the model's names; those in `fixed` keep their numbers.
     """
 
-    def with_letters(names: Names) -> Callable[[Part], Any]:
+    def resizing(names: Names) -> Callable[[Part], Any]:
         def changed(axis: str, old: Size) -> Size:
             called = names.get(axis, axis)
             return old if called in fixed else size(called)
@@ -110,15 +110,17 @@ def with_sizes(shape: Transformer, size: Callable[[str], Size], fixed: frozenset
     counts = [
         stack.count if axis in fixed else size(axis) for axis, stack in zip(blocks, shape.every_stack, strict=True)
     ]
-    changes = [with_letters(names) for names in axis_names.names(shape)]
+    changes = [resizing(names) for names in axis_names.names(shape)]
     return shape.mapped_in_places(changes, None if fixed.issuperset(blocks) else counts)
 
 
 def layer_axes(shape: Transformer) -> list[str]:
-    """The axis that counts the blocks of each stack: L, with Lw for windowed ones, Le for those of experts, or of an
-    encoder, Ls for those whose gates are sparse, Lu for those that do not rotate, Lb for those that borrow a cache, Lf
-    for those that take over the keys that others choose, La, Lm and Lc for those of attention, Mamba and convolutions,
-    where there are others beside them. Beside lightning attention, latent attention is La."""
+    """Axis for the number of layers of each stack.
+
+    L; Lw windowed; Le with experts, or of an encoder; Ls with sparse gates; Lu without rotary embedding; Lb with a
+    borrowed cache; Lf with keys chosen by other layers; La, Lm and Lc attention, Mamba and convolutions in a hybrid.
+    Next to lightning attention, latent attention is La.
+    """
     kinds = [kind.split() for kind in shape.kinds()]
     first = {"latent": "a"} if any("lightning" in kind for kind in kinds) else {}
     return [
@@ -132,7 +134,7 @@ def layer_axes(shape: Transformer) -> list[str]:
 
 
 def block_meanings(shape: Transformer) -> dict[str, str]:
-    """Meaning of each axis that counts blocks."""
+    """Meaning of each axis for a number of layers."""
 
     def meaning(kind: str) -> str:
         return f"layers of kind {kind}" if kind.isdigit() else f"{kind.replace('experts', 'expert')} layers".strip()
@@ -142,13 +144,13 @@ def block_meanings(shape: Transformer) -> dict[str, str]:
 
 
 def size_axes(shape: Transformer) -> dict[str, str]:
-    """Every axis that is a size of its own, with its meaning, in the order of the parts."""
+    """Axes that are not derived, with their meanings, in the order of the parts."""
     return {name: axis.meaning for name, axis in axis_names.explained(shape).items() if axis.made is None}
 
 
 @record
 class Formula:
-    """A count in symbols, and how it is written."""
+    """A count in symbols: sympy expression and factored form."""
 
     expression: Any
     written: Factored
@@ -156,12 +158,11 @@ class Formula:
 
 @record
 class SymbolicModel:
-    """A model in symbols: its ledger, and its totals component by component.
+    """A model in symbols: ledger, and totals by component.
 
-    `symbols` are by axis, in the order in which they are written; `shares` are those that are written for a share of
-    another. `products` are the axes that are written for a
-    product of others, N for K · G; `legend` says what each means. `at` is what the workload binds, with logits for
-    every position.
+    `symbols` are by axis, in the order of a product. `shares`: substitutions for symbols that are fractions of others.
+    `products`: axes for a product of others, N for K · G. `legend`: meaning of each axis. `at`: sizes of the workload,
+    with logits for every position.
     """
 
     ledger: Ledger
@@ -172,12 +173,12 @@ class SymbolicModel:
     shares: Mapping[Any, Any] = field(default_factory=dict)
 
     def factors(self, axis: str) -> list[str]:
-        """The axes whose product `axis` is written for."""
+        """Factors of the product that `axis` stands for."""
         product = self.products[axis]
         return [factor for factor, power in zip(self.symbols, product, strict=True) for _ in range(power)]
 
     def flops(self, of: Callable[[Product], Size]) -> Formula:
-        """What `of` says of each product, forward FLOPs or backward, summed by component."""
+        """Formula of `of(product)`, such as forward FLOPs, summed by component."""
         components: dict[str, Size] = {}
         for product in self.ledger.products(self.at):
             name = paths.component_of(product.line)
@@ -185,7 +186,7 @@ class SymbolicModel:
         return self.formula(components.values())
 
     def parameters(self) -> Formula:
-        """Formula of the stored parameters by part, weights and biases apart; norms and biases behind the weights."""
+        """Formula of the stored parameters by part: weights first, then norms and biases."""
         weights: dict[str, Size] = {}
         vectors: dict[tuple[str, str], Size] = {}
         for path, count in self.ledger.parameters().items():
@@ -205,7 +206,7 @@ class SymbolicModel:
         return self.formula(parts.values())
 
     def formula(self, parts: Iterable[Size], after: Iterable[Size] = ()) -> Formula:
-        """Formula of the sum of `parts`, each of them one term, and of `after`, which stands behind them."""
+        """Formula of the sum of `parts`, each one term, followed by `after`."""
         import sympy
 
         parts, after = list(parts), list(after)
@@ -213,11 +214,11 @@ class SymbolicModel:
         return Formula(sympy.expand(sympy.sympify(sum([*parts, *after])).subs(self.shares)), written)
 
     def in_front(self, expression: Size, *fronts: Sequence[str]) -> Factored:
-        """An expression with these axes in front of brackets, one set after the other; its coefficients stay."""
+        """Expression with these axes taken out of brackets, one set after the other; coefficients are not factored."""
         return in_front(tuple(self.symbols), self._polynomial(expression), fronts)
 
     def with_letter(self, axis: str, meaning: str) -> SymbolicModel:
-        """The same with one more axis, which is a size of its own."""
+        """The same with another axis."""
         import sympy
 
         symbols = {**self.symbols, axis: sympy.Symbol(axis, positive=True, integer=True)}
@@ -225,7 +226,7 @@ class SymbolicModel:
         return replace(self, symbols=symbols, products=products, legend={**self.legend, axis: meaning})
 
     def _polynomial(self, expression: Size) -> Polynomial:
-        """The terms of an expression, with N for K · G."""
+        """Terms of an expression, with N for K · G."""
         found: dict[Powers, int] = {}
         for powers, count in _terms(expression, self.symbols).items():
             for axis, product in self.products.items():
@@ -248,20 +249,20 @@ def _terms(expression: Size, symbols: Mapping[str, Any]) -> Polynomial:
 
 
 def _product(expression: Size, symbols: Mapping[str, Any]) -> Powers | None:
-    """The axes that multiply to an expression; None where it is no such product."""
+    """Axes with this product; None if the expression is not a product of axes."""
     terms = list(_terms(expression, symbols).items())
     return terms[0][0] if len(terms) == 1 and terms[0][1] == 1 and any(terms[0][0]) else None
 
 
 def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cached: bool = False) -> SymbolicModel:
-    """Return the model in symbols, except for the axes in `fixed`. The keys are S, or, if `cached`, C + T.
+    """Return the model in symbols, except for the axes in `fixed`.
 
-    Of a model that keeps nothing they are T. In windowed blocks they are axes of their own, Sw and Sk or Cw + T, so
-    that no formula holds a `min`. Raises UsageError where blocks of two kinds have different sizes by one axis.
+    Keys are S or, if `cached`, C + T; without a cache they are T. In windowed layers they are the axes Sw and Sk, or Cw
+    + T, so that formulas have no `min`. Raises UsageError if an axis has different sizes.
     """
     import sympy
 
-    whole = cached  # as a proof wants it: S is C + T, and patches are T less the tokens in front of them
+    whole = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
     explained, stacks = axis_names.explained(shape), layer_axes(shape)
     _one_size_each(shape)
     windowed = WINDOW in explained
@@ -281,7 +282,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     seen += [CHUNKS] if any(axis.own == CHUNK for axis in explained.values()) else []
     compressing = [kind for kind, rate in RATES.items() if rate in explained]
     named_keys = [COMPRESSED[what][kind] for kind in compressing for what in COMPRESSED if kind in COMPRESSED[what]]
-    seen += [axis for axis in named_keys if not axis.startswith("T")]  # no count has those made in the step
+    seen += [axis for axis in named_keys if not axis.startswith("T")]  # no count depends on those computed in the step
     seen += [ONE_BY_ONE] if _multiplies(shape, ONE_BY_ONE) else []
     seen += [PATCHES] if FRONT in explained and not whole else []
     rows = next((part for part in shape.parts() if getattr(part, "by_rows", False)), None)
@@ -313,7 +314,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     if windowed:
         at |= {VISIBLE_KEYS: in_window or symbols[VISIBLE_KEYS], CACHED_KEYS: in_window or symbols[CACHED_KEYS]}
     if CHUNKS in symbols:
-        one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # which most products do not have
+        one = symbols.get(ONE_BY_ONE, sympy.Symbol(ONE_BY_ONE))  # most matmuls do not have it
         at |= {CHUNKS: symbols[CHUNKS], ONE_BY_ONE: one}
     at |= {axis: symbols[axis] for axis in (PATCHES, MERGED, *of_windows) if axis in symbols}
     at |= {axis: symbols.get(axis, sympy.Symbol(axis)) for axis in named_keys}
@@ -328,7 +329,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
 
 
 def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], marks: Sequence[str]) -> dict[Any, Any]:
-    """What the axes of merged rows and of whole windows stand for: of a source I is J there, or none."""
+    """Substitutions for the axes of merged rows and whole windows; of a source, I is J or 0."""
     if LONGEST in (sizes := axis_names.sizes(shape)):
         source, seen = (symbols["T"],) * 2 if shape.encoder is None else (symbols["I"], symbols["J"])
         found = {symbols[PADDED]: source}
@@ -343,13 +344,13 @@ def _shares(shape: Transformer, rows: Part | None, symbols: Mapping[str, Any], m
 
 
 def _multiplies(shape: Transformer, axis: str) -> bool:
-    """True if a product of the model has this axis."""
+    """True if a matmul of the model has this axis."""
     lines = (line for group in shape.ledger().groups for line in group.lines)
     return any(isinstance(line, Matmul) and axis in line.einsum.every for line in lines)
 
 
 def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
-    """The parts' axes that have other names in every kind of blocks, for a line that stands for all of them."""
+    """Meanings of part axes that are renamed in all kinds of layers, for lines that stand for all kinds."""
     found: dict[str, list[str]] = {}
     for name, axis in explained.items():
         found.setdefault(axis.own, []).append(name)
@@ -357,7 +358,7 @@ def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
 
 
 def _one_size_each(shape: Transformer) -> None:
-    """Refuse an axis that is two numbers: the formula has one symbol for each axis."""
+    """Check that each axis has one size, because a formula has one symbol for it. Raises UsageError."""
     sizes: dict[str, Size] = {}
     for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):
         for part in place.parts:
@@ -366,15 +367,14 @@ def _one_size_each(shape: Transformer) -> None:
                 name = axis if axis == CHUNK else names.get(axis, axis)
                 if sizes.setdefault(name, size) != size:
                     raise UsageError(
-                        f"{name} is {sizes[name]:,} in some parts and {size:,} in others: no formula is written, and"
-                        " none is proven",
-                        "counts and verify take both sizes; give the parts one to see a formula",
+                        f"{name} is {sizes[name]:,} in some parts and {size:,} in others: there is no formula"
+                        " and no proof",
+                        "counts and `verify` support both sizes; use one size everywhere to get a formula",
                     )
 
 
 def _ordered(found: Iterable[str], base: Mapping[str, str]) -> list[str]:
-    """Axes as they are written: the known ones first, each with its marked ones behind it, then the others as they
-    come, S last."""
+    """Axes in the order of a product: known ones first, each followed by its renamed forms, then the others, S last."""
     found = list(dict.fromkeys(found))
     last = ("J", KEYS, VISIBLE_KEYS, CACHED_KEYS)
 

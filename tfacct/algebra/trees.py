@@ -1,4 +1,4 @@
-"""Factored formulas as trees of plain data, which the interactive page evaluates."""
+"""Factored formulas as trees of plain data, for the interactive page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tfacct.ledger.lines import HALF
 
 
 def formula_trees(ledger: Ledger, ways: Sequence[Transformer]) -> list[dict[str, Any]] | None:
-    """The formulas of each form as trees, of further forms those that differ; None if an axis has several sizes, or
-    overlapping windows have several lengths."""
+    """Formulas of each alternative as trees, for further ones only if different.
+
+    None if an axis has several sizes, or overlapping windows have several lengths.
+    """
     if len({group.axes[HALF] for group in ledger.groups if HALF in group.axes}) > 1:
         return None
     try:
@@ -36,7 +38,7 @@ def _written(model: SymbolicModel) -> dict[str, Any]:
 
 
 def _tree(term: Term, axis_names: Sequence[str]) -> list[Any]:
-    """A term as [coefficient, axes with their powers, terms inside]."""
+    """Term as [coefficient, axes with powers, terms inside]."""
     term = term.spread()
     powers = [
         axis if power == 1 else f"{axis}^{power}" for axis, power in zip(axis_names, term.powers, strict=True) if power

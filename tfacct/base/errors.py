@@ -49,7 +49,7 @@ class MissingExtraError(TfacctError):
     """A package is missing: one in the project's `extra`, or `others` by name."""
 
     def __init__(self, message: str, extra: str = "", others: str = "") -> None:
-        how = [f"pip install '.[{extra}]' in a checkout of tfacct"] if extra else []
+        how = [f"pip install '.[{extra}]' in a tfacct checkout"] if extra else []
         super().__init__(message, ", and ".join([*how, *([f"pip install {others}"] if others else [])]) or None)
 
 

@@ -53,10 +53,12 @@ def read_some(option: str, text: str) -> list[int]:
     Raises UsageError, also for `64,128`, which could be one number or two.
     """
     if "," in text and units.is_tokens(text):
-        if ",0" in text:  # no value begins with 0
+        if ",0" in text:  # no value starts with 0
             return [units.read_tokens(option, text)]
         whole, parts = text.replace(",", ""), text.replace(",", ", ")
-        raise UsageError(f"{option} {text} could be one number or several", f"{whole} for one, '{parts}' for several")
+        raise UsageError(
+            f"{option} {text} is ambiguous: one number or several", f"{whole} for one, '{parts}' for several"
+        )
     several = is_range(text.strip()) or "," in text
     return list(read_values(option, text)) if several else [units.read_tokens(option, text)]
 
@@ -76,11 +78,13 @@ def _piece(option: str, text: str) -> Sequence[int]:
     match = RANGE.fullmatch(text)
     if match is None:
         if re.fullmatch(r"0\d+.*", text):
-            raise UsageError(f"{option}: {text!r} begins with 0", "commas part values here: write 16384 or 16k")
+            raise UsageError(f"{option}: {text!r} starts with 0", "commas separate values: write 16384 or 16k")
         return (units.read_tokens(option, text),)
     first, last = (units.read_tokens(option, end) for end in match.group(1, 2))
     if last < first:
-        raise UsageError(f"{option} {text} runs backwards", f"from the smaller to the larger: {match[2]}..{match[1]}")
+        raise UsageError(
+            f"{option} {text} is a descending range", f"write the smaller number first: {match[2]}..{match[1]}"
+        )
     if first < 1:
         raise UsageError(f"{option} must be at least 1, not {first:,}")
     if match[3] is not None:

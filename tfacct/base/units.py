@@ -56,7 +56,7 @@ def dtype_bits(name: str) -> int:
     """
     key = dtype_name(name)
     if key not in BITS:
-        raise UsageError(f"{key} is a format of weights, not of a KV cache", f"one of {', '.join((*BITS, *CACHES))}")
+        raise UsageError(f"{key} is a weight format, not a KV cache format", f"one of {', '.join((*BITS, *CACHES))}")
     return BITS[key]
 
 
@@ -81,10 +81,10 @@ ALSO = ("head", "embed")
 def _with(key: str, more: list[str]) -> str:
     """Name of a format that also quantizes the head or the embedding. Raises UsageError."""
     if not set(more) <= set(ALSO) or len(set(more)) < len(more):
-        known = f"a format takes more as {key}+head or {key}+head+embed"
+        known = f"extend it as {key}+head or {key}+head+embed"
         raise UsageError(f"unknown dtype {'+'.join((key, *more))!r}", known)
     if key in GGUF or not is_narrow(key):
-        raise UsageError(f"{key} takes every tensor as it is: leave +{'+'.join(more)} out")
+        raise UsageError(f"{key} already applies to every tensor: leave +{'+'.join(more)} out")
     return "+".join((key, *more))
 
 

@@ -182,7 +182,7 @@ def shared(tokens: Size, parts: Size, front: Size = 0) -> Size:
         are = "position is no" if same(tokens + front, 1) else f"positions{less} are no"
         problem = f"{tokens + front:,} {are}" if isinstance(tokens, int) else "numbers of positions must be a"
         more = f"use {option('ctx', rounded_up(tokens, parts) * parts + front)}" if isinstance(tokens, int) else None
-        raise UsageError(f"{problem} multiple of {parts:,}: positions come in groups of {parts:,}", more)
+        raise UsageError(f"{problem} multiple of {parts:,}, because positions are merged in groups of {parts:,}", more)
     return divided(tokens, parts)
 
 

@@ -70,7 +70,7 @@ MX = {
 }
 """OCP's formats by the bits of their numbers."""
 
-NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and a 32-bit scale for each tensor", tensor=4)
+NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and one 32-bit scale per tensor", tensor=4)
 """16 inputs of 4 bits (E2M1) and a scale of 8 (E4M3), and one scale of 32 for the tensor: `weight`, `weight_scale` and
 `weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""
 
@@ -104,7 +104,7 @@ def gptq(bits: int = 4, group: int | None = 128, *, indexed: bool = True) -> For
         return WORD * _words(inputs, bits) * outputs + scales + (WORD * inputs if indexed else 0)
 
     about = f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero"
-    return Format("gptq", matrix, f"{about}, and the number of each input's group" if indexed else about)
+    return Format("gptq", matrix, f"{about}, and a group index per input" if indexed else about)
 
 
 def scaled(
@@ -166,20 +166,20 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
         taken = whole_bytes(outputs * inputs, 4) + (scales + 4 * rounded_up(scales, 256) if double else 4 * scales)
         return taken + (CODE + (NESTED_CODE + OFFSET if double else 0) if tables else 0)
 
-    scale = "an 8-bit scale, and a 32-bit scale for 256 of these" if double else "a 32-bit scale"
-    return Format(name, matrix, f"blocks of 64 with {scale}{', with the code tables of each tensor' if tables else ''}")
+    scale = "an 8-bit scale, plus a 32-bit scale per 256 scales" if double else "a 32-bit scale"
+    return Format(name, matrix, f"blocks of 64 with {scale}{', with code tables per tensor' if tables else ''}")
 
 
 def rows8(name: str, scale: int = 4) -> Format:
     """8-bit numbers with a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
-    about = f"8-bit numbers, and {_a(8 * scale)} scale for each output"
+    about = f"8-bit numbers, and {_a(8 * scale)} scale per output"
     return scaled(name, 8, packed=False, scale=scale)._replace(about=about)
 
 
 def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: bool = False) -> Format:
     """8-bit numbers (E4M3) with a scale of `scale` bytes for each block of outputs × inputs, or for the tensor:
     `weight_scale_inv` of DeepSeek-V3. `static`: with a 32-bit scale for the activations (`activation_scale`)."""
-    name, per = ("fp8-tensor", "a 32-bit scale for each tensor")
+    name, per = ("fp8-tensor", "one 32-bit scale per tensor")
     if block is not None:
         name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_a(8 * scale)} scale"
     taken = scaled(name, 8, packed=False, scale=scale, block=block, whole=block is None, tensor=4 if static else 0)
@@ -226,5 +226,5 @@ def int4_groups(group: int, *, tiles: bool) -> Format:
 
 def ternary() -> Format:
     """BitNet: four outputs of 2 bits in a byte, and a 16-bit scale for the tensor. `BitLinear`."""
-    about = "2-bit numbers, and a 16-bit scale for each tensor"
+    about = "2-bit numbers, and one 16-bit scale per tensor"
     return Format("bitnet", lambda outputs, inputs: rounded_up(outputs, 4) * inputs + 2, about)

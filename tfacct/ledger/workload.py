@@ -15,10 +15,10 @@ from tfacct.base.spelling import option
 AXES = {
     "B": "sequences in the batch",
     "T": "new tokens (queries)",
-    "S": "keys at the end of the step (cache + new)",
+    "S": "keys at the end of the step (cached + new)",
     "O": "positions whose logits are computed (T or 1)",
-    "I": "new source tokens (J in the prefill, then 0)",
-    "J": "source tokens seen",
+    "I": "new source tokens (J in prefill, then 0)",
+    "J": "source tokens",
 }
 """Axes of a workload, with their meaning. An operand without any of them is a weight."""
 
@@ -149,9 +149,9 @@ class Request:
             if value is not None:
                 check_size(option(name), value)
         if self.logits not in ("all", "last"):
-            raise UsageError(f"{option('logits')} is all or last, not {self.logits!r}")
+            raise UsageError(f"{option('logits')} must be all or last, not {self.logits!r}")
         if self.decode and self.tokens not in (None, 1):
-            problem = f"{option('decode')} is one new token, but {option('tokens')} is {self.tokens:,}"
+            problem = f"{option('decode')} means one new token, but {option('tokens')} is {self.tokens:,}"
             raise UsageError(problem, "leave one of the two out")
 
     def workload(self, longest: int, *, source: int | None = None, has_cache: bool = True) -> Workload:
@@ -166,14 +166,14 @@ class Request:
             raise UsageError(f"there is no encoder, so {option('source')} does not apply", "leave it out")
         if not has_cache and tokens != context:
             raise UsageError(
-                f"nothing is cached between steps, so each takes the whole context, not {new_tokens(tokens)} of"
+                f"nothing is cached between steps, so each step runs the whole context, not {new_tokens(tokens)} of"
                 f" {context:,}",
                 f"leave {option('decode')} and {option('tokens')} out",
             )
         if tokens > context:
             raise UsageError(
-                f"{option('tokens', tokens)} is more than the context {context:,}",
-                f"use {option('ctx', tokens)} or larger: the context includes the new tokens",
+                f"{option('tokens', tokens)} exceeds the context {context:,}",
+                f"use {option('ctx', tokens)} or more: the context includes the new tokens",
             )
         seen = 0 if source is None else source if self.source is None else self.source
         new = seen if tokens == context else 0

@@ -174,9 +174,9 @@ class Grouped(Part):
 
 TILED = f"{TILES} {TILE}", f"{TILES} Wk"
 """Axes of queries and of keys in windows of patches."""
-DISTANCES = "buckets of distances between tokens"
+DISTANCES = "buckets of relative positions"
 """Meaning of axis Rp."""
-DIRECTIONS = "directions of a distance, 2"
+DIRECTIONS = "directions of a relative position, 2"
 """Meaning of axis Xd."""
 
 
@@ -280,7 +280,7 @@ class Attention(Grouped, SelfAttention):
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed layer sees",
         "Wb": "keys that a query of a windowed layer sees, before and after it",
-        TILE: "positions of a window that sees itself alone",
+        TILE: "positions of a window that attends only to itself",
         "Wk": "the same positions, as keys",
     }
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}

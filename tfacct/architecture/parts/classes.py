@@ -31,7 +31,7 @@ class Pooler(Part):
 
     name: ClassVar[str] = "pooler"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": "result of the pooler, as wide as D"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Dp": "output of the pooler, as wide as D"}
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -66,8 +66,8 @@ class TokenPooler(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "Dv", "then": "Dvf"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        "Dv": "width of the vector of a sequence or position",
-        "Dvf": "width of the vector of a sequence that is made of its first position's",
+        "Dv": "width of the pooled vector",
+        "Dvf": "width of the vector pooled from the first position",
     }
 
     def axes(self) -> dict[str, Size]:
@@ -101,7 +101,7 @@ class Classes(Part):
 
     name: ClassVar[str] = "classifier"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "classes": "Y"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Y": "classes that are scored"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Y": "number of classes"}
     cases: ClassVar[frozenset[str]] = frozenset("Y")
 
     def lines(self, at: str) -> tuple[Line, ...]:

@@ -35,11 +35,11 @@ class ShortConvolution(Mixer):
         "D": "hidden size",
         "Dg": "channels and their two gates, 3 · D",
         "Do": "another vector as wide as D",
-        "Kc": "tokens that the convolution sees",
+        "Kc": "convolution kernel size in tokens",
     }
     made: ClassVar[dict[str, str]] = {"Dg": "3 · D", "Do": "D"}
     cases: ClassVar[frozenset[str]] = frozenset(("Kc",))
-    unfused: ClassVar[str] = "The short convolution reads a window for each token: fused kernels do not."
+    unfused: ClassVar[str] = "The short convolution reads a window per token; fused kernels do not."
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Projections, gates, convolution, and the cached last tokens."""

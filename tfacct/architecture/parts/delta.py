@@ -47,7 +47,7 @@ class DeltaNet(Mixer):
     chunk: Size = 64
 
     name: ClassVar[str] = "delta"
-    hf_loop: ClassVar[str] = "chunks of the tokens in Python: 4,096 of them take up to half a minute"
+    hf_loop: ClassVar[str] = "the token chunks in Python: 4,096 tokens take up to half a minute"
     label: ClassVar[str] = "DeltaNet"
     axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
@@ -67,8 +67,8 @@ class DeltaNet(Mixer):
         "Hk": "size of a key head",
         "Hv": "size of a value head",
         "Dc": "channels of the convolution, 2 · Kd · Hk + Kd · Gd · Hv",
-        "Kc": "tokens that the convolution sees",
-        "Rd": "elements that decays and gates are computed from",
+        "Kc": "convolution kernel size in tokens",
+        "Rd": "rank of the projections to decays and gates",
         "Pc": "tokens in a chunk",
         "Qc": "keys of a chunk, Pc",
     }
@@ -77,7 +77,7 @@ class DeltaNet(Mixer):
     cases: ClassVar[frozenset[str]] = frozenset(("Kd", "Gd", "Kc"))
     recurrence: ClassVar[str] = "the triangular systems and the one-token form of DeltaNet's recurrence"
     unfused: ClassVar[str] = (
-        "DeltaNet's matrices are read and written for every chunk, and its convolution reads a window for each token:"
+        "DeltaNet's states are read and written for every chunk, and its convolution reads a window per token;"
         " fused kernels keep both on the chip."
     )
 

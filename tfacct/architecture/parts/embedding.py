@@ -102,9 +102,9 @@ class Stem(Part):
     legend: ClassVar[dict[str, str]] = {
         "Mf": "frequency bins of a frame",
         "D": "hidden size",
-        "Fp": "frames for one position",
-        "Kf": "frames that the first convolution sees",
-        "Dk": f"numbers that the second convolution sees, {KERNEL} · D",
+        "Fp": "frames per position",
+        "Kf": "kernel size of the first convolution in frames",
+        "Dk": f"inputs of the second convolution, {KERNEL} · D",
     }
     made: ClassVar[dict[str, str]] = {"Fp": f"{STRIDE}", "Kf": f"{KERNEL}", "Dk": f"{KERNEL} · D"}
 
@@ -198,7 +198,7 @@ class Segments(Part):
 
     name: ClassVar[str] = "type_embed"
     axis_names: ClassVar[dict[str, str]] = {"rows": "Vs", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vs": "segments of a text, or its languages", **WIDTHS}
+    legend: ClassVar[dict[str, str]] = {"Vs": "segment or language IDs", **WIDTHS}
     counted: ClassVar[str] = "Vs"
 
     def sizes(self) -> dict[str, str]:
@@ -245,7 +245,7 @@ class Head(Part):
         "V": "vocabulary",
         "De": "width of the token embedding",
         "Dd": "width of the output embedding",
-        "Dt": "result of the head's transform, as wide as D",
+        "Dt": "output of the head's transform, as wide as D",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "D"}
 

@@ -78,10 +78,10 @@ class Experts(Part):
         "A": "experts per token",
         "Fe": "width of one expert",
         "Fs": "width of the shared expert",
-        "Dl": "width of a token in the experts",
-        "Ez": "choices of the router that return their input",
-        "Er": "choices of the router, E + Ez",
-        "Fo": "width of one expert for tokens that are no text",
+        "Dl": "width of the experts' input and output",
+        "Ez": "zero-computation (identity) experts",
+        "Er": "router outputs, E + Ez",
+        "Fo": "width of one expert for non-text tokens",
         **ALONE,
     }
 

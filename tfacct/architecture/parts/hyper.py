@@ -43,10 +43,10 @@ class HyperConnection(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
-        "Xw": "weights that mix the streams, 2 · Xm + Xm · Xm",
-        "Xf": f"factors of these weights, {PARTS}",
+        "Xw": "mixing weights of the residual streams, 2 · Xm + Xm · Xm",
+        "Xf": f"scale factors of the mixing weights, {PARTS}",
         "Xk": "weights of the streams without mixing, 2 · Xm",
-        "Xl": f"factors of these weights, {PARTS_UNMIXED}",
+        "Xl": f"scale factors of these weights, {PARTS_UNMIXED}",
     }
     made: ClassVar[dict[str, str]] = {"Xw": "2 · Xm + Xm · Xm", "Xf": str(PARTS)}
     unmixed: ClassVar[dict[str, str]] = {"Xk": "2 · Xm", "Xl": str(PARTS_UNMIXED)}
@@ -91,7 +91,7 @@ class HyperResult(Part):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Xm": "residual streams",
-        "Xn": "residual streams before mixing, Xm",
+        "Xn": "residual streams as inputs of the mixing, Xm",
     }
     made: ClassVar[dict[str, str]] = {"Xn": "Xm"}
 

@@ -13,7 +13,7 @@ from tfacct.base.record import record
 from tfacct.ledger.einsum import Mask, Size
 from tfacct.ledger.lines import Line, Matmul, Pointwise
 
-LEGEND = {"Nx": "heads of the indexer", "Hx": "size of an indexer's head"}
+LEGEND = {"Nx": "heads of the indexer", "Hx": "head size of the indexer"}
 
 
 @record(kw_only=True)
@@ -33,7 +33,7 @@ class Indexer(Part):
     reused: bool = False
 
     axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "top": "Sx"}
-    legend: ClassVar[dict[str, str]] = {**LEGEND, "Sx": "keys that the indexer chooses for a token"}
+    legend: ClassVar[dict[str, str]] = {**LEGEND, "Sx": "keys that the indexer selects per token"}
     cached: ClassVar[str] = "Hx"
     """Axis of the elements cached per token."""
     mask: ClassVar[Mask] = "chosen"

@@ -29,7 +29,7 @@ class LatentAttention(SelfAttention):
     A key has `nope_dim` elements from the latent, without position, and `rope_dim` elements shared by all heads, with
     rotary embedding unless `rotary` is None. If `rope_dim` is None, it has only the former.
 
-    - `q_rank`: size of the latent of queries; None if queries are projected from the token. - `mla_mode`: all give the
+    - `q_rank`: size of the query latent; None if queries are projected from the token. - `mla_mode`: all give the
       same result. `expanded` caches the latent and recomputes keys and values of every token in each step, as
       transformers does. `absorbed` caches the latent and projects queries and results to its space, as engines do in
       decode. `unpacked` caches keys and values of all heads. `auto` uses for each step whichever of the first two takes
@@ -80,8 +80,8 @@ class LatentAttention(SelfAttention):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "N": "query heads",
-        "R": "size of the latent of keys and values",
-        "Rq": "size of the latent of queries",
+        "R": "size of the key/value latent",
+        "Rq": "size of the query latent",
         "Rj": "latent of queries concatenated with its norm, 2 · Rq",
         "Rs": "elements cached per token, R + Hr",
         "Hq": "size of a query or key head, Hp + Hr",

@@ -59,7 +59,7 @@ class LightningAttention(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Nl": "heads of lightning attention",
-        "Hl": "size of a head of lightning attention",
+        "Hl": "head size of lightning attention",
         "Hlr": "rotary dimensions of a head of lightning attention",
         "Ol": "size of a value head of lightning attention, Hl",
         "Pc": "tokens in a chunk",
@@ -71,7 +71,7 @@ class LightningAttention(Mixer):
     cut: ClassVar[frozenset[str]] = frozenset(("Hlr",))
     recurrence: ClassVar[str] = "the decays and the one-token form of lightning attention's recurrence"
     unfused: ClassVar[str] = (
-        "The matrices of lightning attention are read and written for every chunk: fused kernels keep them on the chip."
+        "The states of lightning attention are read and written for every chunk; fused kernels keep them on the chip."
     )
 
     @property

@@ -39,7 +39,7 @@ class Mamba(Mixer):
     eps: float = 1e-6
 
     name: ClassVar[str] = "mamba"
-    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     label: ClassVar[str] = "Mamba"
     axis_names: ClassVar[dict[str, str]] = {
         "hidden": "D",
@@ -52,10 +52,10 @@ class Mamba(Mixer):
         "D": "hidden size",
         "Dx": "channels of Mamba",
         "Dz": "channels and their gates, 2 · Dx",
-        "Ns": "elements in a channel's state",
-        "Kc": "tokens that the convolution sees",
-        "Rt": "elements that the step size is computed from",
-        "Rx": "elements computed from a token, Rt + 2 · Ns",
+        "Ns": "state size of a channel",
+        "Kc": "convolution kernel size in tokens",
+        "Rt": "rank of the step-size projection",
+        "Rx": "outputs of the token projection, Rt + 2 · Ns",
     }
 
     made: ClassVar[dict[str, str]] = {"Dz": "2 · Dx", "Rx": "Rt + 2 · Ns"}
@@ -63,7 +63,7 @@ class Mamba(Mixer):
     recurs: ClassVar[bool] = True
     recurrence: ClassVar[str] = "the recurrence of Mamba"
     unfused: ClassVar[str] = (
-        "Mamba's states are written for every token, and its convolution reads a window for each: fused kernels do"
+        "Mamba's states are written for every token, and its convolution reads a window per token; fused kernels do"
         " neither."
     )
 

@@ -60,13 +60,13 @@ class Mamba2(Mixer):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Nm": "heads of Mamba-2, Km · Gm",
-        "Km": "groups of heads of Mamba-2",
-        "Gm": "heads in a group of Mamba-2",
-        "Hm": "size of a head of Mamba-2",
-        "Ns": "elements in a channel's state",
+        "Km": "head groups of Mamba-2",
+        "Gm": "heads per group of Mamba-2",
+        "Hm": "head size of Mamba-2",
+        "Ns": "state size of a channel",
         "Dm": "channels of the convolution, Km · Gm · Hm + 2 · Km · Ns",
-        "Di": "elements computed from a token, 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm",
-        "Kc": "tokens that the convolution sees",
+        "Di": "outputs of the input projection, 2 · Km · Gm · Hm + 2 · Km · Ns + Km · Gm",
+        "Kc": "convolution kernel size in tokens",
         "Pc": "tokens in a chunk",
         "Qc": "keys of a chunk, Pc",
     }
@@ -78,9 +78,9 @@ class Mamba2(Mixer):
         "Qc": "Pc",
     }
     cases: ClassVar[frozenset[str]] = frozenset(("Km", "Gm", "Kc", "Ns"))
-    recurrence: ClassVar[str] = "the decays and the passing of states in the recurrence of Mamba-2"
+    recurrence: ClassVar[str] = "the decays and state updates in the recurrence of Mamba-2"
     unfused: ClassVar[str] = (
-        "Mamba-2's states are written and read for every chunk, and its convolution reads a window for each token:"
+        "Mamba-2's states are written and read for every chunk, and its convolution reads a window per token;"
         " fused kernels keep both on the chip."
     )
 

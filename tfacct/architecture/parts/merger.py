@@ -34,7 +34,7 @@ class Merger(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "patches": MERGE, "out": "Dq"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        MERGE: "positions that are merged into one row",
+        MERGE: "positions merged into one row",
         "Dq": "width of a merged row's result",
         "Du": f"width of concatenated patches, {MERGE} · D",
     }

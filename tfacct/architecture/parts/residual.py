@@ -69,7 +69,7 @@ class Scale(Part):
     hidden: Size
     factor: float
 
-    label: ClassVar[str] = "a scaled stream"
+    label: ClassVar[str] = "a scaled residual stream"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D"}
     legend: ClassVar[dict[str, str]] = {"D": "hidden size"}
 

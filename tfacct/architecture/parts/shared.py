@@ -16,10 +16,10 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 JOINED = {
     "Dj": "residual stream concatenated with the token embedding, 2 · D",
-    "Ra": "rank of the adapters of shared weights",
+    "Ra": "rank of the adapters on shared weights",
 }
 BOTH = {"Dj": "2 · D"}
-ALONE = {"U": "1: a single row, as a class token or the gate of a shared expert"}
+ALONE = {"U": "1: a single row, such as a class token or the gate of a shared expert"}
 
 
 @record(kw_only=True)
