@@ -192,15 +192,15 @@ def test_tokens_stay_when_the_context_grows() -> None:
 @pytest.mark.parametrize(
     ("knobs", "words"),
     [
-        ({"context": [1]}, "no knob 'context'"),
+        ({"context": [1]}, "no argument 'context'"),
         ({"ctx": [0, 5]}, "at least 1, not 0"),
         ({"ctx": [1.5]}, "whole numbers"),
         ({"ctx": ["a"]}, "whole numbers"),
-        ({}, "nothing varies"),
+        ({}, "no argument varies"),
         ({"num_key_value_heads": [1, 5]}, "must divide the 12 query heads"),
         ({"num_key_value_heads": [24]}, "must divide the 12 query heads"),
-        ({"ctx": [10], "tokens": [11]}, "more than the context"),
-        ({"tokens": [10**9]}, "more than the context"),
+        ({"ctx": [10], "tokens": [11]}, "exceeds the context"),
+        ({"tokens": [10**9]}, "exceeds the context"),
         ({"ctx": [10], "tokens": [5], "train": True}, "whole sequences"),
         ({"ctx": np.array([True])}, "whole numbers"),
         ({"ctx": np.array([True], dtype=object)}, "whole numbers"),
@@ -222,7 +222,7 @@ def test_an_unknown_metric_names_the_nearest() -> None:
 
 def test_without_numpy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numpy", None)
-    with pytest.raises(TfacctError, match=r"pip install '\.\[arrays\]' in a checkout"):
+    with pytest.raises(TfacctError, match=r"pip install '\.\[arrays\]' in a tfacct checkout"):
         load("gpt2").evaluate("total_flops", ctx=[1])
 
 

@@ -72,9 +72,9 @@ def test_where_there_is_no_such_point_there_is_no_number() -> None:
     assert none(ctx=[5, 5], tokens=[5, 6]) == [False, True]
     assert none(num_key_value_heads=[3, 4]) == [True, False]
     assert none(H=[63, 64]) == [True, False]
-    with pytest.raises(TfacctError, match="no knob 'context'"):
+    with pytest.raises(TfacctError, match="no argument 'context'"):
         none(context=[1])
-    with pytest.raises(TfacctError, match="exact numbers are Python's own"):
+    with pytest.raises(TfacctError, match="exact results need Python integers"):
         model.evaluate("total_flops", ctx=da.arange(1, 5, chunks=2), exact=True)
     with pytest.raises(TfacctError, match="ctx must be whole numbers in an array that can hold float64, not bool"):
         model.evaluate("total_flops", ctx=da.ones(4, dtype=bool))

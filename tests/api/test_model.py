@@ -52,12 +52,12 @@ GPT2 = load("gpt2")
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
     "logits": (lambda: GPT2.flops(logits="some"), "logits is one of all, last, not 'some'"),  # type: ignore[arg-type]
-    "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode is one new token, but tokens is 20\nleave one of"),
+    "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode means one new token, but tokens is 20\nleave one of"),
     "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
     "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
     "too many": (
         lambda: GPT2.flops(ctx=1000, tokens=2000),
-        "tokens=2000 is more than the context 1,000\nuse ctx=2000 or larger",
+        "tokens=2000 exceeds the context 1,000\nuse ctx=2000 or more",
     ),
     "train": (
         lambda: GPT2.flops(train=True, decode=True),
@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
-    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 is more than the context 6"),
+    "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 exceeds the context 6"),
     "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
     "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
@@ -110,8 +110,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
     "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
-    "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k runs backwards"),
-    "range of a field": (lambda: GPT2.sweep(n_layer="8..1"), "n_layer 8..1 runs backwards"),
+    "range": (lambda: GPT2.sweep(ctx="8k..1k"), "ctx 8k..1k is a descending range"),
+    "range of a field": (lambda: GPT2.sweep(n_layer="8..1"), "n_layer 8..1 is a descending range"),
     "one text": (
         lambda: GPT2.sweep(activation_function="relu"),
         "must be a list of values, not 'relu'\nactivation",
@@ -135,7 +135,7 @@ def test_sizes_are_written_as_on_the_command_line() -> None:
     given, `8,192` could be two."""
     import numpy as np
 
-    with pytest.raises(UsageError, match="could be one number or several"):
+    with pytest.raises(UsageError, match="is ambiguous: one number or several"):
         GPT2.kv(ctx="8,192")
     for method in (GPT2.flops, GPT2.memory, GPT2.traffic):
         asked = [method(ctx=ctx, batch=batch).document() for ctx, batch in ((8192, 2), ("8k", "2"), ("8,192", 2))]
@@ -216,7 +216,7 @@ def test_the_shells_groups_are_pythons() -> None:
 
 def test_a_shell_is_spoken_to_until_the_command_ends(run: Callable[..., Ran]) -> None:
     assert "--ctx must be at least 1" in run("flops", "gpt2", "--ctx", "0").err
-    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2,000 is more than the context 1,024") == 1
+    assert run("flops", "gpt2", "--tokens", "2000").err.count("--tokens 2,000 exceeds the context 1,024") == 1
     with pytest.raises(TfacctError, match=r"^ctx must be at least 1"):
         GPT2.flops(ctx=0)
 

@@ -211,7 +211,7 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
         ("--bytes --by part", ["--bytes does not go with --by part"]),
         ("--bytes --by block", ["--bytes does not go with --by layer"]),
         ("--bytes --generate 5 --ctx 5", ["--bytes", "--generate"]),
-        ("--bytes --ctx 5 --tokens 6", ["--tokens 6 is more than the context 5"]),
+        ("--bytes --ctx 5 --tokens 6", ["--tokens 6 exceeds the context 5"]),
     ],
 )
 def test_refusals(run, arguments: str, says: list[str]) -> None:

@@ -96,7 +96,7 @@ def test_batches_that_make_no_sense(run) -> None:
 def test_batches_that_could_be_one_number_are_asked_about(run) -> None:
     """`--batch 64,128` is two batches to whoever types it, and 64,128 by the digits."""
     ran = run("memory", "gpt2", "--batch", "64,128")
-    assert ran.code == 2 and "--batch 64,128 could be one number or several" in ran.err
+    assert ran.code == 2 and "--batch 64,128 is ambiguous: one number or several" in ran.err
     assert "64128 for one, '64, 128' for several" in ran.err
     assert run("memory", "gpt2", "--batch", "64, 128").out.count("GiB") > 0
     assert [row["batch"] for row in load("gpt2").memory(batch="64, 128").rows] == [64, 128]

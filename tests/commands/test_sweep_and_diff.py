@@ -141,7 +141,7 @@ def test_values(text: str, values: list[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("8k..1k", "runs backwards"),
+        ("8k..1k", "is a descending range"),
         ("1k..", "whole number"),
         ("1k...4k", "whole number"),
         ("0..4", "at least 1"),
@@ -258,10 +258,10 @@ def test_lists_in_brackets_are_one_value(run) -> None:
         (["gpt2", "--metric", "total_flop"], "did you mean total_flops"),
         (["gpt2", "--set", "n_laier=1,2"], "did you mean n_layer"),
         (["llama-3.1-8b", "--set", "num_key_value_heads=3,5"], "num_key_value_heads=3 must divide"),
-        (["gpt2", "--ctx", "4k..1k"], "runs backwards"),
+        (["gpt2", "--ctx", "4k..1k"], "is a descending range"),
         (["gpt2", "--batch", "x"], "--batch must be a whole number"),
         (["gpt2", "--dtype", "fp23", "--metric", "total_bytes"], "unknown dtype"),
-        (["gpt2", "--tokens", "17", "--ctx", "1..16"], "more than the context"),
+        (["gpt2", "--tokens", "17", "--ctx", "1..16"], "exceeds the context"),
         (["gpt2", "--decode", "--train"], "whole sequences"),
         ([], "MODEL"),
     ],
@@ -327,7 +327,7 @@ def test_standard_input_is_swept(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("sweep gpt2 --ctx 1,024", "begins with 0"),
+        ("sweep gpt2 --ctx 1,024", "starts with 0"),
         ("sweep gpt2 --ctx 1,1024 --decode --train", "whole sequences"),
         ("sweep gpt2 --ctx 5,10 --tokens 5 --train", "whole sequences"),
         ("sweep gpt2 --set n_layer=1..1000000000000:1", "makes 1,000,000,000,000 values"),
@@ -335,8 +335,8 @@ def test_standard_input_is_swept(run) -> None:
         ("sweep gpt2 --metric flops_per_byte --train", "leave --masked and --train out"),
         ("sweep gpt2 --metric flops_per_byte --masked", "leave --masked and --train out"),
         ("sweep gpt2 --set ctx=1,2", "ctx"),
-        ("compare gpt2 --by line --tokens 500 --ctx 1k,100", "--tokens 500 is more than the context 100"),
-        ("compare gpt2 --by line --decode --tokens 1,5", "--decode is one new token, but --tokens is 5"),
+        ("compare gpt2 --by line --tokens 500 --ctx 1k,100", "--tokens 500 exceeds the context 100"),
+        ("compare gpt2 --by line --decode --tokens 1,5", "--decode means one new token, but --tokens is 5"),
         ("compare --by line gpt2 --ctx ,0", "--ctx must be at least 1"),
     ],
 )

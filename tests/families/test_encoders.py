@@ -109,7 +109,9 @@ def test_a_model_without_an_encoder_of_its_own_reads_no_source(run, name: str) -
 def test_an_encoder_alone_has_no_steps(run, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     ran = run(command, "bert-base", *options)
-    assert ran.code == 2 and "bert-base: nothing is cached between steps, so each takes the whole context" in ran.err
+    assert (
+        ran.code == 2 and "bert-base: nothing is cached between steps, so each step runs the whole context" in ran.err
+    )
 
 
 @pytest.mark.parametrize("arguments", [("memory", "--kv"), ("formula", "--of", "kv")])

@@ -137,7 +137,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
         ("solve mamba-130m --for ctx --until peak_bytes=1GiB", "the formula for mamba is up to"),
         ("solve gpt2 --for ctx --until peak_bytes=1MiB", "stays above 1 MiB"),
         ("solve gpt2 --for ctx --until optimizer_bytes=1GiB", "stays below 1 GiB"),
-        ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "that does not depend on ctx"),
+        ("solve gpt2 --for ctx --until gradients_bytes=1GiB", "it does not depend on ctx"),
         ("solve gpt2 --for num_key_value_heads --until peak_bytes=1GiB", "nothing to solve for"),
     ],
 )
