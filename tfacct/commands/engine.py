@@ -24,6 +24,7 @@ class LaunchFlags(TypedDict, total=False):
     gpu_memory_utilization: Annotated[float | None, Option("Share of a card. Default: the engine's.", "X")]
     engine_version: Annotated[str | None, Option("Version, such as 0.19. Default: the newest known.", "V")]
     requests: Annotated[int | None, Option("Find a launch with room for so many requests.", "N")]
+    log: Annotated[str | None, Option("Compare with a start-up log, which also gives flags.", "FILE")]
     total_memory: Annotated[opt.Size | None, Option("Memory of a card as torch reports it: 79.19GiB.", "SIZE")]
     kv_cache_memory_bytes: Annotated[
         opt.Size | None, Option("Bytes of the cache, in place of what is left.", "SIZE", advanced=True)
@@ -81,12 +82,22 @@ def engine_of(
     (True, 476000, ['vllm', 'serve'])
 
     The keywords are the engine's flags. `max_model_len="max"`: the longest that starts; `requests`: find the launch
-    that has room for so many. Raises TfacctError.
+    that has room for so many. `log`: a start-up log to compare with, whose flags hold where none are given. Raises
+    TfacctError.
     """
     from tfacct.reports.engine import engine_start
 
-    launch, hub_id = _launch(model, engine, dict(flags))
-    return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests")))
+    given, figures = dict(flags), None
+    if (log := flags.get("log")) is not None:
+        from tfacct.engines import logs
+        from tfacct.engines.profiles import engine as known
+
+        figures = logs.read(known(engine), log)
+        absent = {"tp": 1, "pp": 1}
+        typed = {name for name, value in given.items() if value not in (None, False) and value != absent.get(name)}
+        given |= {name: value for name, value in logs.flags(figures).items() if name not in typed}
+    launch, hub_id = _launch(model, engine, given)
+    return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests"), figures=figures))
 
 
 def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.engines import launch as launches
 from tfacct.engines import vllm
 from tfacct.engines.launch import Change, Launch, RankStart, Refusal
+from tfacct.engines.logs import Figure
 from tfacct.engines.profiles import engine, paths
 from tfacct.engines.units import GIB
 from tfacct.output.answer import Answer, answers
-from tfacct.output.report import Column, NoteRow, Report, Row, Table, notes
+from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
 
 CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the end of the engine's start-up"
@@ -84,6 +85,29 @@ class EngineReport(build.ModelReport):
     interval: EngineInterval | None
     cheaper: list[CheaperFlag]
     ranks: int
+    log: list[LogLine] | None
+
+
+class LogLine(TypedDict):
+    """A figure of a log next to what was computed: bytes, tokens or requests."""
+
+    what: str
+    printed: float
+    computed: float
+    agrees: bool
+
+
+CAUSES = {
+    "weights": "another format or config than the model's",
+    "activations": "another sampler (FlashInfer installed, or its variable set), or another version",
+    "outside": "another process on the card, another driver, or other cards",
+    "pool": "memory in use at start, or another utilization",
+    "tokens": "another dtype of the cache, or another size of blocks",
+    "concurrency": "another longest request",
+}
+"""Figures of a log in the order of the start, and likely causes where one differs."""
+SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
+"""Bytes that a figure may be off, beyond the rounding of the log; of others 1%."""
 
 
 class About(NamedTuple):
@@ -94,7 +118,7 @@ class About(NamedTuple):
     found: RankStart | None
     refusal: Refusal | None
     changes: Sequence[Change]
-    asked: str
+    log: Sequence[LogLine]
 
     @property
     def measured(self) -> bool:
@@ -109,29 +133,81 @@ class About(NamedTuple):
 
 
 @answers(EngineReport)
-def engine_start(launch: Launch, *, hub_id: str, requests: int | None = None) -> Report:
-    """What vLLM allocates for a launch. `requests`: how many must have room at once. Raises UsageError for what is not
-    derived."""
+def engine_start(
+    launch: Launch, *, hub_id: str, requests: int | None = None, figures: Mapping[str, Figure] | None = None
+) -> Report:
+    """What vLLM allocates for a launch. `requests`: how many must have room at once. `figures`: those of a log, to be
+    compared. Raises UsageError for what is not derived."""
     launches.check_supported(launch)
-    refused, asked = launches.refusal(launch), ""
+    refused = launches.refusal(launch)
     if refused is None and requests is not None:
         launch = launches.for_requests(launch, requests)
-        asked = f"{requests:,} requests need "
     found = None if refused is not None else launch.fullest()
     if found is not None:
         refused = launches.out_of_memory(launch, found)
     changes = [] if found is None else launches.changes(launch, found)
-    about = About(launch, hub_id, found, refused, changes, asked)
+    log = [] if figures is None or found is None else list(_compared(launch, found, figures))
+    about = About(launch, hub_id, found, refused, changes, log)
     return build.report(
         "engine",
         [launch.model],
-        _table(about),
+        _log_table(log) if log else _table(about),
         [_facts(about)],
         title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {_cards(launch)}",
         convention=CONVENTION,
-        answer=_answer(about),
+        answer=_log_answer(log) if log else _answer(about),
         notes=lambda _: notes(NOTES, about),
     )
+
+
+def _compared(launch: Launch, found: RankStart, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
+    """Figures of a log next to what is computed, in the order of the start."""
+    computed: dict[str, float] = {
+        "activations": found.peak.bytes,
+        "outside": found.outside.bytes,
+        "pool": found.pool,
+        "tokens": launch.tokens(found.pages),
+        "concurrency": found.pages.concurrency,
+    }
+    if found.weights is not None:
+        computed["weights"] = found.weights.total
+    for what in CAUSES:
+        if what in computed and what in figures:
+            printed, rounding = figures[what]
+            slack = rounding + SLACK.get(what, printed / 100)
+            agrees = abs(printed - computed[what]) <= slack
+            yield {"what": what, "printed": printed, "computed": computed[what], "agrees": agrees}
+
+
+def _log_answer(log: Sequence[LogLine]) -> str:
+    """The first figure that differs, and the likely cause."""
+    first = next((one for one in log if not one["agrees"]), None)
+    if first is None:
+        return f"The log agrees with all {len(log)} figures that were computed."
+    what, share = first["what"], first["printed"] / first["computed"] - 1 if first["computed"] else 1
+    return f"{what} is the first figure that differs, by {100 * share:+.1f}%: {CAUSES[what]}?"
+
+
+def _log_table(log: Sequence[LogLine]) -> Table:
+    def amount(what: str, value: float) -> Amount:
+        return Amount(Fraction(round(value, 2)), "bytes" if what in SLACK else "number")
+
+    rows: list[Row] = [
+        {
+            "what": one["what"],
+            "printed": amount(one["what"], one["printed"]),
+            "computed": amount(one["what"], one["computed"]),
+            "verdict": "ok" if one["agrees"] else "DIFFERS",
+        }
+        for one in log
+    ]
+    columns = (
+        Column("what", "figure"),
+        Column("printed", "printed", "amount"),
+        Column("computed", "computed", "amount"),
+        Column("verdict", "", "verdict"),
+    )
+    return columns, (tuple(rows),), ()
 
 
 def _cards(launch: Launch) -> str:
@@ -288,6 +364,7 @@ def _facts(about: About) -> dict[str, Any]:
         "cheaper": [{"flag": one.flag, "value": one.value, "kv_cache_tokens": one.tokens} for one in about.changes],
         "ranks": launch.flags.pp,
         "groups": [],
+        "log": list(about.log) or None,
     }
     if found is None:
         return facts

@@ -1,0 +1,91 @@
+"""Start-up logs: what is read of them, what differs, and logs that nobody wrote in good faith."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.base.errors import NotFoundError, UsageError
+from tfacct.engines import logs
+from tfacct.engines.profiles import engine
+from tfacct.engines.units import GIB
+
+LOG = """INFO 11-01 10:00:00 [api_server.py:1] vLLM API server version 0.19.0
+INFO non-default args: {'max_model_len': 8192, 'gpu_memory_utilization': 0.95}
+\x1b[0;36m(EngineCore)\x1b[0m INFO Model loading took 14.99 GiB memory and 3 seconds
+INFO Available KV cache memory: 58.11 GiB
+INFO GPU KV cache size: 476,000 tokens
+INFO Maximum concurrency for 8,192 tokens per request: 58.11x
+"""
+
+
+def written(folder: Path, text: str | bytes) -> str:
+    file = folder / "start.log"
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(file)
+
+
+def test_figures_and_flags_of_a_log(tmp_path: Path) -> None:
+    found = logs.read(engine("vllm"), written(tmp_path, LOG))
+    assert found["weights"] == (pytest.approx(14.99 * GIB), pytest.approx(0.005 * GIB))
+    assert (found["tokens"].value, found["concurrency"].value) == (476_000, 58.11)
+    flags = {"engine_version": "0.19", "max_model_len": 8192, "gpu_memory_utilization": 0.95}
+    assert logs.flags(found) == flags
+
+
+def test_a_log_that_agrees(tmp_path: Path) -> None:
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, LOG))
+    assert [one["what"] for one in start.log] == ["weights", "pool", "tokens", "concurrency"]
+    assert all(one["agrees"] for one in start.log) and start.answer.startswith("The log agrees with all 4")
+    assert start.engine_version == "0.19" and start.max_model_len == 8192
+
+
+def test_the_first_figure_that_differs_is_named(tmp_path: Path) -> None:
+    log = written(tmp_path, LOG.replace("58.11 GiB", "55.11 GiB").replace("476,000", "451,456"))
+    start = load("llama-3.1-8b").engine(on="h100", log=log)
+    assert start.answer.startswith("pool is the first figure that differs, by -5.2%: memory in use at start")
+    assert [one["what"] for one in start.log if not one["agrees"]] == ["pool", "tokens"]
+
+
+def test_a_flag_that_is_given_holds_over_the_log(tmp_path: Path) -> None:
+    start = load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, LOG), max_model_len=4096, tp=2)
+    assert (start.max_model_len, start.devices) == (4096, 2)
+
+
+HOSTILE = {
+    "empty": b"",
+    "binary": bytes(range(256)) * 4000,
+    "one line": b"GPU KV cache size: " + b"9" * 5_000_000,
+    "no end": b"Model loading took " + b"1" * 400 + b" GiB",
+    "colours": b"\x1b[31m\x1b]0;title\x07\x1b" * 1000,
+    "cut": LOG.encode()[:60].replace(b"0.19", b"0."),
+    "other digits": "Available KV cache memory: ٣٣.٣٣ GiB".encode(),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_log_is_an_error(run: Callable[..., Ran], tmp_path: Path, name: str) -> None:
+    ran = run("engine", "vllm", "llama-3.1-8b", "--on", "h100", "--log", written(tmp_path, HOSTILE[name]))
+    assert (ran.code, ran.out) == (2, "") and "no start-up line of vLLM" in ran.err
+
+
+def test_a_log_that_is_no_file(tmp_path: Path) -> None:
+    for path in (str(tmp_path), str(tmp_path / "none"), "\0", "/dev/zero"):
+        with pytest.raises(NotFoundError):
+            logs.read(engine("vllm"), path)
+
+
+def test_a_version_of_a_log_without_a_profile_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match=r"0\.99 has no profile"):
+        load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, LOG.replace("0.19.0", "0.99.0")))
+
+
+def test_a_log_of_zeros_divides_nothing(tmp_path: Path) -> None:
+    text = LOG.replace("476,000", "0").replace("58.11 GiB", "0.00 GiB").replace("8192", "0")
+    with pytest.raises(UsageError):  # a longest request of 0 tokens
+        load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, text))
+    assert not load("llama-3.1-8b").engine(on="h100", log=written(tmp_path, text), max_model_len=9).log[-1]["agrees"]
