@@ -24,7 +24,7 @@ import peers
 from errors import HEAD, checked, line, named, tables
 from fitting import Array, fields, held_out
 from measured import Run, read
-from training_error import divided, training
+from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
 from tfacct.timing.validated import STORED, Class, Metric
@@ -173,6 +173,8 @@ def main() -> None:
     broken += serving(folder)
     if (folder / "training.csv").exists():
         broken += training(folder / "training.csv")
+    if (folder / "training_recent.csv").exists():
+        broken += recent(folder / "training_recent.csv")
     print("\n".join(["", *(broken or ["all errors within their limits"])]))
     sys.exit(bool(broken))
 

@@ -12,15 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from errors import checked, device, line, named, tables
-from fitting import Array, fields, held_out
+from fitting import Array, fields, held_out, share_inside
 from megatron import TOKENS, VOCABULARY, Published, published
 
 from tfacct.ledger.workload import Workload
 from tfacct.loading import devices
+from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import TRAINING, Trained, TrainingConstants, Work, work_of
+from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
 from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronWork
+from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, NEWER_STACKS, Reported
 
 
 class Training(NamedTuple):
@@ -34,6 +36,8 @@ class Training(NamedTuple):
     utilization: float
 
 
+SAME = {"llama-3-8b": "llama-3.1-8b"}
+"""Presets of the same shape, under another name."""
 LOOSE = 0.1
 """The same as RIDGE for training, whose constants its runs tell well."""
 PEAK, USUAL = 312e12, 0.48
@@ -96,6 +100,32 @@ def training(path: Path) -> list[str]:
     off = np.abs(np.exp(left) - 1)
     if np.median(off) > STEP[0] or np.quantile(off, 0.9) > STEP[1]:
         broken.append("training step is above its limit")
+    return broken
+
+
+def recent(path: Path) -> list[str]:
+    """Errors of dense steps of 2024 to 2026 under FSDP or DDP, in bf16 or fp8, by stack."""
+    found: dict[str, list[float]] = {}
+    for one in csv.DictReader(path.open()):
+        plain = one["experts"] == "0" and one["task"] == "pretrain"
+        alone = all(one[name] == "1" for name in ("tp", "pp", "cp"))
+        if not plain or not alone or one["precision"] == "nvfp4":
+            continue
+        loaded, chip = find(SAME.get(one["model"], one["model"])), device(one["device"])
+        seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
+        trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "full", one["precision"] != "bf16")
+        seconds = fsdp_time.step(work_of(loaded.ledger, trained), chip, trained, RECENT).seconds
+        found.setdefault(one["stack"], []).append(log(seconds / trained.tokens * float(one["tokens_per_s_gpu"])))
+    broken = []
+    print("\ndense training steps of 2024 to 2026 under FSDP or DDP")
+    for stack, each in found.items():
+        left = np.array(each)
+        print(line(stack, left))
+        name = next((name for name in NEWER_STACKS if name.lower() == stack), "")
+        inside = share_inside(left, np.arange(len(left)), NEWER_LOW, NEWER_HIGH)
+        measured = Reported(len(left), round(float(np.median(np.abs(np.exp(left) - 1))), 3), inside)
+        if name and NEWER_STACKS[name].runs == len(left) and NEWER_STACKS[name] != measured:
+            broken.append(f"{stack} is {measured}")
     return broken
 
 

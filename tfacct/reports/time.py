@@ -23,13 +23,13 @@ from tfacct.output.report import PLAIN, Amount, Column, NoteRow, Report, Row, Ta
 from tfacct.reports import build, model_notes
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.calibrated import DOUBT, ReferencePass, reference_pass
-from tfacct.timing.fsdp_time import TRAINING
 from tfacct.timing.megatron_time import MEGATRON
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.step_estimate import (
     StepEstimate,
     StepOptions,
     fitting_options,
+    fsdp_constants,
     measured_alike,
     step_estimate,
     unmeasured_step,
@@ -146,8 +146,10 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
             f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
             f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
         )
-    stacks = " and ".join(f"{units.percent(one.median, 0)} on {name}" for name, one in NEWER_STACKS.items())
-    return f"Estimate by constants of MPT steps of 2023. Steps of 2024 to 2026: median error {stacks}."
+    stacks = " and ".join(f"{units.percent(one.median)} on {name}" for name, one in NEWER_STACKS.items())
+    return (
+        f"Estimate. Steps in fp8 of 2024 to 2026, few of them fitted: median error {stacks}; other stacks differ more."
+    )
 
 
 def _unknown(reason: str) -> str:
@@ -563,7 +565,9 @@ def _train_facts(one: StepEstimate) -> dict[str, Any]:
         "least_bytes": one.memory.least,
         "needed_bytes": one.memory.counted,
         "usable_bytes": one.memory.usable,
-        "assumptions": {"mfu": mfu} if mfu is not None else assumptions(TRAINING, *[MEGATRON] * one.megatron),
+        "assumptions": {"mfu": mfu}
+        if mfu is not None
+        else assumptions(fsdp_constants(one.model), *[MEGATRON] * one.megatron),
     }
     if one.memory.fits is False:
         return facts
@@ -669,9 +673,8 @@ def _layout(one: StepEstimate) -> str:
 
 
 def _baseline(one: StepEstimate) -> str:
-    steps = "the same steps" if one.device.vendor == MEASURED else f"steps measured on devices of {MEASURED}"
-    recomputed, error = (", recomputation counted,", "8.7%") if one.megatron else ("", "13.1%")
-    return f"A constant {units.percent(_usual_mfu(one))} MFU{recomputed} erred {error} on {steps}: a strong baseline."
+    recomputed, error, steps = (", recomputation counted,", "8.7%", "GPT") if one.megatron else ("", "13.1%", "MPT")
+    return f"A constant {units.percent(_usual_mfu(one))} MFU{recomputed} erred {error} on {steps} steps: a strong baseline."
 
 
 def _mfu(one: StepEstimate) -> str:

@@ -19,7 +19,7 @@ from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.mesh import Mesh, Schedule
 from tfacct.timing import fsdp_time, megatron_time
-from tfacct.timing.fsdp_time import Parts, Trained
+from tfacct.timing.fsdp_time import RECENT, TRAINING, Parts, Trained, TrainingConstants
 from tfacct.timing.kernels import NoKernelError
 from tfacct.timing.megatron_time import MegatronLayout, MegatronParts
 from tfacct.timing.placement import check_heads
@@ -57,13 +57,19 @@ def estimated(
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     try:
         if how.mesh.ranks == 1:
-            return trained, fsdp_time.step(fsdp_time.work_of(model.ledger, trained), device, trained)
+            shared = fsdp_time.work_of(model.ledger, trained)
+            return trained, fsdp_time.step(shared, device, trained, fsdp_constants(model))
         _check_mesh(model, count, device, name, how)
-        shared = megatron_time.work_of(model.ledger, trained, how.mesh)
-        return trained, megatron_time.step(shared, device, trained, how.mesh, how.recompute)
+        ranked = megatron_time.work_of(model.ledger, trained, how.mesh)
+        return trained, megatron_time.step(ranked, device, trained, how.mesh, how.recompute)
     except NoKernelError as error:
         error.message = f"{model.name}: {error.message}"
         raise
+
+
+def fsdp_constants(model: LoadedModel) -> TrainingConstants:
+    """Constants of a model's step under FSDP."""
+    return TRAINING if measured_alike(model, megatron=False) else RECENT
 
 
 class Stated(NamedTuple):
