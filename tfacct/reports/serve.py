@@ -101,12 +101,11 @@ def serve(model: LoadedModel, on: Deployment, load: Load) -> Report:
 
 
 def _table(about: Serving) -> Table:
-    alone = about.first_token
     rows: list[Row] = [
         {
             "requests": loop.requests,
             "token_seconds": _range(*loop.token),
-            "first_token_seconds": _range(alone, loop.last_token if loop.requests > 1 else alone),
+            "first_token_seconds": _range(*loop.first_token),
             "request_seconds": Fraction(loop.served.request),
             "tokens_per_second_each": Fraction(loop.each),
             "tokens_per_second": Fraction(loop.served.rate),
@@ -213,7 +212,7 @@ def _line(loop: Loaded) -> dict[str, Any]:
         "value_seconds": served.request,
         "interval_80_seconds": loop.interval,
         "bound_seconds": served.request_bound,
-        "first_token_seconds_most": loop.last_token,
+        "first_token_seconds_most": loop.first_token[1],
         "tokens_per_second_each": loop.each,
         "tokens_per_second": served.rate,
         "cost_per_million": loop.cost,

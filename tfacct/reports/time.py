@@ -35,7 +35,7 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
-from tfacct.timing.validated import MEASURED, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
+from tfacct.timing.validated import NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -674,7 +674,8 @@ def _layout(one: StepEstimate) -> str:
 
 def _baseline(one: StepEstimate) -> str:
     recomputed, error, steps = (", recomputation counted,", "8.7%", "GPT") if one.megatron else ("", "13.1%", "MPT")
-    return f"A constant {units.percent(_usual_mfu(one))} MFU{recomputed} erred {error} on {steps} steps: a strong baseline."
+    usual = units.percent(_usual_mfu(one))
+    return f"A constant {usual} MFU{recomputed} erred {error} on {steps} steps: a strong baseline."
 
 
 def _mfu(one: StepEstimate) -> str:

@@ -53,11 +53,13 @@ class Load:
 class Loaded(NamedTuple):
     """So many concurrent requests and their cost. `interval`: seconds of one request between which 80% of measured runs
     lie. `token`: the same of time per output token; where no error is known, from prompts that wait for running answers
-    to prompts that interrupt them."""
+    to prompts that interrupt them. `first_token`: from a request alone to one after the prompts of all others, with the
+    ends of the interval where it is known."""
 
     served: Served
     interval: tuple[float, float] | None
     token: tuple[float, float]
+    first_token: tuple[float, float]
     cost: float | None
 
     @property
@@ -69,11 +71,6 @@ class Loaded(NamedTuple):
     def each(self) -> float:
         """New tokens per second of one request."""
         return self.served.rate / self.requests
-
-    @property
-    def last_token(self) -> float:
-        """Seconds of a first token after the prompts of all others."""
-        return self.requests * self.served.prompt + CONSTANTS.request
 
     @property
     def cost_interval(self) -> list[float] | None:
@@ -101,11 +98,6 @@ class Serving:
         """The largest number of requests that is asked about."""
         return max(self.loops, key=lambda loop: loop.requests)
 
-    @property
-    def first_token(self) -> float:
-        """Seconds of the first token of a request alone."""
-        return self.one.host.step(Workload(self.load.prompt, self.load.prompt, 1, "last")).seconds + CONSTANTS.request
-
 
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
@@ -116,7 +108,8 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     fitting = one.host.capacity(load.prompt + load.new, memory.usable)
     if not fitting:
         one.check_room(load.prompt + load.new, 1, memory)
-    loops = [_loaded(one, load, requests) for requests in _requests_tried(load, fitting)]
+    alone = one.host.step(Workload(load.prompt, load.prompt, 1, "last")).seconds + CONSTANTS.request
+    loops = [_loaded(one, load, requests, alone) for requests in _requests_tried(load, fitting)]
     target = None if load.within is None else _target(one, load, fitting, load.within)
     return Serving(one, load, memory, fitting, loops, target)
 
@@ -134,11 +127,13 @@ def _requests_tried(load: Load, fitting: int) -> list[int]:
     return [*(count for count in REQUESTS if count < most), most]
 
 
-def _loaded(one: Placement, load: Load, requests: int) -> Loaded:
+def _loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
     served = one.host.loop(requests, load.prompt, load.new).served()
     interval = one.interval(served.request)
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
-    return Loaded(served, interval, _token(one, served), cost)
+    last = requests * served.prompt + CONSTANTS.request
+    low, high = one.interval(1.0) or (1.0, 1.0)
+    return Loaded(served, interval, _token(one, served), (alone * low, last * high), cost)
 
 
 def _token(one: Placement, served: Served) -> tuple[float, float]:
