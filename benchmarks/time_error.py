@@ -27,7 +27,7 @@ from measured import Run, read
 from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
-from tfacct.timing.validated import STORED, Class, Metric
+from tfacct.timing.validated import STORED, VALIDATED, Class, Metric
 
 RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
@@ -152,6 +152,9 @@ def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
         tables(f"{kind}: time of a {metric}", held[own], by)
         others, cells = wide if metric == "request" else own, points.cells
         broken += checked(kind, metric, held[own], cells[own], points.devices(own), held[others], cells[others])
+        if metric == "token":
+            high = VALIDATED[kind, metric].high
+            print(f"above the upper end: {100 * (np.exp(-held[own]) > high).mean():.1f} % of these runs")
         if metric == "request":
             some = [run for run, yes in zip(points.of, own, strict=True) if yes]
             print("the time of a request by plainer laws:")
