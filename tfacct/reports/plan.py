@@ -23,6 +23,7 @@ from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, note
 from tfacct.parallel.collectives import Collective
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.model_collectives import RankCollectives
+from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
 from tfacct.parallel.support import unsupported_part
 from tfacct.reports import build, comms, model_notes
@@ -67,6 +68,7 @@ class PlannedLayout(TypedDict):
     recompute: str | None
     bytes: int
     sent_bytes: int
+    bubble_ratio: float | None
     seconds: float | None
     timed_as: str | None
     links: list[build.LinkUsed]
@@ -310,6 +312,8 @@ def _answer(one: Plan) -> str:
         return f"{many:,} layouts fit. Fastest {'; '.join(each)}."
     value = {"memory": f"{units.binary(best.bytes)} per device", "sent": f"{units.binary(best.sent)} sent {one.unit}"}
     sentence = f"{_named(best)}, {value.get(one.by) or _takes(one, best)}"
+    if one.by == "sent" and (idle := _bubble(one, best)):
+        sentence += f"; pipeline bubble {units.percent(idle)} of the computing time"
     if many == 1:
         return f"One layout of {_devices(one.gpus)} fits: {sentence}."
     among = f"{many:,} layouts that fit"
@@ -349,27 +353,36 @@ def _table(one: Plan, limit: int) -> Table:
         *([Column("recompute", "recompute")] if train else []),
         Column("bytes", "GiB/GPU", "bytes", unit="GiB"),
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
+        *([Column("bubble", "bubble", "share", drop=1)] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "law", drop=1)] if several else []),
+        *([Column("timed_as", "law")] if several else []),
     )
     most = limit or max(1, len(one.shown))
     if not one.ranked:  # the larger ones are lazy
-        return columns, (tuple(_row(of, train) for of in one.found.larger[:most]),), ()
+        return columns, (tuple(_row(one, of) for of in one.found.larger[:most]),), ()
     sections, left = [], most
     for number, found in enumerate(laws.values()):
         own = found[: max(1, left // (len(laws) - number))]
-        sections.append(tuple(_row(of, train) for of in own))
+        sections.append(tuple(_row(one, of) for of in own))
         left -= len(own)
     return columns, tuple(sections), ()
 
 
-def _row(of: Candidate, train: bool) -> Row:
+def _bubble(one: Plan, of: Candidate) -> Fraction | None:
+    """Idle over computing time of the pipeline stages of a training step; None without a pipeline."""
+    if one.recipe is None or of.mesh.pp == 1:
+        return None
+    return bubble(of.mesh, of.mesh.microbatches or of.batch)
+
+
+def _row(one: Plan, of: Candidate) -> Row:
     return {
         "division": label(of.mesh),
-        "batch": (of.batch, of.times) if train else of.batch,
+        "batch": (of.batch, of.times) if one.recipe is not None else of.batch,
         "recompute": of.recompute,
         "bytes": of.bytes,
         "sent_bytes": of.sent,
+        "bubble": _bubble(one, of),
         "seconds": None if of.estimate is None else Fraction(of.estimate.seconds),
         "timed_as": None if of.estimate is None else of.estimate.stack,
     }
@@ -469,7 +482,7 @@ NOTES: tuple[NoteRow, ...] = (
         "idle",
         3,
         lambda one: (one.recipe is None or not one.timed) and _some(one, lambda of: of.mesh.pp > 1),
-        "Idle time of pipeline stages is not included.",
+        "Idle time of pipeline stages is not included in the order.",
     ),
     NoteRow(
         "routing",
@@ -518,6 +531,7 @@ def _layout(one: Plan, of: Candidate) -> dict[str, Any]:
         "recompute": of.recompute if one.recipe is not None else None,
         "bytes": of.bytes,
         "sent_bytes": of.sent,
+        "bubble_ratio": None if (idle := _bubble(one, of)) is None else float(idle),
         "seconds": estimate and estimate.seconds,
         "timed_as": estimate and (estimate.stack or None),
         "links": [link.facts() for link in estimate.links] if estimate else [],
