@@ -93,16 +93,16 @@ def test_no_days_of_a_step_that_cannot_fit() -> None:
 
 def test_experts_are_said() -> None:
     assert (
-        budget(presets.load("mixtral-8x7b"), 1e22).said[0] == "N are active parameters; the fits are of dense models."
+        budget(presets.load("mixtral-8x7b"), 1e22).said[0] == "N: active parameters; the fits are for dense models."
     )
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "a budget needs FLOPs, or a MODEL"),
-    "typo": ({"flops": 8}, "8 FLOPs train no model"),
-    "encoder": ({"model": presets.load("t5-small"), "flops": 1e18}, "t5-small: training tokens of a model with an"),
+    "typo": ({"flops": 8}, "8 FLOPs are too few to train a model"),
+    "encoder": ({"model": presets.load("t5-small"), "flops": 1e18}, "t5-small: budgets for models with an encoder"),
     "none": ({"flops": 0}, "flops must be a number above 0, not 0"),
-    "both": ({"flops": 1e21, "tokens": 10}, "tokens does not work with FLOPs: each says how long to train"),
+    "both": ({"flops": 1e21, "tokens": 10}, "tokens does not work with FLOPs: both set the training length"),
     "twice": ({"model": GPT2, "tokens": 10, "tokens_per_parameter": 20}, "tokens does not work with tokens_per_param"),
     "no device": ({"flops": 1e21, "mfu": 0.4}, "mfu needs on"),
     "no price": ({"flops": 1e21, "price": 2.0}, "price needs on"),
@@ -131,7 +131,7 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     for asked, said in (
         ("gpt2 --model gpt2-xl", "FLOPS must be a number, not 'gpt2'"),
         ("1e21 --set n_layer=3", "--set needs --model"),
-        ("1e21 --tokens 1B", "--tokens does not work with FLOPs: each says how long to train"),
+        ("1e21 --tokens 1B", "--tokens does not work with FLOPs: both set the training length"),
     ):
         ran = run("budget", *asked.split())
         assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {said}")

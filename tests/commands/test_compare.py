@@ -75,7 +75,7 @@ def test_answer_names_a_metric_where_nothing_else_differs() -> None:
     report = load("llama-3.1-8b").compare(ctx="8k", batch="1, 8", metric=["total_bytes"])
     assert report.answer == "batch 8: 1.4 × the total_bytes of batch 1."
     same = load("llama-3.1-8b").compare(load("llama-3.1-8b", rope_theta=1e6), ctx="8k")
-    assert same.answer == "All have the same parameters, bytes and FLOPs."
+    assert same.answer == "All models have the same parameters, bytes and FLOPs."
 
 
 def test_devices_that_do_not_divide_a_model() -> None:
@@ -87,7 +87,7 @@ def test_devices_that_do_not_divide_a_model() -> None:
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one": ({"names": ["gpt2"]}, "nothing to compare: one model at one workload"),
-    "twice": ({"names": ["gpt2"], "contexts": [8, 8]}, "nothing to compare: two sides are the same"),
+    "twice": ({"names": ["gpt2"], "contexts": [8, 8]}, "nothing to compare: the two sides are the same"),
     "positions": ({"names": ["llama-3-8b", "gpt2"], "contexts": [2048]}, "gpt2: context 2,048 is past the 1,024"),
     "metric": ({"names": ["gpt2", "gpt2-xl"], "metrics": ("flop",)}, "unknown metric 'flop'"),
 }
@@ -116,7 +116,7 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     for asked, said in (
         ("gpt2 gpt2-xl --all", "--all needs --by line"),
         ("gpt2 gpt2-xl --batch 2", "--batch needs --metric, or --by line"),
-        ("gpt2 gpt2-xl --set n_layer=3 --by model", "--set changes one MODEL, which is compared before and after"),
+        ("gpt2 gpt2-xl --set n_layer=3 --by model", "--set compares one MODEL before and after: name one"),
         ("gpt2 gpt2-xl bert-base --by line", "--by line compares two models, not 3"),
         ("gpt2 --by line --ctx 1k..3k", "--by line compares two values of --ctx, not 3"),
         ("gpt2 --ctx 8 --loss whole,half --metric peak_bytes", "--loss is whole or chunked, not 'half'"),

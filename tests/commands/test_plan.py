@@ -245,7 +245,7 @@ def test_an_encoder_sends_what_it_reads(run: Callable[..., Ran]) -> None:
     found = tfacct.load("bert-base").plan(on="4x8GB", ctx=512, batch=64)
     sent = {row["pp"]: row["sent_bytes"] for row in found.layouts if row["tp"] == 1}
     assert sent == {1: 0, 2: 32 * 512 * 768 * 2, 4: 64 * 512 * 768 * 2}  # the stream of all tokens, in bf16
-    assert "Bytes sent are those of one pass over each sequence." in " ".join(run(*asked).out.split())
+    assert "Bytes sent are for one pass over each sequence." in " ".join(run(*asked).out.split())
 
 
 def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
@@ -270,8 +270,8 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
             "LoRA with experts in a parallel layout is not supported",
         ),
         (f"{LLAMA} --on 37x80GB --train --batch 8", "do not divide a batch of 8"),
-        (f"{LLAMA} --on 8x80GB --recompute full", "--recompute goes with --train"),
-        (f"{LLAMA} --on 8x80GB --train --kv-dtype fp8", "--train does not go with --kv-dtype"),
+        (f"{LLAMA} --on 8x80GB --recompute full", "--recompute needs --train"),
+        (f"{LLAMA} --on 8x80GB --train --kv-dtype fp8", "--train does not work with --kv-dtype"),
     ],
 )
 def test_unsupported_layouts_are_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
@@ -294,7 +294,7 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
 
 def test_the_schedule_is_named_if_there_are_stages(run: Callable[..., Ran]) -> None:
     asked = ["--on", "8x80GB", "--train", "--batch", "8", "--ctx", "2k"]
-    assert "Pipeline stages run one sequence at a time" in " ".join(run("plan", LLAMA, *asked).out.split())
+    assert "Pipeline stages run one sequence per micro-batch" in " ".join(run("plan", LLAMA, *asked).out.split())
     assert "stages run" not in run("plan", LLAMA, *asked, "--weights", "fp32").out  # autocast: FSDP alone
 
 
@@ -347,9 +347,9 @@ def test_the_time_of_a_token(run: Callable[..., Ran]) -> None:
     assert program == "tfacct" and json.loads(ran.out)["models"][0]["value_seconds"] == row["seconds"], ran.err
     asked = ("plan", "llama-3.1-70b", "--on", "8xh100-sxm", "--ctx", "8k", "--batch", "64")
     out = " ".join(run(*asked, "-v").out.split())
-    assert "Its time: tfacct time llama-3.1-70b --on 8xh100-sxm" in out and "no time, no topology" not in out
+    assert "Estimate its time: tfacct time llama-3.1-70b --on 8xh100-sxm" in out and "no time, no network topology" not in out
     assert "Estimate: median error" in out
-    assert "no time, no topology" in " ".join(run(*asked, "--by", "sent", "-v").out.split())
+    assert "no time, no network topology" in " ".join(run(*asked, "--by", "sent", "-v").out.split())
 
 
 @pytest.mark.parametrize(

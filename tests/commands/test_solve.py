@@ -152,7 +152,7 @@ def test_a_falling_side() -> None:
     ("unknown", "until", "words"),
     [
         ("ctx", "kv_cache=weights_bytes", "unknown metric 'kv_cache'\ndid you mean kv_cache_bytes"),
-        ("context", "total_bytes=1GiB", "nothing to solve for named 'context'"),
+        ("context", "total_bytes=1GiB", "unknown variable 'context'"),
         ("ctx", "total_bytes=24", "in bytes, so it cannot be '24'"),
         ("ctx", "total_bytes=24GB=3", "LEFT=RIGHT"),
         ("ctx", "total_flops=1,5T", "neither a metric nor a number"),
@@ -356,7 +356,7 @@ def test_a_field_of_the_config_by_hand(name: str, field: str, until: str, answer
 def test_numbers_that_a_field_cannot_be_are_left_out(run) -> None:
     """Heads of gpt2 divide 768, and its width is a multiple of its heads."""
     ran = run("solve", "gpt2", "--for", "n_head", "--ctx", "1k", "--until", "total_written_bytes=1GB", columns=120)
-    assert "n_head can be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 and 6 more here: each was tried." in ran.out
+    assert "n_head can be 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64 and 6 more here; all were tried." in ran.out
     ran = run("solve", "gpt2", "--for", "n_embd", "--until", "total_params=1B")
     assert "n_embd must be a multiple of 12 here." in ran.out
     assert "n_inner" not in ran.out  # it follows n_embd: 3,072 is that of the preset
@@ -401,7 +401,7 @@ def test_a_device_is_a_limit(run) -> None:
     ("line", "message"),
     [
         ("--for ctx", "solve needs --until or --on"),
-        ("--for ctx --on h100 --until total_bytes=24GB", "--until and --on are both limits"),
+        ("--for ctx --on h100 --until total_bytes=24GB", "--until and --on both set a limit"),
         ("--for ctx --on 2xh100", "--on takes one device here"),
     ],
 )

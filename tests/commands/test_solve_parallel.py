@@ -194,7 +194,7 @@ def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> Non
     said = run(*asked, "peak_bytes=10GB", "--ctx", "4k").err
     assert "still above 10 GB with --tp 32" in " ".join(said.split())  # of which four have each key/value head
     said = run(*asked, "peak_bytes=1GB", "--ctx", "1k", "--lora", "8").err
-    assert "with --tp 8; more ranks are not counted" in " ".join(said.split())  # adapters of common heads are not
+    assert "with --tp 8; more ranks are not supported" in " ".join(said.split())  # adapters of common heads are not
 
 
 def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]) -> None:

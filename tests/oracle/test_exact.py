@@ -153,7 +153,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
     [
         ("llama-3.2-1b --tp 2", "nothing divides a class on the meta device"),
         ("llama-3.2-1b --on 8xh100-sxm", "nothing divides a class on the meta device"),
-        ("llama-3.2-1b gpt2", "--exact runs the class of one model"),
+        ("llama-3.2-1b gpt2", "--exact runs one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
         ("llama-3.2-1b --output step.svg", "--output step.svg: there is no picture of this"),
         ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),

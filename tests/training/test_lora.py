@@ -210,7 +210,7 @@ def test_what_peft_does_with_experts_that_are_one_tensor_is_said(run: Callable[.
 
 
 def test_a_head_of_classes_is_said_to_be_frozen(run: Callable[..., Ran]) -> None:
-    said = "The classes' head is frozen, as in peft without a task type."
+    said = "The classification head is frozen, as in peft without a task type."
     classes = run(
         "train", "bert-base", "--lora", "16", "-v", "--set", 'architectures=["BertForSequenceClassification"]'
     )

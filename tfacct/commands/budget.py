@@ -17,19 +17,23 @@ if TYPE_CHECKING:
 class Training(TypedDict, total=False):
     """How long a model is trained, and where."""
 
-    tokens: Annotated[opt.Size | None, Option("Tokens to train a MODEL on, without FLOPS: 15T, 300B.", "N")]
-    tokens_per_parameter: Annotated[float | None, Option("Tokens for each parameter. Default: 20, Chinchilla's.", "R")]
-    ctx: Annotated[opt.Size | None, Option("Tokens of a sequence. Default: 4,096, or the model's longest.", "S")]
-    on: Annotated[str | None, Option("Devices, for the days: 8xh100.", "[N]xDEVICE", complete="device")]
-    mfu: Annotated[float | None, Option("Utilization that is assumed. Default: 0.4.", "SHARE")]
-    dtype: Annotated[str | None, Option("Dtype of the matrix products. Default: bf16.", "DTYPE")]
-    price: Annotated[float | None, Option("Price of a device-hour, in any currency.", "P")]
+    tokens: Annotated[opt.Size | None, Option("Training tokens for a MODEL, instead of FLOPS: 15T.", "N")]
+    tokens_per_parameter: Annotated[float | None, Option("Tokens per parameter. Default: 20 (Chinchilla).", "R")]
+    ctx: Annotated[
+        opt.Size | None, Option("Sequence length. Default: 4,096, or the model's longest context if shorter.", "S")
+    ]
+    on: Annotated[str | None, Option("Devices, to estimate days: 8xh100.", "[N]xDEVICE", complete="device")]
+    mfu: Annotated[float | None, Option("Assumed utilization. Default: 0.4.", "SHARE")]
+    dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE")]
+    price: Annotated[float | None, Option("Price per device-hour, in any currency.", "P")]
 
 
 def budget(
     *,
-    what: Annotated[str, Option("FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")],
-    model: Annotated[str | None, Option("Model that the FLOPs train.", "MODEL", complete="model")] = None,
+    what: Annotated[
+        str, Option("Training FLOPs, such as 1e21, or a model.", "FLOPS|MODEL", argument=True, complete="model")
+    ],
+    model: Annotated[str | None, Option("Model to train with these FLOPs.", "MODEL", complete="model")] = None,
     fields: opt.Sets = None,
     **training: Unpack[Training],
 ) -> "Found[BudgetReport]":
@@ -53,7 +57,7 @@ def budget_of(
     flops: Annotated[float | str | None, Option("Training FLOPs, such as 1e21.", "FLOPS")] = None,
     **training: Unpack[Training],
 ) -> "Found[BudgetReport]":
-    """Tokens that training FLOPs buy of this model; without them, the FLOPs, days and cost of so many tokens.
+    """Tokens on which these FLOPs train the model; without FLOPs, the FLOPs, days and cost of the given tokens.
 
     >>> from tfacct import load
     >>> load("llama-3.2-3b").budget(flops=1e21, on="8xh100").answer

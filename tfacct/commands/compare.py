@@ -54,12 +54,12 @@ def compare(
     fields: opt.Sets = None,
     by: Annotated[
         Literal["model", "line"] | None,
-        Option("A column per model, or two sides line by line. Default: line with --set."),
+        Option("model: one column per model; line: two sides, line by line. Default: model, or line with --set."),
     ] = None,
     metric: Annotated[
-        list[str] | None, Option("Further rows: metrics, as in sweep.", "NAME", complete="metrics")
+        list[str] | None, Option("Additional rows: metrics, as in `sweep`.", "NAME", complete="metrics")
     ] = None,
-    all: Annotated[bool, Option("Line by line: also the rows that do not change.")] = False,  # noqa: A002
+    all: Annotated[bool, Option("With --by line: show unchanged rows too.")] = False,  # noqa: A002
     **options: Unpack[CompareOptions],
 ) -> "Found[CompareReport] | Found[DiffReport]":
     """Models, or one model before and after a change.
@@ -82,7 +82,7 @@ def compare(
         from tfacct.loading.overrides import read_overrides
 
         if len(every) > 1 and not line:
-            raise UsageError(f"{option('fields')} changes one MODEL, which is compared before and after")
+            raise UsageError(f"{option('fields')} compares one MODEL before and after: name one")
         every[1:] = [every[-1].with_fields({**every[-1].changed, **read_overrides(fields)})]
     sides = [
         _side(one, {**options, **values})

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from tfacct.commands.command import Command, Found, Variant, tick
 from tfacct.options import Option
 
-Name = Annotated[str | None, Option("A device, or a TOML file of one.", "[NAME]", complete="device", argument=True)]
+Name = Annotated[str | None, Option("A device, or its TOML file.", "[NAME]", complete="device", argument=True)]
 
 
 def devices(*, name: Name = None) -> Found:
-    """Cards and chips: peaks, memory, links, and their sources.
+    """Devices: peaks, memory and links, with sources.
 
     >>> from tfacct import devices
     >>> next(row["memory_bytes"] for row in devices().rows if row["device"] == "h100-sxm")
@@ -24,7 +24,7 @@ def devices(*, name: Name = None) -> Found:
 
 
 def template() -> str:
-    """A file to begin your own device with."""
+    """A template for your own device."""
     from tfacct.loading.devices import TEMPLATE
 
     return TEMPLATE
@@ -32,12 +32,12 @@ def template() -> str:
 
 def calibrate(
     *,
-    device: Annotated[str, Option("Device to run on, for --calibrate.", "cpu|cuda|mps")] = "cpu",
-    dtype: Annotated[str, Option("fp32, bf16 or fp16, for --calibrate.", "DTYPE")] = "fp32",
-    output: Annotated[list[str] | None, Option("File of the calibrated device, FILE.toml.", "FILE")] = None,
+    device: Annotated[str, Option("Device to calibrate, with --calibrate.", "cpu|cuda|mps")] = "cpu",
+    dtype: Annotated[str, Option("With --calibrate: fp32, bf16 or fp16.", "DTYPE")] = "fp32",
+    output: Annotated[list[str] | None, Option("With --calibrate: file to write, FILE.toml.", "FILE")] = None,
     force: Annotated[bool, Option("Overwrite the file.")] = False,
 ) -> Found:
-    """Sweep this machine for some seconds and write a device, which `Model.time(on=...)` takes.
+    """Measure this machine for some seconds and write a device for `Model.time(on=...)`.
 
     `device`: cpu, cuda or mps. `output`: a `.toml`, named after the device among your own by default; `force` replaces
     one that is there. Needs torch. Raises TfacctError.
@@ -53,8 +53,8 @@ COMMAND = Command(
     devices,
     examples=("tfacct devices h100", "tfacct devices --template > my-card.toml", "tfacct devices --calibrate"),
     variants={
-        "template": Variant(template, Option("Print a file to begin your own device with.")),
-        "calibrate": Variant(calibrate, Option("Sweep this machine, and write a device for --on.")),
+        "template": Variant(template, Option("Print a template for your own device.")),
+        "calibrate": Variant(calibrate, Option("Measure this machine and write a device file for --on.")),
     },
     writes=True,
 )

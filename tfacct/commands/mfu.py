@@ -18,12 +18,16 @@ def mfu(
     model: "LoadedModel",
     *,
     on: Annotated[
-        str | None, Option("Devices of the run: h100, 8xh100.", "[N]xDEVICE", opt.WHERE, complete="device")
+        str | None, Option("Devices that ran it: h100, 8xh100.", "[N]xDEVICE", opt.WHERE, complete="device")
     ] = None,
-    tokens_per_second: Annotated[float | str | None, Option("Speed of all devices together: 60000, 1.2M.", "N")] = None,
-    step_time: Annotated[float | str | None, Option("Or the time of a step of --batch sequences: 1.2s.", "T")] = None,
-    forward: Annotated[bool, Option("Forward passes, not training steps.")] = False,
-    dtype: Annotated[str | None, Option("Dtype of the matrix products. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
+    tokens_per_second: Annotated[
+        float | str | None, Option("Throughput of all devices together: 60000, 1.2M.", "N")
+    ] = None,
+    step_time: Annotated[
+        float | str | None, Option("Or the time of one step with --batch sequences: 1.2s.", "T")
+    ] = None,
+    forward: Annotated[bool, Option("The run was inference: forward passes only.")] = False,
+    dtype: Annotated[str | None, Option("Dtype of the matmuls. Default: bf16.", "DTYPE", opt.DTYPES)] = None,
     **whole: Unpack[opt.Whole],
 ) -> "Found[MfuReport]":
     """Model FLOPs utilization of a run.
@@ -55,9 +59,9 @@ def measure(
     *,
     decode: Annotated[bool, opt.of(opt.Step.__annotations__["decode"])] = False,
     steps: Annotated[int, Option("With --run: timed runs, or decode steps. Default: 5.", "N")] = 5,
-    train: Annotated[bool, Option("With --run: forward and backward.")] = False,
-    sdpa: Annotated[bool, Option("With --run: fused attention. It is faster, but not counted itself.")] = False,
-    device: Annotated[str, Option("With --run: device to run on. Default: cpu.", "cpu|cuda|mps")] = "cpu",
+    train: Annotated[bool, Option("With --run: time forward and backward.")] = False,
+    sdpa: Annotated[bool, Option("With --run: fused attention. Faster, but its FLOPs are not counted.")] = False,
+    device: Annotated[str, Option("With --run: device. Default: cpu.", "cpu|cuda|mps")] = "cpu",
     dtype: Annotated[str | None, Option("fp32 (default), bf16 or fp16.", "DTYPE")] = None,
     **whole: Unpack[opt.Whole],
 ) -> "Found[MeasureReport]":
@@ -79,6 +83,6 @@ COMMAND = Command(
         "tfacct mfu gpt2 --ctx 1k --batch 512 --step-time 0.9s --on 8xa100",
         "tfacct mfu gpt2 --run --ctx 128 --steps 3",
     ),
-    variants={"run": Variant(measure, Option("Run the model on this machine: time, MFU, memory. Needs torch."))},
+    variants={"run": Variant(measure, Option("Run it on this machine: time, MFU, memory. Needs torch."))},
     fails="disagrees",
 )

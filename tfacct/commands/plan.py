@@ -27,14 +27,16 @@ class PlanOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=Fa
 def plan(
     model: "LoadedModel",
     *,
-    gpus: Annotated[int | None, Option("Devices, all alike. Default: the N of --on NxDEVICE.", "N")] = None,
-    train: Annotated[bool, Option("A training step, in place of serving.")] = False,
+    gpus: Annotated[int | None, Option("Number of devices. Default: N of --on NxDEVICE.", "N")] = None,
+    train: Annotated[bool, Option("Plan a training step instead of serving.")] = False,
     by: Annotated[
         Literal["time", "memory", "sent"] | None,
-        Option("Order. Default: estimated time, or bytes sent without one."),
+        Option("Sort order. Default: estimated time, or bytes sent if there is no estimate."),
     ] = None,
     limit: opt.Limit = None,
-    global_batch_size: Annotated[opt.Size | None, Option("Sequences of all devices in a step: --batch.", "N")] = None,
+    global_batch_size: Annotated[
+        opt.Size | None, Option("Sequences per step over all devices; same as --batch.", "N")
+    ] = None,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[PlanOptions],
@@ -63,9 +65,9 @@ def plan(
         name: value for name, value in opt.among(opt.TrainingRecipe, options).items() if value not in (None, False)
     }
     if recipe and not train:
-        raise UsageError(f"{option(next(iter(recipe)))} goes with {option('train', True)}")
+        raise UsageError(f"{option(next(iter(recipe)))} needs {option('train', True)}")
     if train and kv_dtype is not None:
-        raise UsageError(f"{option('train', True)} does not go with {option('kv_dtype')}", "leave one of the two out")
+        raise UsageError(f"{option('train', True)} does not work with {option('kv_dtype')}", "leave one of the two out")
     request = opt.request(options)
     if global_batch_size is not None:
         if options.get("batch", 1) != 1:
@@ -98,16 +100,16 @@ def comms(
     *,
     train: opt.Train = False,
     dtype: Annotated[
-        str | None, Option("Dtype of what is sent: fp32, bf16 or fp16.", "DTYPE", complete="kv_dtype")
+        str | None, Option("Dtype of communication: fp32, bf16 or fp16.", "DTYPE", complete="kv_dtype")
     ] = None,
     after_head: Annotated[
         Literal["divided", "gathered", "loss"],
-        Option("Logits: left sharded, gathered, or put into a sharded loss.", advanced=True),
+        Option("Logits after the output head: left sharded, gathered, or used in a sharded loss.", advanced=True),
     ] = "divided",
     reduce_dtype: Annotated[
         str | None,
         Option(
-            "Dtype of gradients that are summed over batches. Default: as sent.",
+            "Dtype of the gradient reduction. Default: as --dtype.",
             "DTYPE",
             complete="kv_dtype",
             advanced=True,
@@ -115,7 +117,7 @@ def comms(
     ] = None,
     **step: Unpack[opt.StepOnLayout],
 ) -> "Found[CommsReport]":
-    """What each rank sends: per token, pass or training step.
+    """Bytes that each rank sends: per token, pass or training step.
 
     >>> from tfacct import load
     >>> step = load("llama-3.1-70b").comms(tp=8, sp=True, fsdp=8, train=True, ctx="8k")

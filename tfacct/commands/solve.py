@@ -24,7 +24,7 @@ def solve(
     unknown: Annotated[
         str,
         Option(
-            "ctx, batch, a field, or the fewest tp, fsdp, pp, ep.",
+            "ctx, batch, a field, or the smallest tp, fsdp, pp, ep.",
             "UNKNOWN",
             complete="unknown",
         ),
@@ -32,7 +32,7 @@ def solve(
     until: Annotated[
         str | None,
         Option(
-            "Two metrics, or one and a number: total_bytes=24GiB. Default: what --on has.",
+            "Two metrics, or a metric and a number: total_bytes=24GiB. Default: the memory of --on.",
             "LEFT=RIGHT",
             complete="until",
         ),
@@ -45,10 +45,11 @@ def solve(
     training, label = bool(options.get("train")), ""
     if budget := opt.budget(options, training=training):
         if until is not None:
-            raise UsageError(f"{option('until')} and {option('on')} are both limits", "give one")
+            raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
         if budget.count > 1:
             raise UsageError(
-                f"{option('on')} takes one device here", f"memory and train take several, as {option('on', '2xh100')}"
+                f"{option('on')} takes one device here",
+                f"`memory` and `train` take several, such as {option('on', '2xh100')}",
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
         label = budget.size

@@ -29,7 +29,7 @@ class SweepOptions(opt.MetricTerms, total=False):
     tp: Annotated[Values, _ranks("Tensor-parallel ranks: 1,2,4,8.")]
     fsdp: Annotated[Values, _ranks("FSDP ranks: 1,8,64.")]
     ep: Annotated[Values, _ranks("Expert-parallel ranks: 1,8.")]
-    pp: Annotated[Values, _ranks("Pipeline stages of layers: 1,2,4.")]
+    pp: Annotated[Values, _ranks("Pipeline stages: 1,2,4.")]
     cp: Annotated[Values, _ranks("Context-parallel ranks: 1,2,4.")]
     sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])]
 
@@ -45,14 +45,16 @@ def sweep(
         Collection[opt.Size] | str | None,
         Option("Contexts: 1k..128k doubles, 1k..8k:1k counts up, 1k,4k lists.", "S", opt.STEP),
     ] = None,
-    batch: Annotated[Collection[opt.Size] | str, Option("Batches, written the same way: 1,8,64.", "B", opt.STEP)] = "1",
+    batch: Annotated[
+        Collection[opt.Size] | str, Option("Batch sizes, in the same syntax: 1,8,64.", "B", opt.STEP)
+    ] = "1",
     fields: Annotated[
         list[str] | Mapping[str, Any] | None,
-        Option("Fields: num_key_value_heads=1,2,4,8. Repeatable.", "FIELD=VALUES", complete="assignment"),
+        Option("Config fields: num_key_value_heads=1,2,4,8. Repeatable.", "FIELD=VALUES", complete="assignment"),
     ] = None,
     zip: Annotated[  # noqa: A002
         list[str] | Mapping[str, Any] | None,
-        Option("Fields that vary together. Repeatable.", "FIELD=VALUES", complete="assignment"),
+        Option("Config fields that vary together. Repeatable.", "FIELD=VALUES", complete="assignment"),
     ] = None,
     **options: Unpack[SweepOptions],
 ) -> "Found[SweepReport]":

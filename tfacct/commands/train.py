@@ -29,14 +29,20 @@ class TrainOptions(opt.Whole, opt.Where, opt.Layout, opt.TrainingRecipe, total=F
         Option("Rows: phases, saved tensors, or parts of the model.", default="phase"),
     ]
     packing: Annotated[
-        bool, Option("One row of --batch × --ctx tokens, with a mask between sequences.", **_RARE, default=False)
+        bool,
+        Option(
+            "Sequence packing: one row of --batch × --ctx tokens, with a mask between sequences.",
+            **_RARE,
+            default=False,
+        ),
     ]
-    keep_logits: Annotated[bool, Option("The caller keeps the logits through the step.", **_RARE, default=False)]
+    keep_logits: Annotated[bool, Option("Keep the logits in memory during the whole step.", **_RARE, default=False)]
     micro_batch_size: Annotated[
-        int | None, Option("Sequences of a forward pass on each data-parallel rank: --batch.", "N", opt.RECIPE)
+        int | None, Option("Sequences per forward pass on each data-parallel rank; same as --batch.", "N", opt.RECIPE)
     ]
     global_batch_size: Annotated[
-        int | None, Option("Sequences of an optimizer step: micro-batch × --accumulate × ranks.", "N", opt.RECIPE)
+        int | None,
+        Option("Sequences per optimizer step: micro-batch × --accumulate × data-parallel ranks.", "N", opt.RECIPE),
     ]
 
 
@@ -69,7 +75,7 @@ def train(
     models: "Sequence[LoadedModel]",
     *,
     exact: Annotated[
-        bool, Option("Run the class on the meta device: exact bytes. Needs torch, takes seconds.")
+        bool, Option("Run the class on the meta device: exact bytes. Needs torch; takes seconds.")
     ] = False,
     **options: Unpack[TrainOptions],
 ) -> "Found[TrainReport | ExactTrainReport]":

@@ -37,26 +37,26 @@ MFU = 0.4
 LEAST = 1e12
 """FLOPs below which nothing is trained: a smaller number is a typo."""
 NOTES = (
-    NoteRow("experts", 1, lambda of: of["experts"], "N are active parameters; the fits are of dense models."),
+    NoteRow("experts", 1, lambda of: of["experts"], "N: active parameters; the fits are for dense models."),
     NoteRow(
         "fits",
         2,
         lambda of: of["by_flops"],
-        "Chinchilla (Hoffmann et al. 2022): about 20 tokens per parameter, C = 6·N·D. Fits of dense models up to 16 B.",
+        "Chinchilla (Hoffmann et al. 2022): 20 tokens per parameter, C = 6·N·D; fitted to dense models up to 16 B.",
     ),
     NoteRow(
         "attention",
         2,
         lambda of: of["by_flops"] and not of["asked"] and of,
-        "Assumes 6·N·D. With attention, {name} at {context:,} sees {tokens} tokens.",
+        "Assumes 6·N·D. With attention counted, this budget trains {name} at context {context:,} on {tokens} tokens.",
     ),
     NoteRow(
         "exact",
         2,
         lambda of: of["asked"] and of,
-        "{name} takes {each} FLOPs per token at context {context:,}: every matrix product, not 6·N.",
+        "{name} takes {each} FLOPs per token at context {context:,}: all matmuls, not 6·N.",
     ),
-    NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without pauses or restarts."),
+    NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without interruptions."),
 )
 
 
@@ -76,7 +76,7 @@ class BudgetLine(TypedDict):
 
 
 class BudgetReport(ModelReport):
-    """What training FLOPs buy of a model, and at the compute optimum."""
+    """Model sizes, tokens and days for a compute budget."""
 
     _line = BudgetLine
 
@@ -175,8 +175,8 @@ def budget(
                 "lines": lines,
             }
         ],
-        title="Training within a number of FLOPs" if trainer is None else f"Training on {trainer.words}",
-        convention="training FLOPs: forward and backward of every matrix product; 6·N·D where no model is named",
+        title="Training within a FLOPs budget" if trainer is None else f"Training on {trainer.words}",
+        convention="training FLOPs: forward and backward of every matmul; 6·N·D if no model is named",
         answer=f"{needs and f'{needs}. '}{answer}{_spent(spending['days'], spending['cost'])}.",
         notes=lambda _: notes(NOTES, about),
         requests=[Request(ctx=context)],
@@ -190,17 +190,19 @@ def _check(
     if flops is None and model is None:
         raise UsageError("a budget needs FLOPs, or a MODEL", "for example `tfacct budget 1e21`")
     if model is not None and model.source is not None:
-        raise ConfigError(f"{model.name}: training tokens of a model with an encoder are not counted", "name a decoder")
+        raise ConfigError(f"{model.name}: budgets for models with an encoder are not supported", "name a decoder")
     for name, value in (("flops", flops), ("tokens_per_parameter", tokens_per_parameter)):
         if value is not None:
             check_positive(name, value)
     if flops is not None and flops < LEAST:
-        raise UsageError(f"{_power(flops)} FLOPs train no model", "for example 1e21")
+        raise UsageError(f"{_power(flops)} FLOPs are too few to train a model", "for example 1e21")
     if tokens is not None:
         check_size(option("tokens"), tokens, most=10**18)
     if tokens is not None and (flops is not None or tokens_per_parameter is not None):
         other = "FLOPs" if flops is not None else option("tokens_per_parameter")
-        raise UsageError(f"{option('tokens')} does not work with {other}: each says how long to train", "leave one out")
+        raise UsageError(
+            f"{option('tokens')} does not work with {other}: both set the training length", "leave one out"
+        )
 
 
 def _trainer(on: str | None, mfu: float | None, dtype: str | None, price: float | None) -> Trainer | None:

@@ -34,14 +34,14 @@ COUNTED: dict[AfterHead, str] = {
 
 
 class StageFacts(TypedDict):
-    """What a rank of a stage stores and sends."""
+    """Parameters and sent bytes of a rank, for one stage."""
 
     rank_params: int
     sent_bytes: int
 
 
 class CollectiveLine(TypedDict):
-    """Collectives that one line needs. `because`: the axis they follow from."""
+    """Collectives of one line. `because`: the sharded axis behind them."""
 
     what: str
     calls: int
@@ -50,7 +50,7 @@ class CollectiveLine(TypedDict):
 
 
 class Collectives(TypedDict):
-    """Collectives of one kind. `bytes` are those of the results on one rank, `sent_bytes` what it sends in a ring."""
+    """Collectives of one kind. `bytes`: results on one rank; `sent_bytes`: bytes it sends in a ring."""
 
     kind: Kind
     over: Over
@@ -113,7 +113,7 @@ def comms(
         raise UsageError(f"{option('dp', mesh.dp)} sends gradients alone", f"{option('train', True)} counts them")
     name = units.dtype_name(dtype or DEFAULT_DTYPE)
     if name not in DTYPES:
-        raise UsageError(f"ranks send {listed(DTYPES)}, not {name}")
+        raise UsageError(f"communication is in {listed(DTYPES)}, not {name}")
     if train and (request.decode or request.tokens is not None):
         raise whole_sequences("train")
     if not train and request.tokens is None and model.has_cache:
@@ -125,9 +125,9 @@ def comms(
         [model],
         table(sent.lines),
         [_facts(about, name, ends)],
-        title=f"{build.label(model)}: what one of {mesh.ranks:,} ranks sends in {name},"
+        title=f"{build.label(model)}: bytes sent by one of {mesh.ranks:,} ranks in {name},"
         f" {build.workload_words([model], request)}",
-        convention="collectives as torch runs them; bytes of the results on one rank, sent bytes as in a ring",
+        convention="collectives as in torch; result bytes on one rank; sent bytes as in a ring",
         answer=_answer(about),
         notes=lambda _: notes(NOTES, about),
         counted=f"the collectives of matmuls, norms and weights{COUNTED[ends.after]}",
@@ -168,9 +168,9 @@ def _because(lines: Sequence[Collective]) -> str:
     backward = first.when == "backward"
     match first.over, first.of:
         case _, "heads":
-            return "heads for tokens"
+            return "tokens are exchanged for heads"
         case "pp", _:
-            return "layers are split" if first.kind == "send" else "tied embedding on two"
+            return "layers are split" if first.kind == "send" else "tied embedding on two stages"
         case _, "keys":
             return "S is sharded" if first.because == "S" else "gradients contract T"
         case (("cp" | "ulysses"), "weights"):
@@ -248,7 +248,7 @@ def _stages(about: Comms) -> list[str]:
     mesh, sent = about.mesh, about.sent
     if mesh.pp == 1:
         return []
-    most = "as much as any" if len({*sent.sent_by_stage}) == 1 else "most"
+    most = "as much as any other" if len({*sent.sent_by_stage}) == 1 else "most"
     shown = f"{division(about.model.ledger, mesh)} Shown is a rank of stage {sent.stage:,}, which sends {most}."
     return [shown, *([waits(mesh, microbatches(mesh, sent.work.axes(), True))] if about.train else [])]
 
@@ -258,7 +258,7 @@ def _replicas(about: Comms) -> str:
     mesh = about.mesh
     if mesh.dp == 1:
         return ""
-    each = f"{mesh.dp:,} replicas have a batch each"
+    each = f"{mesh.dp:,} replicas each have their own batch"
     if not about.train:
         return f"{each}."
     if mesh.fsdp > 1 and not mesh.zero:
@@ -271,15 +271,15 @@ def _replicas(about: Comms) -> str:
     if mesh.ep == 1:
         return sentence
     if mesh.expert_replicas == 1:
-        return f"{sentence} Each expert is on one rank, which has its whole gradient."
-    return f"{sentence} The gradient of an expert is reduced over the {mesh.expert_replicas:,} ranks that have it."
+        return f"{sentence} Each expert is on one rank, so its gradient needs no reduction."
+    return f"{sentence} Each expert is on {mesh.expert_replicas:,} ranks, which all-reduce its gradient separately."
 
 
 def _routing(about: Comms) -> str:
     if not any(line.over == "ep" for line in about.sent.lines):
         return ""
     if about.mesh.imbalance == 1:
-        return "Tokens are spread evenly over the ranks of ep."
+        return "Routing is assumed even over the ep ranks."
     return f"The fullest rank of ep receives {float(about.mesh.imbalance):g} times as many tokens as the mean."
 
 
@@ -289,7 +289,7 @@ NOTES: tuple[NoteRow, ...] = (
         "fsdp",
         2,
         lambda about: about.mesh.fsdp > 1 and of_units(about.mesh, about.train),
-        "Each rank of fsdp has a batch of its own. {}",
+        "Each FSDP rank has its own batch. {}",
     ),
     NoteRow("uneven", 2, lambda about: uneven([about.model], about.mesh)),
     NoteRow("stages", 2, _stages),
@@ -310,8 +310,8 @@ NOTES: tuple[NoteRow, ...] = (
         "ring",
         3,
         lambda _: True,
-        "Sent bytes are those of a ring: all shards but one of what is gathered or scattered, twice that of an"
-        " all-reduce. In an all-to-all a rank sends each other rank a share.",
+        "Bytes: results on one rank. Sent, in a ring of n ranks: (n − 1)/n of an all-gather or reduce-scatter, twice"
+        " that of an all-reduce; in an all-to-all, (n − 1)/n of what it gives.",
     ),
 )
 

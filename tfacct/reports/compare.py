@@ -60,7 +60,7 @@ MEASURES = (
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
-    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed where a config names no dtype: {}."),
+    NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed for models whose config has no dtype: {}."),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
@@ -68,7 +68,7 @@ NOTES = (
 
 
 class CompareReport(ModelReport):
-    """Numbers that models are chosen by, of each side."""
+    """Numbers for choosing a model, for each side."""
 
     label: str
     context: int
@@ -127,7 +127,7 @@ def compare(
     for side in sides:
         words = tuple(side.parts.values())
         if alike.get(words) == side.model.raw:
-            raise UsageError("nothing to compare: two sides are the same", "leave one of them out")
+            raise UsageError("nothing to compare: the two sides are the same", "leave one of them out")
         alike[words] = side.model.raw
     models = [side.model for side in sides]
     named = [metric(name, (model.ledger for model in models)) for name in metrics]
@@ -151,7 +151,7 @@ def compare(
         _by_side(labels, numbers, shown),
         [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)],
         title=f"{models[0].name if len(every) == 1 else f'{len(every):,} models'}, {where}",
-        convention="2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up",
+        convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
         answer=_answer(sides, labels, numbers),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
@@ -306,7 +306,7 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
         ]
     if not found:
         alike = all(_number(first, one.key) == _number(other, one.key) for other in numbers for one in MEASURES)
-        return f"All have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1 %'}."
+        return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1 %'}."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"
@@ -367,7 +367,7 @@ class DiffTotal(TypedDict):
 
 
 class DiffLine(TypedDict):
-    """One product or tensor before and after, with its shares in all FLOPs or parameters."""
+    """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
 
     path: str
     unit: str
@@ -393,10 +393,10 @@ LINE_NOTES = (
         "flops",
         1,
         lambda about: about["other_flops"],
-        "FLOPs are those of training all weights without recomputation, whatever the recipe.",
+        "FLOPs assume training of all weights without recomputation, whatever the recipe.",
     ),
-    NoteRow("unknown", 1, lambda about: about["unknown"], "The bytes of the weights are not included ({})."),
-    NoteRow("untrained", 1, lambda about: about["untrained"], "Bytes of a training step are not included: {}."),
+    NoteRow("unknown", 1, lambda about: about["unknown"], "Not included: bytes of the weights ({})."),
+    NoteRow("untrained", 1, lambda about: about["untrained"], "Not included: bytes of a training step ({})."),
     NoteRow("models", 2, lambda about: about["models"]),
     NoteRow("windows", 2, lambda about: about["windows"]),
     NoteRow("latent", 2, lambda about: about["latent"]),

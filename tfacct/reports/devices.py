@@ -44,7 +44,7 @@ TOTALS = (
 )
 """Columns that only programs read."""
 MIB = 2**20
-MATH = "dense peaks with FP32 accumulation; links one way; figures of one device as a framework sees it"
+MATH = "dense peaks with FP32 accumulation; one-way links; each device as a framework sees it"
 
 
 @answers(Answer)
@@ -64,13 +64,13 @@ def _several(found: Sequence[Device]) -> Report:
         aside=TOTALS,
         convention=MATH,
         notes=(
-            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: bytes of memory per second. Links: one way;"
-            " NVLink or its like joins so many devices, PCIe the others of a node, the network the nodes.",
-            "source: vendor, a page of the maker; secondary, another's; unread, not read again; own, yours; measured, a"
-            " sweep.",
-            "memory from: torch, its total of the card; nvidia-smi, the board's (torch reports 0.4–3% less); marketed,"
-            " decimal gigabytes as sold; maker, its binary figure; machine, its physical memory.",
-            "`tfacct devices NAME` says where a device's figures were read.",
+            "bf16, fp8: dense FLOPs per second with FP32 accumulation. B/s: memory bandwidth. Links: one way;"
+            " NVLink or similar joins the given number of devices, PCIe the rest of a node, the network the nodes.",
+            "source: vendor, the manufacturer's page; secondary, another page; unread, not checked again; own, yours;"
+            " measured, a calibration.",
+            "memory from: torch, total_memory in torch; nvidia-smi, board total (torch reports 0.4–3% less); marketed,"
+            " decimal gigabytes as marketed; maker, manufacturer's binary figure; machine, physical memory.",
+            "`tfacct devices NAME` lists the sources of a device's figures.",
         ),
     )
 
@@ -134,7 +134,7 @@ def _links(links: Links) -> Iterator[tuple[str, str | None]]:
     if links.pcie is not None:
         yield "PCIe", f"{units.decimal_bytes(links.pcie)}/s, one way"
     if links.network is not None:
-        yield "network", f"{units.decimal_bytes(links.network)}/s, one way, of all network cards of a node"
+        yield "network", f"{units.decimal_bytes(links.network)}/s, one way, all network cards of a node together"
 
 
 def _torch(totals: Memory) -> str | None:
@@ -163,7 +163,7 @@ def _check(device: Device) -> str | None:
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak
-    how = "circular: the clock was solved from the peak" if device.check.circular else "by the maker's clock"
+    how = "circular: the clock was derived from the peak" if device.check.circular else "by the maker's clock"
     return f"{device.check.dtype} is {ratio:.3f} of units · FLOPs per clock · clock ({how})"
 
 
@@ -194,7 +194,7 @@ def calibrate(
 def _path(device: str, output: str | None, force: bool) -> Path:
     """File to write. Raises UsageError for one that is there, and for a name that `--on` would not take."""
     if output is not None and re.search(r"\s", output):
-        raise UsageError(f"{option('output', output)}: a device's name has no spaces", "for example my-laptop.toml")
+        raise UsageError(f"{option('output', output)}: a device name cannot have spaces", "for example my-laptop.toml")
     path = device_files.own_folder() / f"{device.partition(':')[0]}.toml"
     if output is None:
         try:
@@ -210,7 +210,7 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
     found = swept.found
     low, high = found.checks.ends
     named = path.stem if path.parent == device_files.own_folder().resolve() else str(path)
-    clock = {"process": "seconds of the process", "wall": "seconds on the wall", "events": "events of the stream"}
+    clock = {"process": "process seconds", "wall": "wall-clock seconds", "events": "CUDA events"}
     facts = [
         ("device", named),
         ("machine", found.machine),
@@ -218,7 +218,7 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
         ("torch", found.torch),
         ("seconds are", clock[found.clock]),
         ("memory", f"{swept.memory:,} bytes ({units.binary(swept.memory)})"),
-        ("bandwidth of a copy", f"{units.decimal_bytes(round(swept.bandwidth))}/s"),
+        ("copy bandwidth", f"{units.decimal_bytes(round(swept.bandwidth))}/s"),
         (f"fastest product, {found.dtype}", f"{units.si(round(swept.peak))}FLOP/s"),
         *((f"{name}, measured over predicted", f"{ratio:.2f}") for name, ratio in found.checks.ratios.items()),
         ("median error of these", units.percent(found.checks.error)),
@@ -226,11 +226,11 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
     rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts)
     return Report(
         command="measure",
-        title=f"{found.machine} swept in {found.dtype}",
+        title=f"{found.machine}, calibrated in {found.dtype}",
         columns=(Column("what", "what"), Column("value", "value", "text")),
         sections=(rows,),
         models=(),
-        convention="seconds of the fastest of a few rounds; of products, attention, copies, other work",
+        convention="fastest of a few rounds, in seconds: matmuls, attention, copies, other work",
         answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
         notes=(
             *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),
@@ -238,8 +238,8 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
                 "use",
                 2,
                 spelled(
-                    f"`tfacct time MODEL --on {named}` predicts the reference model here.",
-                    f"time(on={named!r}) predicts the reference model here.",
+                    f"`tfacct time MODEL --on {named}` predicts the reference model on this machine.",
+                    f"time(on={named!r}) predicts the reference model on this machine.",
                 ),
             ),
         ),

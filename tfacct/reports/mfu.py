@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class MfuLine(TypedDict):
-    """What a convention counts of a run, and the share of the peak that it is."""
+    """FLOPs of a run in one convention, and their share of the peak."""
 
     convention: Convention
     flops_per_token: float
@@ -45,7 +45,7 @@ class MfuLine(TypedDict):
 
 
 class MfuReport(ModelReport):
-    """Model FLOPs utilization of a run, in every convention; `mfu` is that of full attention."""
+    """Model FLOPs utilization of a run, in every convention; `mfu` counts full attention."""
 
     _line = MfuLine
 
@@ -64,14 +64,16 @@ NOTES = (
         "memory",
         1,
         lambda run: run["memory"],
-        "A step under FSDP needs at least {least} of {usable} on each device: adapters and offload need less.",
+        "A full FSDP step needs at least {least} of {usable} per device; adapters or offload need less.",
     ),
-    NoteRow("source", 2, lambda run: run["source"], "Tokens are those of the decoder; each sequence reads {:,} more."),
+    NoteRow(
+        "source", 2, lambda run: run["source"], "Tokens: the decoder's; each sequence also has {:,} source tokens."
+    ),
     NoteRow(
         "convention",
         2,
         bool,
-        "The answer counts full attention, as `tfacct flops` does. Recomputation is never counted.",
+        "The answer counts full attention, as `tfacct flops` does. Recomputation is not counted.",
     ),
     NoteRow("not_counted", 2, lambda run: run["missing"], "Not counted: {}."),
 )
@@ -129,7 +131,7 @@ def mfu(
             }
         ],
         title=f"{build.label(model)}: {step} on {device.several(count)}, {units_of}, context {work.context:,}",
-        convention="2 FLOPs per multiply-add; no recomputation; over the dense peak of all devices together",
+        convention="2 FLOPs per multiply-add; no recomputation; divided by the dense peak of all devices",
         answer=" ".join(filter(None, (sentence, above_peak(full["mfu"])))),
         notes=lambda _: notes(NOTES, about),
         requests=[request],
@@ -139,7 +141,7 @@ def mfu(
 def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int) -> float:
     """Tokens per second of all devices. Raises UsageError unless exactly one of the two is given, above 0."""
     if (tokens_per_second is None) == (step_time is None):
-        given = "one of the two, not both" if step_time is not None else "the speed of all devices together"
+        given = "give one of the two" if step_time is not None else "the speed of all devices together"
         raise UsageError(f"give {option('tokens_per_second')} or {option('step_time')}", given)
     if tokens_per_second is not None:
         check_positive("tokens_per_second", tokens_per_second)
@@ -200,7 +202,7 @@ def _tera(flops: float) -> str:
 # A run that is measured
 
 
-CONVENTION = "2 FLOPs per multiply-add; products only; MFU against a matmul timed on the same device in the same run"
+CONVENTION = "2 FLOPs per multiply-add; matmuls only; MFU relative to a matmul timed on the same device in the same run"
 
 
 class MeasureReport(build.ModelReport):
@@ -290,7 +292,7 @@ def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str
     )
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
-    counted = "its unfused twin" if plan.sdpa else "the model that ran"
+    counted = "its unfused equivalent" if plan.sdpa else "the model that ran"
     report = build.report(
         "measure",
         [model],
@@ -321,7 +323,7 @@ RUN_NOTES = (
         "peak",
         2,
         lambda facts: facts["where"],
-        "The peak is the best square matmul timed on this device in this run. Peak: {} bytes.",
+        "The peak is the fastest square matmul timed in this run. Peak: {} bytes.",
     ),
     NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
 )

@@ -174,7 +174,7 @@ def plan(
         raise UsageError(f"{option('gpus')} is at most {LARGEST:,}, not {gpus:,}")
     limit = AT_MOST if limit is None else limit
     if limit < 0:
-        raise UsageError(f"{option('limit')} is a number of rows, or 0 for all, not {limit}")
+        raise UsageError(f"{option('limit')} must be a number of rows, or 0 for all, not {limit}")
     if request.decode or request.tokens is not None:
         raise whole_sequences("plan")
     work, given = selection.runnable(model, request), given or {}
@@ -187,7 +187,9 @@ def plan(
     else:
         found = search_serving(model, work, meshes, fit.usable, dtype, width(dtypes(dtype, kv_dtype)[1]))
     if not found.counted and layout is not None:
-        reason = Counter(found.skipped).most_common(1)[0][0] if found.skipped else "no such layout is searched"
+        reason = (
+            Counter(found.skipped).most_common(1)[0][0] if found.skipped else "the search does not include such layouts"
+        )
         raise UsageError(f"{model.name}: {label(layout)} on {_devices(gpus)}: {reason}")
     if not found.counted:
         raise _uncounted(model, work, recipe, found, gpus)
@@ -217,9 +219,9 @@ def plan(
         title=f"{build.label(model)}: layouts of {_devices(gpus)}, {what},"
         f" {build.workload_words([model], request)}{also}",
         answer=_answer(one) if lines is None else _explained(one),
-        convention="each layout as `train` and `memory` count it",
+        convention="each layout counted as in `train` and `memory`",
         notes=lambda _: [*notes(NOTES, one), *([] if lines is None else _layout_notes(one, lines))],
-        counted=f"what one rank needs and sends; {'' if one.timed else 'no time, '}no topology of the links",
+        counted=f"memory and communication of one rank; {'' if one.timed else 'no time, '}no network topology",
         requests=[request],
         headline="fitting",
     )
@@ -232,7 +234,7 @@ def _uncounted(model: LoadedModel, work: Workload, recipe: Recipe | None, found:
         reason = f"a parallel layout does not support {part}"
     if reason is None and recipe is not None:
         reason = refusal(model, replace(recipe, mesh=Mesh(fsdp=gpus)))
-    none = f"{model.name}: no layout of {_devices(gpus)} is counted"
+    none = f"{model.name}: no layout of {_devices(gpus)} is supported"
     if reason is not None:
         return UsageError(f"{none}: {reason}")
     even = option("batch", -(-work.batch // gpus) * gpus)
@@ -304,7 +306,7 @@ def _answer(one: Plan) -> str:
         needs = f"{_named(nearest)}, needs {units.binary(nearest.bytes)}"
         over = f"{units.binary(nearest.bytes - one.fit.usable)} more"
         if counted == 1:
-            return f"The one layout of {_devices(one.gpus)}, {needs}, {over} than {size}."
+            return f"The only layout of {_devices(one.gpus)}, {needs}, {over} than {size}."
         return f"None of {counted:,} layouts of {_devices(one.gpus)} fits in {size}: the smallest, {needs}, {over}."
     best, laws = one.ranked[0], {name: found[0] for name, found in one.laws.items() if found[0].estimate is not None}
     if len(laws) > 1:
@@ -429,8 +431,8 @@ def _sends_again(of: Candidate) -> bool:
 NOTES: tuple[NoteRow, ...] = (
     NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Run it: {}"),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
-    NoteRow("no_time", 1, lambda one: one.reason, "No time is estimated: {}."),
-    NoteRow("skipped", 1, _skipped, "{many} skipped; most frequent reason: {why}."),
+    NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
+    NoteRow("skipped", 1, _skipped, "{many} skipped, mostly because: {why}."),
     NoteRow("files", 1, lambda one: one.recipe is None and model_notes.files_notes([one.model], one.given["dtype"])),
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
@@ -447,9 +449,9 @@ NOTES: tuple[NoteRow, ...] = (
         "no_estimate",
         2,
         lambda one: one.timed and len(one.ranked) > len(one.timed) and {"many": len(one.ranked) - len(one.timed)},
-        "{many:,} layouts that fit have no estimate of their time; they come last, by bytes sent.",
+        "{many:,} fitting layouts have no time estimate; they come last, sorted by bytes sent.",
     ),
-    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Its time: {}"),
+    NoteRow("time", 2, lambda one: one.timed and _time_command(one, one.timed[0]), "Estimate its time: {}"),
     NoteRow("links", 2, lambda one: [link.words for link in one.timed[0].estimate.links] if one.timed else []),
     NoteRow(
         "recomputed_sends",
@@ -468,7 +470,7 @@ NOTES: tuple[NoteRow, ...] = (
         "pipeline",
         3,
         lambda one: one.recipe is not None and _some(one, lambda of: of.mesh.pp > 1 and not of.mesh.microbatches),
-        "Pipeline stages run one sequence at a time, 1F1B.",
+        "Pipeline stages run one sequence per micro-batch, in a 1F1B schedule.",
     ),
     NoteRow(
         "replicas",
@@ -476,19 +478,19 @@ NOTES: tuple[NoteRow, ...] = (
         lambda one: (
             one.recipe is None and {"unit": f"one {'new token of' if one.model.has_cache else 'pass over'} each"}
         ),
-        "Each replica takes its part of the batch. Bytes sent are those of {unit} sequence.",
+        "The batch is split over the replicas. Bytes sent are for {unit} sequence.",
     ),
     NoteRow(
         "idle",
         3,
         lambda one: (one.recipe is None or not one.timed) and _some(one, lambda of: of.mesh.pp > 1),
-        "Idle time of pipeline stages is not included in the order.",
+        "The order does not include the pipeline bubble.",
     ),
     NoteRow(
         "routing",
         3,
         lambda one: _some(one, lambda of: of.mesh.ep > 1),
-        "Tokens are spread evenly over the experts.",
+        "Routing is assumed even over the experts.",
     ),
 )
 

@@ -38,7 +38,7 @@ SolveLine: TypeAlias = dict[str, Any]
 
 
 class SolveReport(MetricsReport):
-    """Last value of an unknown for which an equation holds."""
+    """Largest value of an unknown that satisfies a condition."""
 
     _line = SolveLine
     # `for` is a word of Python.
@@ -94,8 +94,8 @@ def solve(
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
-        what = f"{option('tp')} and {option('fsdp')} go with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
-        raise UsageError(what, f"{option('on')} of train finds the largest context of a mesh")
+        what = f"{option('tp')} and {option('fsdp')} work with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
+        raise UsageError(what, f"{option('on')} of `train` finds the largest context in a layout")
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))
@@ -118,7 +118,7 @@ def solve(
     limit = model.position_limit if unknown == "ctx" and budget else None
     limited = limit is not None and found.rises and found.answer > limit
     if limited and limit is not None:
-        note = f"By bytes alone ctx could be {found.answer:,}."
+        note = f"Memory alone would allow ctx = {found.answer:,}."
         answer = _Solved(Solution(limit, None, rises=True), answer.at, [note])
         found = answer.found
     return _report(asked, answer, terms.mesh, limited=limited)
@@ -127,16 +127,16 @@ def solve(
 def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Request:
     """The request without the unknown. Raises UsageError where it is given, or the model has none."""
     if unknown == "ctx" and request.ctx is not None:
-        raise UsageError(f"{option('unknown', 'ctx')} finds the context: leave {option('ctx')} out")
+        raise UsageError(f"{option('unknown', 'ctx')} solves for the context: leave {option('ctx')} out")
     if unknown == "ctx" and not selection.takes_context(model, model.context + 1):
         raise selection.other_context(model)
     if unknown == "num_key_value_heads" and not model.architecture.attentions:
         others = f"{option('unknown', 'ctx')} or {option('unknown', 'batch')}"
         raise UsageError(f"{model.name} has no attention, so no num_key_value_heads", others)
     if unknown in RANKS and unknown in model.raw:
-        raise UsageError(f"{unknown} is a field of this config and a number of ranks: it cannot be solved for")
+        raise UsageError(f"{unknown} names both a config field and a number of ranks, so it cannot be solved for")
     if unknown == "batch" and request.batch != 1:
-        raise UsageError(f"{option('unknown', 'batch')} finds the batch: leave {option('batch')} out")
+        raise UsageError(f"{option('unknown', 'batch')} solves for the batch: leave {option('batch')} out")
     if unknown == "ctx" and (request.decode or request.tokens is not None):
         # Any context that holds the new tokens will do to begin with.
         return replace(request, ctx=max(model.context, request.tokens or 1))
@@ -161,15 +161,15 @@ def _by_algebra(asked: _Question) -> _Solved:
     together = model.ledger.together if unknown == "ctx" else 1
     if together > 1:
         if model.ledger.learned_tokens:
-            raise UsageError(f"{model.name}: ctx is not solved for for patches with a class token")
-        note = f"ctx must be a multiple of {together:,}: so many positions become one row."
+            raise UsageError(f"{model.name}: solving for ctx is not supported for patches with a class token")
+        note = f"ctx must be a multiple of {together:,}, because so many positions merge into one row."
         return _Solved(whole(unknown, equation, at, together), at, [note])
     if unknown == "num_key_value_heads":
         found = among(unknown, equation, at, divisors(model.architecture.query_heads))
-        return _Solved(found, at, [f"{unknown} must divide the query heads: every such number was tried."])
+        return _Solved(found, at, [f"{unknown} must divide the query heads; all divisors were tried."])
     if bends or any(metric.whole for metric in metrics):
         found = whole(unknown, equation, at)
-        jumps = "Counts jump each time a compressed key is complete, so the two sides cross more than once."
+        jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
         notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
         return _Solved(found, at, notes)
     found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and asked.chunk else 1)
@@ -190,7 +190,7 @@ def _closed_form(asked: _Question, around: Sequence[Point]) -> str | None:
 
 def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
     if found.leaps:
-        return ["They are equal nowhere: at that point latent attention changes its mode."]
+        return ["They are never equal: latent attention changes its mode at that point."]
     value = decimal(found.root)
     before = ", before rounding to whole bytes" if rounded else ""
     return [f"Both sides are equal at {unknown} = {value if form is None else f'{form} = {value}'}{before}."]
@@ -226,7 +226,7 @@ def _by_field(asked: _Question) -> _Solved:
 
     found = searched(unknown, equation, at, _given(model, unknown))
     if found.step is None:
-        notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here: each was tried."]
+        notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here; all were tried."]
     else:
         notes = [f"{unknown} must be a multiple of {found.step:,} here."] if found.step > 1 else []
     around = (found.solution.answer, found.solution.beyond)
@@ -241,10 +241,10 @@ def _given(model: LoadedModel, unknown: str) -> int:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
         known = [name for name in (*UNKNOWNS, *RANKS, *whole) if name != unknown]
         close = nearest(unknown, known) or f"{option('unknown')} is one of {', '.join((*UNKNOWNS, *RANKS))}, or a field"
-        raise NotFoundError(f"nothing to solve for named {unknown!r}", close)
+        raise NotFoundError(f"unknown variable {unknown!r}", close)
     value = fields[unknown]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{unknown} is {build.format_value(value)} here, not a whole number of at least 1")
+        raise UsageError(f"{unknown} is {build.format_value(value)} here, but must be a whole number of at least 1")
     return value
 
 
@@ -254,7 +254,7 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
     unknown, equation, metrics, model, _, work, _, _ = asked
     mesh = terms.mesh or Mesh()
     if getattr(mesh, unknown) != 1:
-        raise UsageError(f"{option('unknown', unknown)} finds the ranks: leave {option(unknown)} out")
+        raise UsageError(f"{option('unknown', unknown)} solves for the ranks: leave {option(unknown)} out")
     known: dict[int, Point] = {}
 
     def at(count: Any) -> Point:
@@ -286,7 +286,7 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
     if tried in ([], [1]) and why is not None:
         raise why
     ends = f"{equation.left.text} is still above {equation.right.text} with {option(unknown, tried[-1])}"
-    more = "; more ranks are not counted" if unsupported and unsupported[-1] > tried[-1] else ""
+    more = "; more ranks are not supported" if unsupported and unsupported[-1] > tried[-1] else ""
     raise UsageError(f"{model.name}: no number of ranks is enough: {ends}{more}", "shard it along another axis too")
 
 
@@ -399,13 +399,13 @@ def _answer(unknown: str, equation: Equation, found: Solution, past: str, limite
     answer = f"{found.answer:,}{past and f' tokens{past}'}"
     if limited:
         return (
-            f"The largest {unknown} is {answer}, the end of its position embedding: {left} stays within {right} there."
+            f"The largest {unknown} is {answer}, the length of its position embedding, where {left} is within {right}."
         )
     if found.beyond is None:
-        return f"The largest {unknown} there is, {answer}, makes {left} equal to {right}."
+        return f"The largest possible {unknown}, {answer}, makes {left} equal to {right}."
     stays = "stays within" if found.rises else "stays at or above"
     if found.again is not None:
-        there = f"beyond that it does so only at some contexts, the last of them {found.again:,}"
+        there = f"beyond that, only at some contexts, up to {found.again:,}"
         return f"Up to {unknown} = {answer}, {left} {stays} {right}; {there}."
     return f"The largest {unknown} is {answer}: {left} {stays} {right}."
 
@@ -434,10 +434,10 @@ def _axis_names(form: str | None, model: LoadedModel) -> list[str]:
 def _ranks_note(unknown: str, candidates: Sequence[int], unsupported: Sequence[int]) -> str:
     named, skipped = (", ".join(f"{count:,}" for count in counts) for counts in (candidates, unsupported))
     return {
-        "tp": f"tp must divide the query heads: {named}.{f' Not counted: {skipped}.' if skipped else ''}",
+        "tp": f"tp must divide the query heads: {named}.{f' Not supported: {skipped}.' if skipped else ''}",
         "ep": f"ep must divide the experts: {named}.",
-        "pp": "The numbers are those of the fullest stage.",
-        "fsdp": "The numbers are those of one rank, each with a batch of its own.",
+        "pp": "Numbers are for the fullest stage.",
+        "fsdp": "Numbers are for one rank; each rank has its own batch.",
     }[unknown]
 
 

@@ -64,7 +64,7 @@ SweepLine: TypeAlias = dict[str, Any]
 
 
 class SweepReport(MetricsReport):
-    """Metrics at every combination of knobs."""
+    """Metrics at every combination of values."""
 
     _line = SweepLine
 
@@ -156,19 +156,17 @@ def checked(grid: Grid) -> Grid:
             raise UsageError(f"{knob} has no values")
     for name in grid.knobs:
         if name in ("model", "ctx", "batch"):
-            raise UsageError(f"{name} is a knob of the sweep: a field of that name cannot be swept")
+            raise UsageError(f"{name} is a sweep option, so a field of that name cannot be swept")
         if name in (grid.ranks or {}) and name in {*(grid.fields or {}), *(grid.zipped or {})}:
-            raise UsageError(f"{name} is a number of ranks: a field of that name cannot be swept with it")
+            raise UsageError(f"{name} is a number of ranks, so a field of that name cannot be swept with it")
     zipped = grid.zipped or {}
     if twice := [name for name in zipped if name in (grid.fields or {})]:
-        raise UsageError(f"{twice[0]} varies with others and on its own: give it once")
+        raise UsageError(f"{twice[0]} is given twice, with --zip and alone: give it once")
     if len(set(map(len, zipped.values()))) > 1:
         counts = ", ".join(f"{name} {len(values):,}" for name, values in zipped.items())
         raise UsageError(f"{option('zip')} needs the same number of values for each field, not {counts}")
     if grid.sp and max((grid.ranks or {}).get("tp", ()), default=1) == 1:
-        raise UsageError(
-            f"{option('sp', True)} shards over the ranks of {option('tp')}: it needs {option('tp', '1,2,4')}"
-        )
+        raise UsageError(f"{option('sp', True)} needs several ranks of {option('tp')}: add {option('tp', '1,2,4')}")
     ranks = {axis: _sizes(option(axis), sizes) for axis, sizes in (grid.ranks or {}).items()}
     return replace(grid, ranks=ranks or None)
 
@@ -181,7 +179,7 @@ def _sizes(what: str, values: Collection[int]) -> Collection[int]:
         limited(what, values)
         sizes = [index(value) for value in values]
     except TypeError:
-        raise UsageError(f"{what} must be a collection of whole numbers, not {values!r}") from None
+        raise UsageError(f"{what} must be a list of whole numbers, not {values!r}") from None
     for size in sizes:
         check_size(what, size)
     return sizes
@@ -347,9 +345,9 @@ def _report(
         yield from _skipped(every[some])
         yield from _past_positions(settings, grid)
         if grid.ranks:
-            yield f"Each row counts one rank{', the one that has most' if 'pp' in grid.ranks else ''}."
+            yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
-                yield "With more than one rank of tp the tokens of the residual stream are sharded too (sp)."
+                yield "With tp above 1, sp shards the residual stream too."
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
         yield from model_notes.metric_notes(settings, asked, terms)
         if len(every[some]) == 1:
@@ -492,7 +490,7 @@ def _past_positions(models: Sequence[LoadedModel], grid: Grid) -> list[str]:
     if not limits:
         return []
     named = ", ".join(f"{name}: {units.between(ends)} positions" for name, ends in limits.items())
-    return [f"Rows past the end of a position embedding count steps that cannot run ({named})."]
+    return [f"Contexts past the position embedding cannot run ({named})."]
 
 
 def _mla_modes(

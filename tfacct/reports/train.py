@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from tfacct.architecture.parts import mixers
 from tfacct.base import units
 from tfacct.base.errors import TfacctError, UsageError
 from tfacct.base.record import record
@@ -37,9 +37,9 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.phases import FORWARD_END, LOSS, Phase
 from tfacct.training.recipe import FP32, NF4, Recipe, size_facts
 from tfacct.training.recompute import CHUNKS
+from tfacct.training.saved_lines import TrainLine, by_part, saved_lines
 from tfacct.training.selection import of_own_size, trainable
 from tfacct.training.states import optimizer_memory
-from tfacct.training.step import SavedTensor
 from tfacct.training.unsupported import alone, reads_images
 
 if TYPE_CHECKING:
@@ -48,21 +48,8 @@ if TYPE_CHECKING:
 By = Literal["phase", "tensor", "part"]
 
 
-class TrainLine(TypedDict):
-    """A tensor saved for the backward pass. `dtype`: null for a kernel's seed. `saved_for`: the operations whose
-    gradients need it."""
-
-    path: str
-    part: str
-    axes: str
-    dtype: str | None
-    count: int
-    bytes: int
-    saved_for: list[str]
-
-
 class TrainPhase(TypedDict):
-    """Bytes that are alive in one phase of a training step."""
+    """Memory of one phase of a training step."""
 
     phase: str
     operation: str | None
@@ -76,7 +63,7 @@ class TrainPhase(TypedDict):
 
 
 class Lora(TypedDict):
-    """Adapters of a training step: their products by our names, the class's modules, and their size."""
+    """LoRA adapters: adapted matmuls, modules of the class, and size."""
 
     rank: int
     dtype: str
@@ -96,7 +83,7 @@ class SavedByModule(TypedDict):
 
 
 class TrainFit(build.Budgeted):
-    """What of a training step fits a budget, and what would make more of it fit."""
+    """Whether a training step fits a budget, and the changes that lower its peak."""
 
     changes: list[dict[str, Any]]
 
@@ -186,12 +173,12 @@ class ExactTrainReport(build.ModelReport):
     fit: build.ExactFit | None
 
 
-@record
+@dataclass(frozen=True)
 class Step:
-    """One model's training step. `facts`: as in the JSON. `limit`: the memory of a device, if one was named."""
+    """One model's training step. `fits`: what fits the memory `limit` of a device, as in the JSON."""
 
     memory: TrainingMemory
-    facts: dict[str, Any]
+    fits: dict[str, Any] | None
     limit: MemoryLimit | None
 
     @property
@@ -199,10 +186,30 @@ class Step:
         """How the model is trained."""
         return self.memory.recipe
 
+    @cached_property
+    def saved(self) -> list[TrainLine]:
+        """Tensors saved for the backward pass."""
+        return saved_lines(self.memory)
+
+    @cached_property
+    def sent_bytes(self) -> int | None:
+        """Bytes that the rank sends; None of one device."""
+        if self.recipe.mesh is None:
+            return None
+        from tfacct.training.layouts import sent_bytes
+
+        return sent_bytes(self.memory.model, self.memory.work, self.recipe)
+
     @property
-    def fits(self) -> dict[str, Any] | None:
-        """What fits the limit, as in the JSON."""
-        return self.facts["fit"]  # type: ignore[no-any-return]
+    def saved_bytes(self) -> int:
+        """Bytes of these; on a pipeline rank of all micro-batches in flight."""
+        step = self.memory.step
+        return int(step.saved_bytes() + (0 if step.stage is None else step.stage.saved))
+
+    @property
+    def does_not_fit(self) -> bool:
+        """True if the peak is larger than the limit."""
+        return self.limit is not None and self.memory.peak.total > self.limit.usable
 
 
 @answers(TrainReport)
@@ -210,8 +217,8 @@ class Step:
 def train(
     models: Sequence[LoadedModel], request: Request, recipe: Recipe, *, fit: MemoryLimit | None = None, by: By = "phase"
 ) -> Report:
-    """Memory of a training step, as the transformers class runs it. `fit`: the memory of a device. Raises
-    UsageError."""
+    """Memory of a training step, as the class of transformers runs it. `fit`: the memory of a device. `by`: rows of the
+    table. Raises TfacctError."""
     recipe = recipe.checked()
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
@@ -225,7 +232,7 @@ def train(
     if one is None and by != "phase":
         raise UsageError(f"{option('by', by)} goes with one MODEL")
     fits = None if one is None or fit is None else what_fits(one, fit)
-    steps = [Step(each, _facts(each, fits), fit) for each in every]
+    steps = [Step(each, fits, fit) for each in every]
     what = "Training steps" if one is None else f"{build.label(models[0])}: a training step"
     what += "" if recipe.mesh is None else f" on one of {recipe.mesh.ranks:,} ranks"
 
@@ -242,7 +249,7 @@ def train(
         "train",
         models,
         table,
-        [each.facts for each in steps],
+        [_facts(each) for each in steps],
         title=f"{what} in {states.precision(recipe)}, {build.workload_words(models, request)}, {recipe.description}",
         answer=_answer(steps[0]) if one is not None else _answer_for_several(steps),
         convention=f"as transformers runs it with {recipe.runs_with}: {TRAINING}",
@@ -269,7 +276,7 @@ def _answer_for_several(steps: Sequence[Step]) -> str:
     if limit is not None:
         fitting = sum(fits_in(each.memory, limit) for each in steps)
         where = fitting_words(limit, steps[0].recipe.mesh)
-        return f"{fitting:,} of {len(steps):,} models fit {where} at the context shown."
+        return f"{fitting:,} of {len(steps):,} models fit {where} at this context."
     ends = (side((each.memory for each in steps), key=lambda each: each.peak.total) for side in (min, max))
     small, large = (f"{_estimate(end)}{units.binary(end.peak.total)} ({end.model.name})" for end in ends)
     return f"Needs from {small} to {large} at the peak."
@@ -295,7 +302,7 @@ def _answer(step: Step) -> str:
     if not decides(one.bound, int(one.peak.total), limit.usable):
         return words
     how = "" if one.recipe.mesh is not None else f": check with {option('exact', True)}"
-    return f"{words} The limit is within the error bound{how}."
+    return f"{words} The result is within the error bound{how}."
 
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
@@ -324,7 +331,7 @@ def _most(step: Step) -> str:
         return f"{batch:,} images fit at a time"
     if longest is None:
         return f"not even one token fits at batch {one.work.batch:,}"
-    limit = ", the end of its position embedding," if longest == one.model.position_limit else ""
+    limit = ", the length of its position embedding," if longest == one.model.position_limit else ""
     most = f"{longest:,} tokens{limit} fit at batch {one.work.batch:,}"
     if fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]:
         return most
@@ -333,7 +340,7 @@ def _most(step: Step) -> str:
     return f"{most}, or {batch:,} sequence{'' if batch == 1 else 's'}"
 
 
-# Facts, as in the JSON.
+# Keys of the JSON.
 
 
 OF_RECIPE = (*("dtype", "optimizer", "recompute", "attention", "loss", "master_weights", "lora", "packing", "offload"),)
@@ -341,8 +348,9 @@ OF_RECIPE = (*("dtype", "optimizer", "recompute", "attention", "loss", "master_w
 PHASE_PARTS = ("weights", "optimizer_state", "gradients", "saved", "temporary", "gathered")
 
 
-def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
-    step, recipe, saved = one.step, one.recipe, saved_tensors(one)
+def _facts(of: Step) -> dict[str, Any]:
+    """Keys of `TrainReport`."""
+    one, step, recipe, saved = of.memory, of.memory.step, of.recipe, of.saved
     return {
         "workload": selection.workload_facts(one.work, dtype=recipe.dtype),
         **{name: getattr(recipe, name) for name in OF_RECIPE},
@@ -354,7 +362,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "optimizer_bytes": step.optimizer_state,
         "master_weights_bytes": step.master_weights,
         "gradients_bytes": one.phases[-1].gradients,
-        "saved_bytes": step.saved_bytes() + (0 if step.stage is None else step.stage.saved),
+        "saved_bytes": of.saved_bytes,
         "host_bytes": one.host.total,
         "moved_bytes": one.host.moved,
         "peak_bytes": one.peak.total,
@@ -362,6 +370,7 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         "peak_least_bytes": one.least,
         "error_bound": None if one.bound is None else one.bound.share,
         "exact": one.exact,
+        "sent_bytes": of.sent_bytes,
         **_layout_facts(one),
         "phases": [
             {
@@ -373,42 +382,40 @@ def _facts(one: TrainingMemory, fits: dict[str, Any] | None) -> dict[str, Any]:
         ],
         "saved": saved,
         "lines": saved,
-        "fit": fits,
+        "fit": of.fits,
     }
 
 
 def _layout_facts(one: TrainingMemory) -> dict[str, Any]:
-    """The parallel layout of a step, what a rank sends, and the whole model, as in the JSON."""
-    mesh, recipe = one.recipe.mesh, one.recipe
+    """Keys of the parallel layout: what a rank sends, its stage, and the step of the whole model."""
+    mesh = one.recipe.mesh
     if mesh is None:
-        return {"mesh": None, "sent_bytes": None, "whole": None}
-    from tfacct.training.layouts import sent_bytes
-
+        return {}
     stage, pipeline = one.step.stage, dict[str, Any]()
-    if stage is not None:  # the rank that is shown, its micro-batches, and those in flight
+    if stage is not None:
         times = microbatches(mesh, one.work.axes(), train=True)
         pipeline = {"stage": stage.rank + 1, "in_flight": stage.in_flight, **waits_facts(mesh, times, train=True)}
-    whole = training_memory(one.model, one.work, alone(recipe))
-    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
-    if recipe.shards_weights and recipe.weights_dtype == FP32:  # stored so, and cast when they are gathered
-        tensors, each = stored(one.model), width(FP32)
-        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
-        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
     return {
         "mesh": mesh_facts(mesh),
-        "sent_bytes": sent_bytes(one.model, one.work, recipe),
         **pipeline,
-        "whole": {
-            "weights_bytes": weights,
-            "optimizer_bytes": state,
-            "gradients_bytes": gradients,
-            "saved_bytes": whole.step.saved_bytes(),
-        },
+        "whole": {f"{name.removesuffix('_state')}_bytes": size for name, size in _whole_step(one).items()},
     }
 
 
+def _whole_step(one: TrainingMemory) -> dict[str, Any]:
+    """Bytes of the step on one device, by part. FSDP stores weights in fp32 and casts them when they are gathered."""
+    recipe, whole = one.recipe, training_memory(one.model, one.work, alone(one.recipe))
+    weights, state, gradients = whole.step.parameters, whole.step.optimizer_state, whole.phases[-1].gradients
+    if recipe.shards_weights and recipe.weights_dtype == FP32:
+        tensors, each = stored(one.model), width(FP32)
+        weights = gradients = each.bytes(sum(tensor.copies * tensor.elements for tensor in tensors))
+        state = optimizer_memory(recipe, tensors, each.bits // 8).optimizer_state
+    saved = whole.step.saved_bytes()
+    return {"weights": weights, "optimizer_state": state, "gradients": gradients, "saved": saved}
+
+
 def _adapter_facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
-    """The adapters, as in the JSON."""
+    """Keys of `Lora`."""
     targets, modules = lora_targets(recipe.lora or ""), model.config.hf_module_paths()
     layers = adapted_layers(model, targets)
     on = list(dict.fromkeys(line.path for layer in layers for line in layer.matmuls))
@@ -423,75 +430,6 @@ def _adapter_facts(model: LoadedModel, recipe: Recipe) -> dict[str, Any]:
         "params": sum(len(each.numbers) * int(each.elements) for each in adapters),
         "bytes": sum(len(each.numbers) * int(each.bytes) for each in adapters),
     }
-
-
-# Saved tensors.
-
-DTYPES = {"fp32": "fp32", "mask": "bool", "index": "int64", "int32": "int32", "seed": None}
-"""Dtype of a saved tensor by its role, if it is not that of the step. The seed of a kernel is two integers."""
-PARTS = {"loss": "loss", "attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
-"""Parts of a model, by the first word of their paths."""
-INPUTS, OTHERS, IN_FLIGHT = "matmul inputs", "others", "other micro-batches"
-ENCODER_OUTPUT = "memory"
-"""The path of what an encoder gives its decoder."""
-
-
-def saved_tensors(one: TrainingMemory) -> list[dict[str, Any]]:
-    """Tensors saved for the backward pass, as in the JSON. Layers of several kinds share a line where they save a
-    tensor of the same size."""
-    found: dict[tuple[SavedTensor, Any], dict[str, Any]] = {}
-    for group in one.step.graph.groups:
-        tensors = one.step.saved_in(group)
-        for tensor, size in zip(tensors, one.step.bytes_in(group).each(tensors), strict=True):
-            row = found.setdefault((tensor, size), _row(tensor, one.recipe.dtype))
-            row["count"] += group.count * tensor.times
-            row["bytes"] += group.count * size
-    stage = one.step.stage
-    if stage is not None and stage.saved:
-        waiting = _row(SavedTensor(IN_FLIGHT, "", ()), "")
-        found[SavedTensor(IN_FLIGHT, "", ()), 0] = {**waiting, "count": stage.in_flight - 1, "bytes": stage.saved}
-    return [*found.values()]
-
-
-def _row(tensor: SavedTensor, dtype: str) -> dict[str, Any]:
-    return {
-        "path": tensor.path,
-        "part": _part(tensor),
-        "axes": tensor.axes,
-        "dtype": DTYPES.get(tensor.role, dtype) or None,
-        "count": 0,
-        "bytes": 0,
-        "saved_for": list(tensor.saved_for),
-    }
-
-
-def _part(tensor: SavedTensor) -> str:
-    """The part of the model that saves a tensor."""
-    path = tensor.path
-    if path == IN_FLIGHT:
-        return path
-    if path.startswith(f"{paths.ENCODER}.") or path == ENCODER_OUTPUT:
-        return paths.ENCODER
-    name, _, leaf = path.removeprefix("blocks.*.").partition(".")
-    if (leaf or name).endswith("weight_cast"):
-        return "weight casts"
-    if ("norm" in name and not leaf) or leaf == "in" or leaf.endswith(".in") or path == "lm_head.in":
-        return INPUTS
-    if name in PARTS or name in mixers():
-        return PARTS.get(name, name)
-    if name in ("in", "residual stream"):
-        if not tensor.saved_for:
-            return "layer inputs"
-        return "norms" if any("norm" in operation for operation in tensor.saved_for) else INPUTS
-    return "norms" if "norm" in name or name.startswith("mid") else OTHERS
-
-
-def by_part(saved: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """Saved bytes by part of the model."""
-    found: dict[str, int] = {}
-    for line in saved:
-        found[line["part"]] = found.get(line["part"], 0) + line["bytes"]
-    return found
 
 
 # Tables.
@@ -553,13 +491,12 @@ def tensor_table(step: Step) -> Table:
         Column("share", "share", "share", drop=3),
         Column("saved_for", "saved for", drop=1),
     )
-    saved = step.facts["saved"]
+    saved = step.saved
     whole = sum(line["bytes"] for line in saved)
     rows: list[Row] = [
         {
-            **{key: line[key] for key in ("axes", "count", "bytes")},
+            **{"axes": line["axes"], "dtype": line["dtype"] or "", "count": line["count"], "bytes": line["bytes"]},
             "path": paths.short(line["path"]),
-            "dtype": line["dtype"] or "",
             "share": Fraction(line["bytes"], whole),
             "saved_for": ", ".join(paths.short(name) for name in line["saved_for"]),
         }
@@ -583,7 +520,7 @@ def _share_table(key: str, label: str, sizes: Mapping[str, int], total: str) -> 
 TABLES: Mapping[str, Callable[[Step], Table]] = {
     "phase": phase_table,
     "tensor": tensor_table,
-    "part": lambda step: _share_table("part", "part", by_part(step.facts["saved"]), "saved"),
+    "part": lambda step: _share_table("part", "part", by_part(step.saved), "saved"),
 }
 
 
@@ -603,10 +540,13 @@ def table_of_models(steps: Sequence[Step]) -> Table:
     )
     rows: list[Row] = [
         {
-            **{key: step.facts[key] for key in ("optimizer_bytes", "saved_bytes", "peak_bytes", "peak_phase")},
             "model": build.label(step.memory.model),
             "context": step.memory.work.context,
             "weights_bytes": step.memory.peak.weights,
+            "optimizer_bytes": step.memory.step.optimizer_state,
+            "saved_bytes": step.saved_bytes,
+            "peak_bytes": step.memory.peak.total,
+            "peak_phase": step.memory.peak.name,
             "estimated": None if step.memory.exact else "≈",
             "fits": "fits" if step.limit is not None and fits_in(step.memory, step.limit) else None,
         }
@@ -643,7 +583,7 @@ def change_table(fits: dict[str, Any]) -> Table:
 
 # Notes.
 
-RESERVED = "An allocator reserves more: torchtitan's published peaks are 17–24 % higher (4 runs)."
+RESERVED = "The CUDA allocator reserves more: torchtitan reports peaks 17–24 % above the count (4 runs)."
 RESERVES = Fraction(124, 100)
 """What is reserved at most, over the peak, in those runs."""
 LEAST_GAIN = Fraction(1, 20)
@@ -656,10 +596,6 @@ def _sizes(named: Mapping[str, int], largest: int) -> str:
     return ", ".join(f"{name} {units.in_binary_unit(int(size), unit)}" for name, size in named.items())
 
 
-def _does_not_fit(step: Step) -> bool:
-    return step.limit is not None and step.memory.peak.total > step.limit.usable
-
-
 def _typed(change: Mapping[str, Any]) -> str:
     """A change as it is typed: `--qlora --recompute full`."""
     fields = dict(change["set"])
@@ -670,14 +606,16 @@ def _typed(change: Mapping[str, Any]) -> str:
 
 def _change_that_fits(step: Step) -> str | None:
     """The cheapest change with which the step fits, or else the one with the lowest peak."""
-    found = step.fits["changes"] if step.fits is not None and _does_not_fit(step) else []
+    found = step.fits["changes"] if step.fits is not None and step.does_not_fit else []
     if not found:
         return None
     cheapest = next((change for change in found if change["fits"]), None)
     if cheapest is not None:
         return f"Try {_typed(cheapest)} ({units.binary(cheapest['peak_bytes'])})."
     lowest = min(found, key=lambda change: int(change["peak_bytes"]))
-    return f"No change listed fits; {_typed(lowest)} has the lowest peak, {units.binary(lowest['peak_bytes'])}."
+    return (
+        f"None of these changes is enough; {_typed(lowest)} has the lowest peak, {units.binary(lowest['peak_bytes'])}."
+    )
 
 
 def _lever(step: Step) -> str | None:
@@ -723,17 +661,17 @@ def _lora_saves_more(step: Step) -> str | None:
         saved = training_memory(one.model, one.work, full).step.saved_bytes()
     except TfacctError:
         return None
-    if step.facts["saved_bytes"] <= saved:
+    if step.saved_bytes <= saved:
         return None
-    own, other = units.binary(step.facts["saved_bytes"]), units.binary(saved)
+    own, other = units.binary(step.saved_bytes), units.binary(saved)
     in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
     lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
-    return f"LoRA saves {own} of activations, full fine-tuning {other}{lever}."
+    return f"LoRA saves {own} of activations, more than full fine-tuning ({other}){lever}."
 
 
 def _packed(step: Step) -> str:
     row = step.recipe.runs(step.memory.work)
-    flash = f"flash attention needs no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
+    flash = f"flash attention would need no mask: {option('batch', 1)} {option('ctx', row.tokens)}"
     return f"One row of {row.tokens:,} tokens with a mask between sequences; {flash}."
 
 
@@ -741,29 +679,28 @@ def _precision(step: Step) -> str:
     """Which dtypes weights, gradients and optimizer state have."""
     recipe = step.recipe
     if recipe.autocast:
-        return f"Weights, gradients and optimizer state are in fp32; autocast makes {recipe.dtype} copies."
+        return f"Weights, gradients and optimizer state are in fp32; autocast copies are in {recipe.dtype}."
     if recipe.weights_dtype == FP32 and recipe.shards_weights:
-        return f"Weights, gradients and optimizer state are in fp32; gathered weights in {recipe.dtype}."
+        return f"Weights, gradients and optimizer state are in fp32; gathered parameters in {recipe.dtype}."
     if recipe.master_weights is not None:
         cast = "gradients are cast to fp32 for the update"
-        gradients = "fp32 gradients are there all the time" if recipe.fp32_gradients else cast
-        return f"The optimizer updates fp32 master weights, part of its state; {gradients}."
+        gradients = "fp32 gradients are allocated during the whole step" if recipe.fp32_gradients else cast
+        return f"The optimizer updates fp32 master weights, counted as optimizer state; {gradients}."
     if recipe.in_fp32:
         return "All in fp32."
     master = option("master_weights", FP32)
-    return f"All in {recipe.dtype}; {master} adds fp32 weights and fp32 optimizer state."
+    return f"All in {recipe.dtype}; {master} adds fp32 master weights and fp32 optimizer state."
 
 
 def _saved(step: Step) -> str:
     """Saved bytes, and the three parts with most."""
-    parts, saved = sorted(by_part(step.facts["saved"]).items(), key=lambda part: -part[1]), step.facts["saved_bytes"]
+    parts = sorted(by_part(step.saved).items(), key=lambda part: -part[1])
     more = ", …" if len(parts) > 3 else ""
-    return f"Saved activations: {units.binary(saved)} ({_sizes(dict(parts[:3]), int(saved))}{more})."
+    return f"Saved activations: {units.binary(step.saved_bytes)} ({_sizes(dict(parts[:3]), step.saved_bytes)}{more})."
 
 
 def _adapters(step: Step) -> str:
-    """How large the adapters are."""
-    own = step.facts["lora_adapters"]
+    own = _adapter_facts(step.memory.model, step.recipe)
     words = f"{own['params']:,} parameters, {units.binary(own['bytes'])}"
     return f"Adapters: rank {own['rank']} in {own['dtype']}, {words}. Other weights are frozen."
 
@@ -787,40 +724,39 @@ def _prepared(step: Step) -> str:
 def _labels(step: Step) -> str:
     model = step.memory.model
     if model.architecture.encoder is not None:
-        return "Labels are the decoder's tokens, shifted by one."
+        return "Labels: the decoder's tokens, shifted by one."
     if reads_images(model):
-        return "Each image has one label."
+        return "One label per image."
     classes = model.architecture.classes
-    return "Each sequence has one label." if classes is not None and classes.pooled else "Labels are the tokens."
+    return "One label per sequence." if classes is not None and classes.pooled else "Labels: the tokens."
 
 
-def _sent(step: Step) -> str:
-    mesh, sent = step.facts["mesh"], units.binary(step.facts["sent_bytes"])
-    whose = "The rank that sends most sends" if mesh["pp"] > 1 else "Each rank sends"
-    recomputed = step.recipe.recompute != "none" and mesh["tp"] * mesh["ep"] > 1
-    return f"{whose} {sent} in a step{', without recomputation' if recomputed else ''}."
+def _sent(step: Step, mesh: Mesh) -> str:
+    whose = "The busiest rank sends" if mesh.pp > 1 else "Each rank sends"
+    recomputed = step.recipe.recompute != "none" and mesh.tp * mesh.ep > 1
+    return f"{whose} {units.binary(step.sent_bytes or 0)} per step{', without recomputation' if recomputed else ''}."
 
 
-def _whole(step: Step) -> str:
-    keys = {"weights": "weights", "optimizer state": "optimizer", "gradients": "gradients", "saved": "saved"}
-    sizes = {name: int(step.facts["whole"][f"{key}_bytes"]) for name, key in keys.items()}
-    return f"On one device, in {units.binary_unit(max(sizes.values()))}: {_sizes(sizes, max(sizes.values()))}."
+def _whole(step: Step, _: Mesh) -> str:
+    sizes = {name.replace("_", " "): int(size) for name, size in _whole_step(step.memory).items()}
+    largest = max(sizes.values())
+    return f"On one device, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
-def _tensor_parallel(step: Step) -> str:
+def _tensor_parallel(step: Step, mesh: Mesh) -> str:
     from tfacct.reports.ranks import uneven
 
-    assert step.recipe.mesh is not None
-    whole = "is sharded too" if step.recipe.mesh.sp else "is whole on each rank"
+    whole = "is sharded too" if mesh.sp else "is whole on each rank"
     shards = f"Tensor parallelism shards heads, MLP and vocabulary; the residual stream {whole}."
-    return " ".join([shards, *uneven([step.memory.model], step.recipe.mesh)])
+    return " ".join([shards, *uneven([step.memory.model], mesh)])
 
 
-def _experts(step: Step) -> str:
-    ep, most = step.facts["mesh"]["ep"], step.facts["mesh"]["imbalance"]
+def _experts(step: Step, mesh: Mesh) -> str:
     groups = (group for group in step.memory.model.ledger.groups if EXPERTS in group.axes)
-    shares = " or ".join(f"{count // ep:,} of {count:,}" for count in sorted({group.axes[EXPERTS] for group in groups}))
-    return f"A rank has {shares} experts; {'routing is even' if most == 1 else f'it receives {most:g} × the mean'}."
+    counts = sorted({group.axes[EXPERTS] for group in groups})
+    shares = " or ".join(f"{count // mesh.ep:,} of {count:,}" for count in counts)
+    even = "routing is even" if mesh.imbalance == 1 else f"it receives {mesh.imbalance:g} × the mean"
+    return f"A rank has {shares} experts; {even}."
 
 
 def _largest(step: Step) -> str | None:
@@ -830,11 +766,11 @@ def _largest(step: Step) -> str | None:
     return f"{most[0].upper()}{most[1:]}."
 
 
-def _stage(step: Step) -> str:
-    flying = step.facts["in_flight"]
-    many = f"{flying:,} micro-batch{'' if flying == 1 else 'es'}"
-    pp = step.facts["mesh"]["pp"]
-    return f"Pipeline rank {step.facts['stage']:,} of {pp:,} has the highest peak: {many} in flight."
+def _stage(step: Step, mesh: Mesh) -> str:
+    stage = step.memory.step.stage
+    assert stage is not None
+    many = f"{stage.in_flight:,} micro-batch{'' if stage.in_flight == 1 else 'es'}"
+    return f"Pipeline rank {stage.rank + 1:,} of {mesh.pp:,} has the highest peak: {many} in flight."
 
 
 def _close(step: Step) -> bool:
@@ -842,12 +778,12 @@ def _close(step: Step) -> bool:
     return step.limit is not None and step.memory.peak.total <= step.limit.usable < RESERVES * step.memory.peak.total
 
 
-def _on_mesh(show: Callable[[Step], object] = lambda _: True, **least: int) -> Callable[[Step], object]:
-    """What to show of a layout with more than so many ranks along an axis; nothing of another."""
+def _on_mesh(show: Callable[[Step, Mesh], Any] = lambda *_: True, **least: int) -> Callable[[Step], Any]:
+    """`show` of a step on a mesh with more than so many ranks along each axis."""
 
-    def of(step: Step) -> object:
+    def of(step: Step) -> Any:
         mesh = step.recipe.mesh
-        return mesh is not None and all(getattr(mesh, axis) > size for axis, size in least.items()) and show(step)
+        return mesh and all(getattr(mesh, axis) > size for axis, size in least.items()) and show(step, mesh)
 
     return of
 
@@ -856,7 +792,7 @@ def _accuracy(step: Step) -> str:
     return accuracy(step.memory.model, step.recipe, step.memory.bound)
 
 
-NOT_INCLUDED = "Not included: rounding in the allocator, workspaces of kernels, CUDA context, NCCL, torch.compile."
+NOT_INCLUDED = "Not included: allocator rounding, kernel workspaces, CUDA context, NCCL, torch.compile."
 NOTES = (
     NoteRow("change_that_fits", 1, _change_that_fits),
     NoteRow("lever", 1, _lever),
@@ -868,7 +804,7 @@ NOTES = (
         "optimizer_order",
         1,
         lambda step: step.memory.least < step.memory.peak.total,
-        "The order of the parameters decides the optimizer's temporaries.",
+        "The optimizer's temporary memory depends on the parameter order.",
     ),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
     NoteRow("precision", 2, lambda step: step.recipe.lora is None and _precision(step)),
@@ -878,21 +814,19 @@ NOTES = (
     NoteRow("sent", 2, _on_mesh(_sent)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
     NoteRow("experts", 2, _on_mesh(_experts, ep=1)),
-    NoteRow(
-        "cp_buffers", 2, _on_mesh(sequence_shards=1), "Buffers for keys and values of other ranks are not included."
-    ),
+    NoteRow("cp_buffers", 2, _on_mesh(sequence_shards=1), "Not included: buffers for keys and values of other ranks."),
     NoteRow("saved", 2, _saved),
     NoteRow(
         "paged",
         2,
         lambda step: optimizer(step.recipe.optimizer).paged,
-        "Optimizer state is paged: it can move to the host.",
+        "Optimizer state is paged, so it can move to the host.",
     ),
     NoteRow(
         "quantized",
         2,
-        lambda step: step.memory.model.quantized and step.facts["weights_dtype"],
-        "The published weights are quantized; these are in {}.",
+        lambda step: step.memory.model.quantized and (step.recipe.weights_dtype or step.recipe.dtype),
+        "The published weights are quantized; training uses {}.",
     ),
     NoteRow("prepared", 2, lambda step: step.recipe.weights_dtype == NF4 and _prepared(step)),
     NoteRow("exact", 3, lambda step: step.memory.exact and _accuracy(step)),
@@ -902,20 +836,20 @@ NOTES = (
         "chunks",
         3,
         lambda step: step.recipe.loss == "chunked" and CHUNKS,
-        "Head and loss run in {} chunks of the tokens.",
+        "Output head and loss run in {} token chunks.",
     ),
     NoteRow(
         "unpacked",
         3,
         lambda step: step.recipe.weights_dtype == NF4,
-        "One 4-bit weight at a time is unpacked for its gradient.",
+        "4-bit weights are unpacked one at a time in the backward pass.",
     ),
     NoteRow("adapted", 3, lambda step: step.recipe.lora and _adapted(step)),
     NoteRow(
         "frozen_head",
         3,
         lambda step: bool(step.recipe.lora and step.memory.model.architecture.classes),
-        "The classes' head is frozen, as in peft without a task type.",
+        "The classification head is frozen, as in peft without a task type.",
     ),
     NoteRow(
         "images",
@@ -924,12 +858,12 @@ NOTES = (
         "The batch of images is in fp32.",
     ),
     NoteRow("whole", 3, _on_mesh(_whole)),
-    NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has a batch of its own."),
-    NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered weights."),
-    NoteRow("buckets", 3, _on_mesh(zero=0), "Gradient buckets of the engine are not included."),
+    NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
+    NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
+    NoteRow("buckets", 3, _on_mesh(zero=0), "Not included: the engine's gradient buckets."),
     NoteRow("tensor_parallel", 3, _on_mesh(_tensor_parallel, tp=1)),
     NoteRow("labels", 3, _labels),
-    NoteRow("second_step", 3, lambda _: True, "This is the second step, when the optimizer state exists."),
+    NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
 )
 NOTES_OF_SEVERAL = (
@@ -937,7 +871,7 @@ NOTES_OF_SEVERAL = (
         "estimate",
         2,
         lambda steps: not all(step.memory.exact for step in steps),
-        "≈: within an error bound, which the answer for one model prints.",
+        "≈: within an error bound; count one model to see it.",
     ),
     NoteRow("usable", 2, lambda steps: steps[0].limit is not None and steps[0].limit.notes),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
@@ -971,7 +905,7 @@ def measure(
     """One training step of the class, and of the formula where it answers. Raises TfacctError."""
     if recipe.mesh is not None:
         raise UsageError(
-            f"nothing divides a class on the meta device: {option('exact', True)} runs on one device",
+            f"a class on the meta device cannot be sharded: {option('exact', True)} runs on one device",
             f"leave the parallel layout out, or {option('exact')}",
         )
     step = exact(model, work, recipe, progress)
@@ -1002,12 +936,12 @@ def train_exact(
     Raises TfacctError."""
     recipe = recipe.checked()
     if len(models) > 1:
-        raise UsageError(f"{option('exact', True)} runs the class of one model", "name one MODEL")
+        raise UsageError(f"{option('exact', True)} runs one model", "name one MODEL")
     (model,) = models
     if request.decode or request.tokens is not None:
         raise whole_sequences("train")
     if by != "phase":
-        raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its table is by module")
+        raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
     one = measure(model, selection.workload(model, request), recipe, fit, progress)
     runs = f"{one.step.class_name} with {one.step.attention}"
     return build.report(
@@ -1018,7 +952,7 @@ def train_exact(
         title=f"{build.label(model)}: a training step in {states.precision(recipe)},"
         f" {build.workload_words([model], request)}, {recipe.description}",
         answer=_exact_answer(one),
-        convention=f"{runs} on the meta device: every tensor that autograd saves, and every tensor that is alive",
+        convention=f"{runs} on the meta device: every tensor that autograd saves, and every live tensor",
         notes=lambda _: notes(EXACT_NOTES, one),
         counted=f"by running {runs}, not by a formula",
         requests=[request],
@@ -1045,7 +979,7 @@ def _peak_of_class(one: Measured) -> str:
 
 def _formula(one: Measured) -> str:
     if one.formula is None or one.error is None:
-        return f"The formula has no answer: {one.no_formula}."
+        return f"The formula does not cover this step: {one.no_formula}."
     peak = int(one.formula.peak.total)
     return f"The formula gives {units.binary(peak)} ({peak:,} bytes): {error_words(one.error)}."
 

@@ -161,6 +161,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
             change["largest_batch"] = most_sequences(recipe) or None
     return {
         **given.facts,
+        "devices": given.count if mesh is None else mesh.ranks,
         "fits": fits_in(one, given),
         "past_positions": past,
         "context_limit": one.model.position_limit,
