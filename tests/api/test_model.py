@@ -80,7 +80,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
     "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
-    "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' finds the context: leave ctx out"),
+    "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' solves for the context: leave ctx out"),
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),
         "unknown is one of ctx, batch, num_key_value_heads, tp, fsdp, pp, ep, or",

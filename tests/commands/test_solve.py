@@ -276,7 +276,7 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
         ran = run("solve", "gpt2-xl", "--for", "ctx", "--until", until)
         said = " ".join(ran.out.split())
         assert ran.code == 0 and "The largest ctx is 1,024, the end of its position embedding" in said
-        assert "By bytes alone ctx could be 250,275." in said
+        assert "Memory alone would allow ctx = 250,275." in said
     facts = load("gpt2-xl").solve("ctx", "total_bytes=80GB").models[0]
     assert (facts["solution"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
     assert load("xglm-564m").solve("ctx", "total_bytes=80GB").total > 2048  # its sines are computed

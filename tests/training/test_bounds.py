@@ -171,7 +171,7 @@ def test_near_the_edge_of_a_budget_the_class_is_to_be_asked(
     asked = ("train", "llama-3.2-1b", "--ctx", "512", "--attention", "eager", "--on")
     for share, near in ((-0.0009, True), (0.0009, True), (-0.0011, False), (0.0011, False)):
         out = " ".join(run(*asked, f"{round(peak * (1 + share))}B").out.split())
-        assert ("The limit is within the error bound: check with --exact." in out) == near, share
+        assert ("The result is within the error bound: check with --exact." in out) == near, share
     equal = " ".join(run("train", "llama-3.2-1b", "--ctx", "512", "--on", f"{peak}B").out.split())
     assert "check with --exact" not in equal
 

@@ -86,7 +86,7 @@ def test_a_diff_names_whose_step_is_not_counted(run: Callable[..., Ran]) -> None
     assert facts["left_out"] == NAMES and NAMES[0] not in {line["path"] for line in facts["totals"]}
     said = " ".join(run("compare", "--by", "line", "gpt2", "t5gemma-2b-2b", "--train", "--ctx", "512").out.split())
     assert (
-        "Bytes of a training step are not included: t5gemma-2b-2b: the training step of t5gemma has not been measured."
+        "Not included: bytes of a training step (t5gemma-2b-2b: the training step of t5gemma has not been measured)."
         in said
     )
 
