@@ -82,7 +82,7 @@ def test_devices_that_do_not_divide_a_model() -> None:
     """Three devices divide no 32 heads: the other numbers are there, and the reason."""
     report = compared("llama-3.1-8b", "qwen3-8b", contexts=[512], fit="3xh100")
     assert [found["requests"] for found in report.models] == [None, None]
-    assert report.said[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
+    assert report.notes[0].startswith("llama-3.1-8b, qwen3-8b: 3 devices do not divide the 32 query heads")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

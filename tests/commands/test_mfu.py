@@ -152,9 +152,9 @@ def reported(
 
 def test_report_of_a_step_that_cannot_fit() -> None:
     """70.55 B parameters, gradients and AdamW's state in bf16 are 8 · 70.55e9 / 4 bytes of each device, 131 GiB."""
-    said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).said
-    assert said[0].startswith("A step under FSDP needs at least 131 GiB of 77.3 GiB on each device")
-    assert not any("A step under" in note for note in reported(tokens_per_second=60_000).said)
+    said = reported("llama-3.1-70b", "4xh100-sxm", tokens_per_second=4_000).notes
+    assert said[0].startswith("A full FSDP step needs at least 131 GiB of 77.3 GiB per device")
+    assert not any("A full FSDP step" in note for note in reported(tokens_per_second=60_000).notes)
 
 
 def test_report_of_what_cannot_be() -> None:
@@ -164,7 +164,7 @@ def test_report_of_what_cannot_be() -> None:
     )
     latent = reported("deepseek-v3", tokens_per_second=1_000)
     assert [line["convention"] for line in latent.models[0]["lines"]] == ["full", "causal", "6nd"]
-    assert "Not counted: PaLM's formula is that of a model without latent attention." in latent.said
+    assert "Not counted: PaLM's formula is that of a model without latent attention." in latent.notes
     refused = {
         "give tokens_per_second or step_time": {},
         "step_time must be a number above 0": {"step_time": 0},

@@ -255,7 +255,7 @@ def test_the_last_key_head_may_be_the_answer(run) -> None:
     """32 key heads at 8k are 2 · 32 · 8,192 · 32 · 128 · 2 bytes = 4 GiB exactly."""
     ran = run("solve", "llama-3.1-8b", "--for", "num_key_value_heads", "--ctx", "8k", "--until", "kv_cache_bytes=4GiB")
     assert ran.code == 0 and (
-        "batch 1 The largest num_key_value_heads there is, 32, makes kv_cache_bytes equal to 4 GiB. "
+        "batch 1 The largest possible num_key_value_heads, 32, makes kv_cache_bytes equal to 4 GiB. "
         in " ".join(ran.out.split())
     )
 
@@ -275,7 +275,7 @@ def test_no_ctx_past_a_position_embedding_is_promised(run) -> None:
     for until in ("total_bytes=80GB", "80GB=total_bytes"):
         ran = run("solve", "gpt2-xl", "--for", "ctx", "--until", until)
         said = " ".join(ran.out.split())
-        assert ran.code == 0 and "The largest ctx is 1,024, the end of its position embedding" in said
+        assert ran.code == 0 and "The largest ctx is 1,024, the length of its position embedding" in said
         assert "Memory alone would allow ctx = 250,275." in said
     facts = load("gpt2-xl").solve("ctx", "total_bytes=80GB").models[0]
     assert (facts["solution"], facts["beyond"], facts["closed_form"]) == (1024, None, None)
@@ -368,8 +368,8 @@ def test_numbers_that_a_field_cannot_be_are_left_out(run) -> None:
         ("llama-3.2-1b", "vocab_size", "kv_cache_bytes=5GB", "it does not depend on vocab_size"),
         ("llama-3.2-1b", "bos_token_id", "total_params=2B", "it does not depend on bos_token_id"),
         ("llama-3.2-1b", "num_hiden_layers", "total_params=2B", "did you mean num_hidden_layers"),
-        ("llama-3.2-1b", "hidden_act", "total_params=2B", "hidden_act is silu here, not a whole number"),
-        ("llama-3.2-1b", "tie_word_embeddings", "total_params=2B", "is true here, not a whole number"),
+        ("llama-3.2-1b", "hidden_act", "total_params=2B", "hidden_act is silu here, but must be a whole number"),
+        ("llama-3.2-1b", "tie_word_embeddings", "total_params=2B", "is true here, but must be a whole number"),
         ("llama-3.2-1b", "num_hidden_layers", "total_params=1K", "stays above 1K"),
         ("llama-3.2-1b", "num_hidden_layers", "total_params=900T", "was tried from 1 to 100,000"),
         ("gpt-oss-20b", "num_hidden_layers", "total_params=30B", "layer_types names 24 layers"),

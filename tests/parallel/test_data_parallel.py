@@ -55,4 +55,4 @@ def test_copies_that_are_not_counted_are_refused_by_name(run: Any, arguments: st
 
 def test_copies_are_said(run: Any) -> None:
     words = " ".join(run("plan", "llama-3.1-8b", "--dp", "8", "--train").out.split())
-    assert "8 replicas have a batch each; gradients are reduced in buckets of 25 MiB" in words
+    assert "8 replicas each have their own batch; gradients are reduced in buckets of 25 MiB" in words
