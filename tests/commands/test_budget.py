@@ -92,9 +92,7 @@ def test_no_days_of_a_step_that_cannot_fit() -> None:
 
 
 def test_experts_are_said() -> None:
-    assert (
-        budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
-    )
+    assert budget(presets.load("mixtral-8x7b"), 1e22).notes[0] == "N: active parameters; the fits are for dense models."
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
