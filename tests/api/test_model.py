@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load({**TINY["llama"], "hybrid_override_pattern": "M-M"}),
         "without it: hybrid_override_pattern=None",
     ),
-    "class": (lambda: load({**TINY["llama"], "architectures": ["LlamaMoEForCausalLM"]}), "anyway: architectures=None"),
+    "class": (lambda: load({**TINY["llama"], "architectures": ["LlamaMoEForCausalLM"]}), "with architectures=None"),
     "no family": (
         lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",
@@ -105,8 +105,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
     "proof": (lambda: GPT2.prove(by="faith"), "by is one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
-    "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx of at least 6, or fewer steps"),
-    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts past it"),
+    "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx must be at least 6, or use fewer steps"),
+    "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts longer contexts"),
     "words": (lambda: GPT2.flops(ctx="long"), "ctx must be a whole number of at least 1, not 'long'\nfor example 512"),
     "half a token": (lambda: GPT2.flops(ctx=0.5), "ctx must be a whole number, not 0.5"),  # type: ignore[arg-type]
     "switch": (lambda: GPT2.flops(ctx=True), "ctx must be a whole number, not True"),
@@ -273,7 +273,7 @@ def test_no_keyword_is_dropped(ask) -> None:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda m: m.flops(train="no"), "train is True or False, not 'no'"),
+        (lambda m: m.flops(train="no"), "train must be True or False, not 'no'"),
         (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
         (lambda m: m.time(on=None), "on must be a string, not None"),
         (lambda m: m.solve("ctx"), "solve needs until or on"),

@@ -143,7 +143,7 @@ def test_a_refusal_has_one_shape(run, arguments: str, says: str, hint: str | Non
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "too large or the nesting too deep"),
         (b"[" * 100_000, "too large or the nesting too deep"),
         (b"{}", "has no model_type"),
-        (b'{"model_type": "xlstm"}', "model_type 'xlstm' is not counted"),
+        (b'{"model_type": "xlstm"}', "model_type 'xlstm' is not supported"),
         (b'{"model_type": ["llama"]}', "unknown model_type"),
         (b'{"model_type": "lama"}', "unknown model_type"),
         (b'{"model_type": "llama", "architectures": 3}', "architectures must be a list"),
@@ -367,7 +367,7 @@ def test_a_class_of_another_model_is_refused_and_counted_on_request(run, tmp_pat
     file.write_text(json.dumps({**TINY[model_type], "architectures": [name]}))
     ran = run("params", str(file))
     assert (ran.code, ran.out) == (2, "") and "--set architectures=null" in ran.err
-    assert f'architectures = ["{name}"] names no class of {model_type}: its class is {own}' in ran.err
+    assert f'architectures = ["{name}"] is not a class of {model_type}: its class is {own}' in ran.err
     assert run("params", str(file), "--set", "architectures=null").code == 0
 
 
@@ -388,9 +388,9 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
         {"architectures": [name]},
         {"architectures": ["Other"], **fields},
     ):
-        with pytest.raises(TfacctError, match=r"architectures = .* names no class") as caught:
+        with pytest.raises(TfacctError, match=r"architectures = .* is not a class") as caught:
             load_model("mine", {**TINY[model_type], **marks})
-        assert caught.value.hint == "a draft model has weights in addition to its layers, and they are not counted"
+        assert caught.value.hint == "draft models have additional weights, which are not supported"
     for field, value in fields.items():
         with pytest.raises(TfacctError, match=f"{field} = .*: a draft model has weights in addition to its layers"):
             load_model("mine", {**TINY[model_type], field: value})
@@ -400,7 +400,10 @@ def test_a_draft_model_is_refused_and_no_hint_counts_it_as_a_plain_one(model_typ
 @pytest.mark.parametrize("family", [name for name in families.names() if name != families.CUSTOM])
 def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: str) -> None:
     """Ming-omni's multi_gate adds routers of images and of audio to each layer's; the other name is nobody's."""
-    for name, words in (("multi_gate", "changes the counts"), ("new_gate_bias", "by its name it may add weights")):
+    for name, words in (
+        ("multi_gate", "changes the counts"),
+        ("new_gate_bias", "is an unknown field that may add weights"),
+    ):
         with pytest.raises(TfacctError, match=f"{name} = true .*{words}") as caught:
             load_model("mine", {**TINY[family], name: True})
         assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
@@ -410,7 +413,9 @@ def test_a_switch_that_may_add_weights_is_refused_and_not_warned_about(family: s
 @pytest.mark.parametrize("name", ["lora_rank", "lora_r", "adapter_size", "num_adapters", "new_conv_width"])
 def test_a_size_that_may_add_weights_is_refused_and_not_warned_about(name: str) -> None:
     """Matrices of rank 8 next to each of the model's, as adapters have them; 0 of them are none."""
-    with pytest.raises(TfacctError, match=f"{name} = 8 is not known, and by its name it may add weights") as caught:
+    with pytest.raises(
+        TfacctError, match=f"{name} = 8 is an unknown field that may add weights, judging by its name"
+    ) as caught:
         load_model("mine", {**TINY["llama"], name: 8})
     assert caught.value.hint is not None and f"{name}=None" in caught.value.hint
     for off in (0, None, False):
@@ -472,11 +477,11 @@ def test_an_unknown_model_type_is_guessed_by_its_class_and_never_by_its_spelling
         # MiMo-V2.5: windows and key heads in places of its own, which mimo_v2_flash does not have
         (
             {**TINY["mimo_v2_flash"], "model_type": "mimo_v2", "hybrid_layer_pattern": [0, 0, 0]},
-            "the nearest, mimo_v2_flash, is another model: hybrid_layer_pattern = [0, 0, 0] changes the counts",
+            "the nearest, mimo_v2_flash, does not match: hybrid_layer_pattern = [0, 0, 0] changes the counts",
         ),
         (
             {**TINY["llama"], "model_type": "llama_x", "kv_lora_rank": 3},
-            "the nearest, llama, is another model: kv_lora",
+            "the nearest, llama, does not match: kv_lora",
         ),
         ({**TINY["llama"], "model_type": "llama_x"}, None),  # it may be that model or another
         ({"model_type": "llama_x", "architectures": ["XForCausalLM"]}, None),
@@ -507,7 +512,7 @@ def test_what_a_refusal_advises_works(run, tmp_path: Path) -> None:
 
 def test_odd_heads_cannot_turn() -> None:
     for config in ({**LLAMA, "head_dim": 5}, {**TINY["cs336"], "d_model": 24}):
-        with pytest.raises(TfacctError, match="is not even: rotary positions"):
+        with pytest.raises(TfacctError, match="must be even, because the rotary embedding"):
             load(config)
 
 
@@ -672,26 +677,34 @@ EXPERTS = [
     ("qwen3_moe", {"mlp_only_layers": "1"}, "mlp_only_layers must be a list"),
 ]
 CONTRADICTING = [
-    ("falcon", {"parallel_attn": False}, "new_decoder_architecture is always parallel, and parallel_attn is false"),
+    ("falcon", {"parallel_attn": False}, "new_decoder_architecture is always parallel, but parallel_attn is false"),
     ("falcon", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn must be 1 or 2, not 3"),
     ("falcon", {**OLD_FALCON, "num_ln_in_parallel_attn": 2}, "= 2 needs new_decoder_architecture = true"),
     ("falcon", {**OLD_FALCON, "multi_query": False}, "num_kv_heads = 2 needs new_decoder_architecture = true"),
     ("falcon", {"num_kv_heads": 4}, "num_kv_heads=4 must divide num_attention_heads=6"),
-    ("deepseek_v2", {"num_key_value_heads": 2}, "num_key_value_heads = 2, but with a latent every head has keys"),
-    ("deepseek_v3", {"num_key_value_heads": 3}, "num_key_value_heads = 3, but with a latent every head has keys"),
+    (
+        "deepseek_v2",
+        {"num_key_value_heads": 2},
+        "num_key_value_heads = 2, but with a latent, every head has its own keys",
+    ),
+    (
+        "deepseek_v3",
+        {"num_key_value_heads": 3},
+        "num_key_value_heads = 3, but with a latent, every head has its own keys",
+    ),
     ("deepseek_v2", {"moe_layer_freq": 2}, "moe_layer_freq = 2 changes the counts"),
     ("deepseek_v2", {"n_shared_experts": 0}, "mlp_bias = true with n_shared_experts = 0"),
     ("deepseek_v2", {"kv_lora_rank": None}, "kv_lora_rank must be a whole number, not null"),
-    ("deepseek_v2", {"qk_rope_head_dim": 3}, "qk_rope_head_dim 3 is not even"),
+    ("deepseek_v2", {"qk_rope_head_dim": 3}, "qk_rope_head_dim 3 must be even"),
     ("deepseek_v3", {"latent_attention": "folded"}, "latent_attention must be one of 'auto', 'expanded', 'absorbed'"),
     ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine = false changes the counts"),
     ("opt", {"num_attention_heads": 7}, "num_attention_heads=7 must divide hidden_size=60"),
     ("bloom", {"num_hidden_layers": 5}, "num_hidden_layers = 5 contradicts n_layer = 2"),
-    ("gpt_neox", {"rotary_pct": 0.3}, "rotary_pct · head_dim = 3 is not even"),
+    ("gpt_neox", {"rotary_pct": 0.3}, "rotary_pct · head_dim = 3 must be even"),
     ("gpt_neox", {"rotary_pct": 1.5}, "rotary_pct must be at most 1, not 1.5"),
-    ("phi", {"partial_rotary_factor": 0.4}, "partial_rotary_factor · head_dim = 3 is not even"),
+    ("phi", {"partial_rotary_factor": 0.4}, "partial_rotary_factor · head_dim = 3 must be even"),
     ("phi", {"head_dim": 8}, "head_dim = 8 changes the counts"),
-    ("phi3", {"partial_rotary_factor": 0.3}, "partial_rotary_factor · head_dim = 3 is not even"),
+    ("phi3", {"partial_rotary_factor": 0.3}, "partial_rotary_factor · head_dim = 3 must be even"),
     ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be above 0, not 0"),
 ]
 

@@ -264,7 +264,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
             "albert-base-v2: no layout of 8 devices is supported",
         ),
         ("bloom-560m --on 8x80GB --train --lora 16 --batch 8", "LoRA on attention with ALiBi"),
-        (f"{LLAMA} --on 8x80GB --train --lora 16:nose --batch 8", "'nose' is no linear layer"),
+        (f"{LLAMA} --on 8x80GB --train --lora 16:nose --batch 8", "'nose' is not a linear layer"),
         (
             "mixtral-8x7b --on 8x80GB --train --lora 16 --batch 8",
             "LoRA with experts in a parallel layout is not supported",
@@ -449,7 +449,7 @@ def test_what_of_a_layout_is_given_holds(run: Callable[..., Ran]) -> None:
     every = [row for row in model.plan(**asked).layouts if (row["tp"], row["sp"]) == (2, True)]
     assert found.layouts == every and len(every) > 5 and found.collectives is None
     words = run("plan", LLAMA, "--on", "8x80GB", "--train", "--batch", "32", "--tp", "3").err
-    assert "tp=3 takes 3 ranks, which do not divide 8 devices" in words
+    assert "tp=3 needs 3 ranks, which do not divide 8 devices" in words
 
 
 def test_a_whole_layout_is_explained() -> None:
@@ -482,10 +482,10 @@ def test_a_whole_layout_that_serves_is_explained() -> None:
     ("arguments", "said"),
     [
         ("--train --batch 60 --fsdp 8", "fsdp=8 on 8 devices: 8 data-parallel ranks do not divide a batch of 60"),
-        ("--batch 8 --fsdp 8", "--fsdp 8 is of a training step"),
+        ("--batch 8 --fsdp 8", "--fsdp 8 applies to a training step"),
         (
             "--train --batch 8 --pp 2 --schedule gpipe",
-            "--schedule needs a whole layout: pp=2 schedule=gpipe takes 2 of 8 devices",
+            "--schedule needs a whole layout, but pp=2 schedule=gpipe uses 2 of 8 devices",
         ),
     ],
 )

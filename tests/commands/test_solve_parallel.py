@@ -80,10 +80,10 @@ def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
         (f"solve {LARGE} --for tp --until total_bytes=1GB", "no number of ranks is enough: total_bytes is still above"),
         (f"solve {LARGE} --for tp --tp 2 --until total_bytes=80GB", "leave --tp out"),
         (f"solve {LARGE} --for ctx --tp 2 --until total_bytes=80GB", "--tp and --fsdp go with --for tp or --for fsdp"),
-        (f"solve {LARGE} --for fsdp --until total_bytes=80GB", "total_bytes is not divided by --fsdp"),
-        ("solve gpt2 --for ep --until total_bytes=1MB", "gpt2 has no experts for --ep to divide"),
+        (f"solve {LARGE} --for fsdp --until total_bytes=80GB", "total_bytes does not change with --fsdp"),
+        ("solve gpt2 --for ep --until total_bytes=1MB", "gpt2 has no experts for --ep to shard"),
         ("solve t5-base --for tp --until total_bytes=1MB", "still above 1 MB with --tp 12"),
-        (f"sweep {LARGE} --fsdp 2,4 --metric total_bytes", "total_bytes is not divided by --fsdp"),
+        (f"sweep {LARGE} --fsdp 2,4 --metric total_bytes", "total_bytes does not change with --fsdp"),
         (f"sweep {LARGE} --tp 0 --metric total_bytes", "--tp"),
     ],
 )
@@ -118,7 +118,7 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     for arguments, said in {
         "--tp 3": "does not divide",
         "--tp 16": "--tp 16 does not divide K = 8 evenly",
-        "--tp T": "a small letter for it, not 'T'",
+        "--tp T": "or a lowercase letter, not 'T'",
         "--of saved --ep e": "--of saved does not work with --ep e",
     }.items():
         ran = run("formula", LARGE, *arguments.split())
@@ -126,7 +126,7 @@ def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
 
 
 def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -> None:
-    unfit = "falcon-7b", "the mesh does not fit"  # 71 heads
+    unfit = "falcon-7b", "the layout does not fit"  # 71 heads
     for command, (model, why) in {
         "memory": unfit,
         "params": unfit,
@@ -207,7 +207,7 @@ def test_a_mesh_that_is_refused_is_not_called_unmeasured(run: Callable[..., Ran]
 )
 def test_layouts_without_a_measured_error_say_so(run: Callable[..., Ran], mesh: str, bound: bool) -> None:
     words = " ".join(run("train", "llama-3.2-1b", "--ctx", "2k", "--batch", "8", *mesh.split(), "-v").out.split())
-    assert ("no error bound was measured for this layout" in words) is not bound
+    assert ("the error for this layout was not measured" in words) is not bound
     assert ("(measured on" in words) is bound
 
 

@@ -138,21 +138,21 @@ REFUSED = [
     (over(LOCAL, decoder__pattern=["loca", "full"]), "[decoder] has no 'local'", "did you mean loca"),
     (over(LOCAL, decoder__pattern=[]), "decoder.pattern must be a list of kinds, not []", '["local", "local", "full"]'),
     (over(LOCAL, decoder__pattern="local"), 'decoder.pattern must be a list of kinds, not "local"'),
-    (over(DECODER, decoder__pattern=["a b", "c"]), 'decoder.pattern: "a b" is no word'),
-    (over(LOCAL, decoder__pattern=["local", 3]), "decoder.pattern: 3 is no word"),
+    (over(DECODER, decoder__pattern=["a b", "c"]), 'decoder.pattern: "a b" is not a word'),
+    (over(LOCAL, decoder__pattern=["local", 3]), "decoder.pattern: 3 is not a word"),
     (over(LOCAL, decoder__pattern=["local", "mamba"]), "'mamba' is a key or table of [decoder]", "another name"),
     (
         over(LOCAL, decoder__pattern=["local"] * 7),
         "decoder.pattern names 7 layers, and decoder.layers is 6",
-        "repeated",
+        "use a shorter one",
     ),
     (
         over(LOCAL, decoder__pattern=["local", "full", "wide"]),
         "'full' and 'wide' have no tables, so their layers",
-        "one kind may have none",
+        "one kind may have no table",
     ),
     (over(DECODER, decoder__pattern=["local", "full"]), "'local' and 'full' have no table"),
-    (over(DECODER, decoder__pattern=["local", "local"]), "'local' has no table, so all layers are alike"),
+    (over(DECODER, decoder__pattern=["local", "local"]), "'local' has no table, so all layers are identical"),
     (over(LOCAL, decoder__lcal={"attention": {"window": 3}}), "[decoder] has no 'lcal'", "did you mean local"),
     (
         over(LOCAL, decoder__local={"atention": {"window": 3}}),
@@ -165,7 +165,7 @@ REFUSED = [
         "a key of [decoder.local.attention]",
     ),
     (over(DECODER, decoder__window=3), "[decoder] has no 'window'", "it is a key of [decoder.attention]"),
-    (over(LOCAL, decoder__pattern=None), "[decoder] has no 'local'", 'decoder.pattern = ["local", …] would name it'),
+    (over(LOCAL, decoder__pattern=None), "[decoder] has no 'local'", 'decoder.pattern = ["local", …] would define it'),
     (
         over(LOCAL, decoder__local={"attention": {"widow": 3}}),
         "[decoder.local.attention] has no 'widow'",
@@ -178,16 +178,16 @@ REFUSED = [
         over(LOCAL, decoder__local__attention__kv_heads=4),
         "[decoder.local]: attention.kv_heads=4 must divide attention.heads=6",
     ),
-    (over(LOCAL, decoder__every={"six": {}}), "[decoder.every.six]: 'six' is no number of layers", "[decoder.every.6"),
-    (over(LOCAL, decoder__every={"attention": {"window": 4}}), "'attention' is no number of layers"),
-    (over(LOCAL, decoder__every={"0": {"attention": {"window": 4}}}), "'0' is no number of layers"),
+    (over(LOCAL, decoder__every={"six": {}}), "[decoder.every.six]: 'six' is not a layer number", "[decoder.every.6"),
+    (over(LOCAL, decoder__every={"attention": {"window": 4}}), "'attention' is not a layer number"),
+    (over(LOCAL, decoder__every={"0": {"attention": {"window": 4}}}), "'0' is not a layer number"),
     (over(LOCAL, decoder__every=6), "[decoder.every] must be a table, not 6"),
     (
         over(LOCAL, decoder__every={"7": {"attention": {"window": 3}}}),
         "no layer of the 6 uses [decoder.every.7.attention]",
     ),
     (over(LOCAL, decoder__first={"2": {}}), "no layer of the 6 uses [decoder.first.2]", "leave it out"),
-    (over(LOCAL, decoder__feed_forward={"width": 3}, decoder__every={"1": {"experts": EXPERTS}}), "no side uses [feed"),
+    (over(LOCAL, decoder__feed_forward={"width": 3}, decoder__every={"1": {"experts": EXPERTS}}), "nothing uses [feed"),
     (
         over(LOCAL, decoder__local={"experts": EXPERTS, "feed_forward": {"width": 3}}),
         "both describe the MLP of [decoder.local]",
@@ -196,12 +196,15 @@ REFUSED = [
         over(DECODER, latent_attention=LATENT),
         "[attention] and [latent_attention] both describe the attention of [decoder]",
     ),
-    (over(LATENTS, latent_attention__rope_dim=3), "latent_attention.rope_dim 3 is not even"),
-    (over(LATENTS, model__positions="alibi"), '[latent_attention] with model.positions = "alibi" is not understood'),
-    (over(LATENTS, encoder={"layers": 2}), "[latent_attention] with an [encoder]"),
+    (over(LATENTS, latent_attention__rope_dim=3), "latent_attention.rope_dim 3 must be even"),
+    (over(LATENTS, model__positions="alibi"), '[latent_attention] with model.positions = "alibi" is not supported'),
+    (over(LATENTS, encoder={"layers": 2}), "[latent_attention] does not work with an [encoder]"),
     (over(LATENTS, encoder={"layers": 2, "attention": {"heads": 6}}), "[latent_attention] with an [encoder] is not"),
     (over(LATENTS, latent_attention__kv_rank=None), "required field 'latent_attention.kv_rank' is missing"),
-    (over(DECODER, model__latent_attention="absorbed"), "model.latent_attention without [latent_attention]"),
+    (
+        over(DECODER, model__latent_attention="absorbed"),
+        "model.latent_attention has no effect without [latent_attention]",
+    ),
     (over(DECODER, model__latent_attention="fast"), "model.latent_attention must be one of"),
     (
         over(DECODER, attention__rotated=False, model__positions="none"),
@@ -209,15 +212,18 @@ REFUSED = [
     ),
     (over(DECODER, norm__order="sandwich", norm__shared=True), 'norm.shared with norm.order = "sandwich"'),
     (over(LOCAL, decoder__full={"mamba": {"inner": 8, "layers": [2]}}), "[decoder.full.mamba] has no 'layers'"),
-    (over(DECODER, decoder__every={"1": {"mamba": {"inner": 8}}}), "no side uses [attention]"),
+    (over(DECODER, decoder__every={"1": {"mamba": {"inner": 8}}}), "nothing uses [attention]"),
     (
         over(LOCAL, decoder__full={"mamba": {"inner": 8}}, decoder__every={"3": {"experts": EXPERTS}}),
-        "[decoder.every.3.experts] for layers of Mamba alone",
+        "[decoder.every.3.experts] has no effect: layers of Mamba havee",
         "mlp = true",
     ),
-    (over(LOCAL, decoder__full={"mamba": {"inner": 8}}, norm__shared=True), "with norm.shared is not understood"),
+    (over(LOCAL, decoder__full={"mamba": {"inner": 8}}, norm__shared=True), "with norm.shared is not supported"),
     (over(LOCAL, model__positions="relative"), 'attention.window with model.positions = "relative"'),
-    (over(DECODER, model__positions="relative", decoder__first={"1": {"attention": {"heads": 3}}}), "differ in heads"),
+    (
+        over(DECODER, model__positions="relative", decoder__first={"1": {"attention": {"heads": 3}}}),
+        "the same number of heads in all layers",
+    ),
 ]
 
 
@@ -254,7 +260,7 @@ def test_keys_of_kinds_are_set_shown_and_swept_by_dotted_name(run, tmp_path: Pat
         ran = run("flops", file, "--set", wrong)
         assert ran.code == 2 and "no field" in ran.err, ran.err
     ran = run("flops", file, "--set", "decoder.every.x.attention.window=3")
-    assert ran.code == 2 and "'x' is no number of layers" in ran.err
+    assert ran.code == 2 and "'x' is not a layer number" in ran.err
 
 
 def test_a_value_of_none_takes_away_what_a_common_table_says() -> None:

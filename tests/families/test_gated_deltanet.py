@@ -34,7 +34,7 @@ def test_the_states_are_counted_in_fp32_and_said_so(run) -> None:
     [
         ("qwen3_next", {"linear_num_value_heads": 7}, "linear_num_key_heads=3 must divide linear_num_value_heads=7"),
         ("qwen3_next", {"layer_types": ["linear_attention"]}, "layer_types names 1 layers"),
-        ("qwen3_next", {"layer_types": ["mamba"] * 4}, "'mamba' is not understood"),
+        ("qwen3_next", {"layer_types": ["mamba"] * 4}, "'mamba' is not supported"),
         ("qwen3_next", {"num_experts_per_tok": 8}, "is more than num_experts = 7"),
         ("qwen3_5_text", {"attn_output_gate": False}, "attn_output_gate = false changes the counts"),
         ("kimi_linear", {"mla_use_nope": False}, "mla_use_nope = false changes the counts"),

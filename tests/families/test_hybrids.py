@@ -123,9 +123,9 @@ def test_both_in_one_layer_by_hand() -> None:
 @pytest.mark.parametrize(
     ("family", "fields", "says"),
     [
-        ("lfm2", {"layer_types": ["conv", "mamba", "conv", "conv"]}, r"layer_types[1] = 'mamba' is not understood"),
+        ("lfm2", {"layer_types": ["conv", "mamba", "conv", "conv"]}, r"layer_types[1] = 'mamba' is not supported"),
         ("lfm2", {"layer_types": ["conv"]}, "layer_types names 1 layers, and num_hidden_layers is 4"),
-        ("lfm2", {"intermediate_size": 1, "block_multiple_of": 1}, "leaves an MLP of no width"),
+        ("lfm2", {"intermediate_size": 1, "block_multiple_of": 1}, "gives an MLP of width 0"),
         ("lfm2_moe", {"num_experts_per_tok": 8}, "num_experts_per_tok = 8 is more than num_experts = 7"),
         ("jamba", {"attn_layer_offset": 3}, "attn_layer_offset = 3 must be smaller than attn_layer_period = 3"),
         ("jamba", {"mamba_dt_rank": 0}, 'mamba_dt_rank must be a whole number from 1 or "auto"'),
@@ -136,10 +136,10 @@ def test_both_in_one_layer_by_hand() -> None:
         ("gemma3n_text", {"altup_active_idx": 1}, "altup_active_idx = 1 changes the counts"),
         ("gemma3n_text", {"intermediate_size": [7]}, "intermediate_size names 1 layers, and num_hidden_layers is 6"),
         ("gemma3n_text", {"activation_sparsity_pattern": [0.5]}, "activation_sparsity_pattern names 1 layers"),
-        ("gemma3n_text", {"num_kv_shared_layers": 6}, "no layer before these has the keys they read"),
+        ("gemma3n_text", {"num_kv_shared_layers": 6}, "no earlier layer has the keys that they share"),
         ("recurrent_gemma", {"conv1d_width": 1}, "conv1d_width = 1 changes the counts"),
         ("recurrent_gemma", {"lru_width": 100}, "num_attention_heads=6 must divide lru_width=100"),
-        ("recurrent_gemma", {"block_types": ["mamba"]}, "block_types[0] = 'mamba' is not understood"),
+        ("recurrent_gemma", {"block_types": ["mamba"]}, "block_types[0] = 'mamba' is not supported"),
         ("recurrent_gemma", {"block_types": []}, "block_types names no kind of layer"),
         ("falcon_h1", {"mamba_d_ssm": 84, "mamba_d_head": 5}, "mamba_n_heads · mamba_d_head = 28 · 5 contradicts"),
         ("falcon_h1", {"mamba_d_ssm": 85}, "mamba_n_heads=28 must divide mamba_d_ssm=85"),
@@ -166,7 +166,7 @@ def test_what_is_not_understood_is_refused_by_name(family: str, fields: dict[str
         ({"6": {"head_dim": 8}}, 'per_layer_config names layer "6", of 6'),
         ({"0": {"head_dim": 0}}, "per_layer_config.0.head_dim must be a whole number, not 0"),
         ({"0": 3}, "per_layer_config.0. = 3"),
-        ({"1": {"head_dim": 18}}, "gives layers of one type other heads, which its class refuses"),
+        ({"1": {"head_dim": 18}}, "gives layers of one type different heads, which its class does not accept"),
     ],
 )
 def test_single_layers_of_gemma_4_that_are_not_understood_are_refused(own: dict, says: str) -> None:
@@ -217,7 +217,7 @@ def test_shared_sets_are_said_and_derived(run) -> None:
         ({"attention_hidden_size": 5}, "attention_hidden_size = 5 contradicts"),
         ({"head_dim": 10}, "head_dim = 10 contradicts 2 · hidden_size / num_attention_heads"),
         ({"num_key_value_heads": 2}, "num_key_value_heads = 2 changes the counts"),
-        ({"layers_block_type": ["mamba", "attention"] * 2 + ["hybrid"]}, "'attention' is not understood"),
+        ({"layers_block_type": ["mamba", "attention"] * 2 + ["hybrid"]}, "'attention' is not supported"),
         ({"num_hidden_layers": 4}, "layers_block_type names 5 layers, and num_hidden_layers is 4"),
     ],
 )
@@ -279,9 +279,9 @@ def test_an_indexer_of_blocks_of_keys_by_hand() -> None:
     [
         ({"sparse_attention_config": {"sparse_new": 3}}, "sparse_attention_config.sparse_new = 3 changes the counts"),
         ({"sparse_attention_config": {"sparse_index_dim": 0}}, "sparse_attention_config.sparse_index_dim = 0"),
-        ({"layer_types": ["sparse"] * 3}, "'sparse' is not understood"),
+        ({"layer_types": ["sparse"] * 3}, "'sparse' is not supported"),
         ({"moe_layer_freq": [1], "mlp_layer_types": None}, "mlp_layer_types names 1 layers"),
-        ({"index_head_dim": 6}, "index_head_dim = 6 must be at least 8, the rotated elements of a head"),
+        ({"index_head_dim": 6}, "index_head_dim = 6 must be at least 8, the rotary dimensions of a head"),
         ({"index_n_heads": 5}, "num_attention_heads=12 must be a multiple of 5"),
     ],
 )

@@ -100,7 +100,7 @@ def test_llama_4s_encoder_by_hand() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"hidden_size": 1408, "intermediate_size": 5000}, "is not the width of 4 patches of 1,408"),
+        ({"hidden_size": 1408, "intermediate_size": 5000}, "must equal 4 × 1,408"),
         ({"hidden_size": 1408, "projector_input_dim": 5}, "is not projector_output_dim = 4,096"),
         ({"hidden_size": 1408, "pixel_shuffle_ratio": 0.4}, "pixel_shuffle_ratio = 0.4 changes the counts"),
         ({"hidden_size": 1408, "image_size": 350}, "must divide"),
@@ -142,20 +142,20 @@ def test_patches_that_would_be_left_over_are_refused(run, asked: list[str]) -> N
     [
         (
             {"model_type": "qwen2_vl_vision", "in_chans": 1},
-            "in_chans = 1 is not read by the class: it reads in_channels",
+            "in_chans = 1 is ignored by the class, which reads in_channels",
         ),
-        ({"model_type": "qwen2_vl_vision", "spatial_patch_size": 16}, "it reads patch_size"),
+        ({"model_type": "qwen2_vl_vision", "spatial_patch_size": 16}, "which reads patch_size"),
         ({"model_type": "qwen2_vl_vision", "num_heads": 640}, "must be a multiple of 4|=4 must divide"),
         ({"model_type": "qwen2_vl_vision", "rope_parameters": {"rope_type": "default"}}, "by row and column only"),
         ({"model_type": "qwen2_5_vl_vision", "window_size": 27}, "window_size = 27 is smaller than 2 patches of 14"),
-        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 27]}, "different blocks of 27"),
-        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 8]}, "different blocks of 27"),
+        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 27]}, "different layers from 0 to 26"),
+        ({"model_type": "qwen3_vl_vision", "deepstack_visual_indexes": [8, 8]}, "different layers from 0 to 26"),
         (
             {"model_type": "qwen3_5_vision", "deepstack_visual_indexes": [8]},
             r"deepstack_visual_indexes = \[8\] changes",
         ),
-        ({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305}, "is not the square of a number"),
-        ({"model_type": "kimi_k25_vision", "pos_emb_width": 32}, "pos_emb_width = 32 is not read by the class"),
+        ({"model_type": "qwen3_vl_vision", "num_position_embeddings": 2305}, "is not a perfect square"),
+        ({"model_type": "kimi_k25_vision", "pos_emb_width": 32}, "pos_emb_width = 32 is ignored by the class"),
         ({"model_type": "glm4v_vision", "image_size": 13}, "image_size 13 is smaller than patch_size 14"),
     ],
 )
@@ -266,7 +266,7 @@ def test_patches_are_a_letter_of_their_own(run) -> None:
         ({"model_type": "vit", "pooler_output_size": 7}, "pooler_output_size = 7 changes the counts"),
         ({"model_type": "vit", "image_size": [224, 196]}, "image_size must be a whole number"),
         ({"model_type": "vit", "hidden_size": 770}, "must divide"),
-        ({"model_type": "vit", "architectures": ["ViTForMaskedImageModeling"]}, "names no class of vit"),
+        ({"model_type": "vit", "architectures": ["ViTForMaskedImageModeling"]}, "is not a class of vit"),
     ],
 )
 def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
@@ -347,7 +347,7 @@ def test_sides_of_internvls_images_may_be_given_both() -> None:
     fields = {"model_type": "internvl_vision", "num_hidden_layers": 1}
     whole, both = (load_model("mine", {**fields, "image_size": size}) for size in (448, [448, 448]))
     assert whole.architecture == both.architecture and both.context == 32**2 + 1
-    with pytest.raises(ConfigError, match=r"or two that are the same, not \[448, 224\]"):
+    with pytest.raises(ConfigError, match=r"or two equal ones, not \[448, 224\]"):
         load_model("mine", {**fields, "image_size": [448, 224]})
 
 
@@ -419,7 +419,7 @@ def test_gemma_4s_encoder_by_hand() -> None:
     [
         ({"head_dim": 66}, "4=4 must divide head_dim=66"),
         ({"attention_bias": True}, "attention_bias = true changes the counts"),
-        ({"rope_parameters": {"rope_type": "linear"}}, "turns by column and row only"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "supports rotary embedding by column and row only"),
         ({"num_key_value_heads": 5}, "num_key_value_heads=5 must divide num_attention_heads"),
     ],
 )
@@ -466,7 +466,7 @@ def test_all_parts_of_one_that_reads_hears_and_sees_are_counted_together() -> No
     ("fields", "says"),
     [
         ({"d_model": 57, "encoder_attention_heads": 19}, "d_model = 57 must be even"),
-        ({"n_window": 1501}, "n_window = 1,501 positions of a chunk are more than max_source_positions = 1,500"),
+        ({"n_window": 1501}, "n_window = 1,501 positions per chunk exceed max_source_positions = 1,500"),
     ],
 )
 def test_what_qwen2_5_omnis_class_does_not_run_is_refused(fields: dict, says: str) -> None:

@@ -26,10 +26,10 @@ def test_a_padded_source_costs_its_encoder_whole_windows() -> None:
 
 
 @pytest.mark.parametrize(("window", "says"), [
-    (5, "attention_window = 5 is odd"),
-    (2, "takes none of fewer than 4 tokens"),
+    (5, "attention_window = 5 must be even"),
+    (2, "the class needs at least 4"),
     ([6], "attention_window has 1 entries for encoder_layers = 2"),
-    ([4, 6], "attention_window has 4 and 6: the source is padded to whole windows of the longest"),
+    ([4, 6], "attention_window has 4 and 6: the source is padded to a multiple of the longest window"),
     (42, "attention_window = 42 is more than max_encoder_position_embeddings = 41"),
     (0, "attention_window must be a whole number from 1"),
 ])  # fmt: skip

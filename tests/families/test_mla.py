@@ -246,10 +246,10 @@ def test_a_layer_that_reads_anothers_latents_has_no_product_for_them_and_keeps_n
     ("sources", "said"),
     [
         ([0, 0], "kv_source_layers names 2 layers, and num_hidden_layers is 4"),
-        ([0, 2, 2, 3], "layer 1 reads the latents of layer 2, which has none of its own before it"),
-        ([0, 0, 1, 3], "layer 2 reads the latents of layer 1, which has none of its own before it"),
-        ([0, 1, 2, 0], "layer 3 reads the latents of layer 0, and the class gives it those of the last layer"),
-        ([0, 0, 2, 2], "layer 3 reads the latents of layer 2, and the class"),
+        ([0, 2, 2, 3], "layer 1 reads the latents of layer 2, which is not an earlier layer with its own latents"),
+        ([0, 0, 1, 3], "layer 2 reads the latents of layer 1, which is not an earlier layer with its own latents"),
+        ([0, 1, 2, 0], "layer 3 reads the latents of layer 0, but the class gives it the latents of the last"),
+        ([0, 0, 2, 2], "layer 3 reads the latents of layer 2, but the class"),
     ],
 )
 def test_latents_that_the_class_would_not_hand_on_are_refused(sources: list[int], said: str) -> None:
@@ -294,10 +294,10 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     [
         ({"per_layer_config": {"0": {"v_head_dim": 3}}}, "per_layer_config = "),
         ({"swa_head_dim": 3}, "head_dim = 3 of windowed layers is not the sum"),
-        ({"swa_num_key_value_heads": 1}, "every head keys of its own, in windowed layers too"),
+        ({"swa_num_key_value_heads": 1}, "every head has its own keys, in windowed layers too"),
         ({"moe_layer_freq": [1], "mlp_layer_types": None}, "moe_layer_freq names 1 layers"),
         ({"rope_parameters": {"indexed_attention": 5}}, "rope_parameters.indexed_attention must be an object"),
-        ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0. = 'chunked_attention' is not understood"),
+        ({"layer_types": ["chunked_attention"] * 3}, "layer_types.0. = 'chunked_attention' is not supported"),
     ],
 )
 def test_sizes_of_windowed_latents_that_no_class_builds_are_refused(fields: dict[str, object], said: str) -> None:

@@ -92,13 +92,13 @@ def test_electras_discriminator_scores_every_position_once() -> None:
 
 def test_scores_of_an_answers_ends_are_two() -> None:
     fields = of_class("bert", "BertForQuestionAnswering", num_labels=3)
-    with pytest.raises(TfacctError, match="num_labels = 3: this class gives 2 scores of each position"):
+    with pytest.raises(TfacctError, match="num_labels = 3: this class gives 2 scores per position"):
         load_model("mine", fields)
     assert load_model("mine", {**fields, "num_labels": 2}).defaulted.keys() & {"num_labels"} == set()
 
 
 def test_positions_behind_the_padding_leave_at_least_one() -> None:
-    with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no position after pad_token_id = 4"):
+    with pytest.raises(TfacctError, match="max_position_embeddings = 5 leaves no positions after pad_token_id = 4"):
         load_model("mine", {**TINY["roberta"], "max_position_embeddings": 5})
 
 
@@ -229,7 +229,7 @@ def test_debertas_convolution_by_hand() -> None:
     flops = [model.flops(ctx=7, batch=5).models[0]["total_flops"] for model in (whole, without)]
     assert flops[0] - flops[1] == 2 * 5 * 7 * 3 * 1536**2
     for fields in ({"conv_groups": 2}, {"conv_kernel_size": 4}):
-        with pytest.raises(TfacctError, match="changes the counts and is not understood"):
+        with pytest.raises(TfacctError, match="changes the counts and is not supported"):
             load("deberta-v2-xlarge", **fields)
 
 
@@ -250,7 +250,7 @@ def test_reward_models_of_two_products_by_hand(name: str, scores: int) -> None:
     at = Workload(7, 7, 3).axes()
     more = sum(ours.ledger.flops(at).values()) - sum(body.ledger.flops(at).values())
     assert more == 2 * 3 * 7 * 3584 * (3584 + scores)
-    assert "none of that name" in str(ours.config.hf_unsupported())
+    assert "no such class" in str(ours.config.hf_unsupported())
 
 
 @pytest.mark.parametrize("name", ["Qwen2ForRewardModel", "Qwen2ForSequenceClassification", "Qwen2Model"])

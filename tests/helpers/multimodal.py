@@ -119,5 +119,5 @@ def _files_agree(whole: str, path: Path) -> None:
     (path / "config.json").write_text(model.config.to_json_string())
     report = tfacct.checkpoint(path)
     assert report.differences == [] and report.agrees
-    others = "of another model in the same files" in {line["what"] for line in report.lines}
+    others = "belongs to another model in the same files" in {line["what"] for line in report.lines}
     assert others is bool(tfacct.load(path).loaded.left_out) or whole.startswith("gemma4")

@@ -19,7 +19,7 @@ def saved_in(step: TrainingStep, group: LayerGroup) -> Size:
 
 
 PAIRS_AND_OTHERS = ("albert", "bart", "falcon_h1", "lfm2", "mamba", "qwen3_5_text", "qwen3_next", "whisper")
-"""Families whose step with adapters is not counted: convolutions, fused heads, shared layers, encoder–decoders."""
+"""Families whose step with adapters is not supported: convolutions, fused heads, shared layers, encoder–decoders."""
 SMALL = {
     **{"model_type": "llama", "vocab_size": 640, "hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6},
     **{"num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 200, "tie_word_embeddings": False},

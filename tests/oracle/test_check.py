@@ -111,7 +111,7 @@ def a_bias_too_many() -> Any:
 @pytest.mark.parametrize(
     ("module", "config", "first", "blocks"),
     [
-        (lambda: own.untied(), GPT2, "lm_head: a weight of its own in the code, tied to the table in the config", 1),
+        (lambda: own.untied(), GPT2, "lm_head: a separate weight in the code, tied to the embedding in the config", 1),
         (lambda: own.Llama(size=12), LLAMA, "blocks.0.attn.q_proj: 72 wide in the code, 60 in the config", 3),
         (lambda: own.Llama(kv=6), LLAMA, "blocks.0.attn.k_proj: 60 wide in the code, 20 in the config", 3),
         (a_bias_too_many, LLAMA, "blocks.0.attn.o_proj.bias: 48 parameters in the code, not in the config", 3),
@@ -127,7 +127,7 @@ def a_bias_too_many() -> Any:
             3,
         ),
         (lambda: own.GPT(), {**GPT2, "tie_word_embeddings": False},
-         "lm_head: tied to body.tok.weight in the code, a weight of its own in the config", 1),
+         "lm_head: tied to body.tok.weight in the code, a separate weight in the config", 1),
     ],
     ids="untied head kv bias one vocab width more fewer biases tied".split(),
 )  # fmt: skip
@@ -257,13 +257,13 @@ def test_matrix_times_vector_is_counted() -> None:
         (f"{HERE}:empty", "ReLU has no parameters"),
         (f"{HERE}:pair", "let the factory return them too: return model, (ids, mask)"),
         ("nowhere.py:build", "no file 'nowhere.py' here"),
-        ("no_such_module:build", "there is no module 'no_such_module'"),
-        ("tests.no_such_module:build", "there is no module 'tests.no_such_module'"),
+        ("no_such_module:build", "no importable module 'no_such_module'"),
+        ("tests.no_such_module:build", "no importable module 'tests.no_such_module'"),
         ("./tests/__init__:build", "no file './tests/__init__' here"),
-        ("./LICENSE:build", "is not named as a Python file"),
-        ("model.py", "names no factory"),
-        (":build", "names no factory"),
-        (str(HERE), "names no factory"),
+        ("./LICENSE:build", "does not end in .py"),
+        ("model.py", "has no factory"),
+        (":build", "has no factory"),
+        (str(HERE), "has no factory"),
     ],
     ids="raises exits none int wants typo card meta lazy empty pair file path text module sub bare colon own".split(),
 )
@@ -382,7 +382,7 @@ def test_transformers_classes_agree_in_full_size_and_a_planted_mistake_is_found(
     assert report.code_cache_bytes == model.kv(ctx=16, dtype="fp32" if name == "gpt2" else "bf16").total
     assert report.paired_by["shape"] == 0
     wrong, first = {
-        "gpt2": ({"tie_word_embeddings": False}, "lm_head: a weight of its own in the code, tied to"),
+        "gpt2": ({"tie_word_embeddings": False}, "lm_head: a separate weight in the code, tied to"),
         "llama-3.1-8b": ({"num_key_value_heads": 32}, "blocks.0.attn.k_proj: 4,096 wide in the code, 1,024 in"),
         "qwen2-0.5b": ({"intermediate_size": 4_800}, "blocks.0.mlp.gate_proj: 4,800 wide in the code, 4,864 in"),
     }[name]
@@ -413,7 +413,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
     wrong = tfacct.check(greedy, model, tokens=32, train=True)
     # two tensors of 32 positions, in bf16: the result and its sigmoid
     more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
-    assert [one["path"] for one in wrong.differences] == ["saved for backward"]
+    assert [one["path"] for one in wrong.differences] == ["saved activations"]
     assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
     with pytest.raises(TfacctError, match="takes no instance"):
         tfacct.check(own.GPT(), GPT2, tokens=9, train=True)
@@ -425,7 +425,7 @@ def test_a_loss_is_made_for_modules_that_bring_none() -> None:
     report = tfacct.check(lambda: own.GPT(heads=3), {**GPT2, "n_head": 3}, tokens=9, train=True)
     code, config = report.code_saved_bytes, report.total_saved_bytes
     assert code and config and code != config
-    assert [one["path"] for one in report.differences] == ["saved for backward"]
+    assert [one["path"] for one in report.differences] == ["saved activations"]
     assert f"{code:,} bytes in the code, {config:,} in the config" in report.answer
     with pytest.raises(TfacctError, match="heads of 12"):  # which the account does not count
         tfacct.check(own.GPT, GPT2, tokens=9, train=True)

@@ -73,7 +73,7 @@ def test_litgpts_models_are_the_presets(name: str, preset: str) -> None:
          "blocks.0.attn.q_proj + k_proj + v_proj.bias: 6,144 parameters in the code, not in the config"),
         # litgpt keeps a head beside the table, which the config ties
         ("Gemma-2-2b", "gemma-2-2b", {},
-         "lm_head: a weight of its own in the code, tied to the table in the config"),
+         "lm_head: a separate weight in the code, tied to the embedding in the config"),
     ],
     ids="heads size bias tie".split(),
 )  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
         ("blocks.1.attn.q_norm.weight", "missing: head 1 of 6")
     ]
     ((_, said),) = with_files("kimi_linear", lambda found: found.update({conv: found[conv]._replace(shape=(35, 1, 5))}))
-    assert said.endswith("has shape 107 × 1 × 5, the ledger 108 × 1 × 5")
+    assert said.endswith("has shape 107 × 1 × 5, expected 108 × 1 × 5")
     assert [said for _, said in with_files("kimi_linear", lambda found: found.pop(conv))] == [
         "missing: convolution 2 of 3"
     ]
@@ -93,7 +93,7 @@ def test_a_planted_difference_among_pieces_goes_red(tmp_path: Path) -> None:
     idle = with_files(
         own, lambda found: found.update({gate.format(19): found[gate.format(18)]._replace(name=gate.format(19))})
     )
-    assert [said.partition(" of ")[2] for _, said in idle] == ["20 experts, the ledger's of 15"]
+    assert [said.partition(" have ")[2] for _, said in idle] == ["20 experts, the model's of 15"]
 
 
 OF_IMAGES = ("vit", "siglip_vision_model", "clip_vision_model", "kimi_k25_vision", "qwen2_vl_vision", "dinov3_vit")
@@ -138,16 +138,16 @@ def test_a_planted_difference_goes_red(run: Callable[..., Ran], tmp_path: Path) 
     query = "model.layers.1.self_attn.q_proj.weight"
     hidden, wide = right[query][1][1], right[query][1][0]
     planted = {
-        "a shape": ({**right, query: ("BF16", (wide + 1, hidden))}, f"{wide + 1:,} × {hidden}, the ledger {wide} × "),
+        "a shape": ({**right, query: ("BF16", (wide + 1, hidden))}, f"{wide + 1:,} × {hidden}, expected {wide} × "),
         "turned": (
             {**right, query: ("BF16", (hidden, wide))},
-            f"shape {hidden} × {wide}, the ledger {wide} × {hidden}",
+            f"shape {hidden} × {wide}, expected {wide} × {hidden}",
         ),
         "missing": ({k: v for k, v in right.items() if k != query}, f"missing: no {query} in the files"),
-        "over": ({**right, "model.layers.1.self_attn.g.weight": ("BF16", (3,))}, "no line in the ledger"),
+        "over": ({**right, "model.layers.1.self_attn.g.weight": ("BF16", (3,))}, "no such tensor in the model"),
         "one layer more": (
             {**right, **{k.replace(".1.", ".9."): v for k, v in right.items()}},
-            "model.layers.9.self_attn.q_proj.weight: no line in the ledger",
+            "model.layers.9.self_attn.q_proj.weight: no such tensor in the model",
         ),
     }
     for what, (tensors, said) in planted.items():
@@ -165,7 +165,7 @@ def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: P
     path = folder(tmp_path / "gpt2", ours, of_class(ours))
     ran = run("check", str(path), "--config", str(path), "--set", "n_inner=68")
     assert ran.code == 1
-    assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, the ledger 42 × 68 (and 1 like it)" in " ".join(
+    assert "transformer.h.0.mlp.c_fc.weight has shape 42 × 67, expected 42 × 68 (and 1 like it)" in " ".join(
         ran.out.split()
     )
     (model,) = json.loads(run("check", str(path), "--config", str(path), "--set", "n_inner=68", "--json").out)["models"]
@@ -196,7 +196,7 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     tensors = {name.removeprefix("transformer."): held for name, held in of_class(ours).items()}
     tensors |= {f"h.{n}.attn.bias": ("F32", (1, 1, 37, 37)) for n in (0, 1)}
     found = reconcile(ours, held(tensors))
-    assert found.agrees and [one.why for one in found.found if one.slot is None] == ["buffer: a mask"] * 2
+    assert found.agrees and [one.why for one in found.found if one.slot is None] == ["buffer: mask"] * 2
     ours = tiny("bert")
     renamed = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): held
@@ -204,7 +204,7 @@ def test_older_spellings_and_bodies_have_their_lines() -> None:
     }
     assert differences(ours, {**renamed, "bert.embeddings.position_ids": ("I64", (1, 37))}) == []
     assert differences(ours, {**renamed, "cls.seq_relationship.weight": ("F32", (2, 42))}) == [
-        ("cls.seq_relationship.weight", "no line in the ledger")
+        ("cls.seq_relationship.weight", "no such tensor in the model")
     ]
     ours = tiny("llama")
     for prefix in ("language_model.", "_orig_mod.", "module."):
@@ -258,17 +258,17 @@ def test_a_tied_head_is_a_copy_or_not_there_and_nothing_else() -> None:
     tensors = of_class(ours)
     assert "lm_head.weight" not in tensors
     found = reconcile(ours, held(tensors))
-    assert [tuple(one) for one in found.unstored] == [("lm_head.weight", "tied to the table")]
+    assert [tuple(one) for one in found.unstored] == [("lm_head.weight", "tied to the embedding")]
     table = tensors["model.embed_tokens.weight"]
     twice = reconcile(ours, held({**tensors, "lm_head.weight": table}))
     assert twice.agrees and not twice.unstored
-    assert [one.why for one in twice.found if one.slot is None] == ["copy of a tied table"]
+    assert [one.why for one in twice.found if one.slot is None] == ["copy of a tied embedding"]
     only = {
         ("lm_head.weight" if name.endswith("embed_tokens.weight") else name): held for name, held in tensors.items()
     }
     assert reconcile(ours, held(only)).agrees
     assert differences(ours, {**tensors, "lm_head.weight": ("BF16", (3, 4))}) == [
-        ("lm_head.weight", "no line in the ledger")
+        ("lm_head.weight", "no such tensor in the model")
     ]
     untied = tiny("qwen2", tie_word_embeddings=False)
     assert differences(untied, tensors) == [("lm_head.weight", "missing: no lm_head.weight in the files")]
@@ -285,9 +285,9 @@ def test_a_head_of_another_name_is_a_copy_too() -> None:
         tensors = of_class(ours)
         table = next(shape for tensor, shape in tensors.items() if tensor.endswith(TABLES))
         found = reconcile(ours, held({**tensors, **dict.fromkeys(copies, table)}))
-        assert found.agrees and [one.why for one in found.found if one.slot is None] == ["copy of a tied table"] * len(
-            copies
-        )
+        assert found.agrees and [one.why for one in found.found if one.slot is None] == [
+            "copy of a tied embedding"
+        ] * len(copies)
     unread = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     assert differences(ours, {**tensors, unread: ("F32", (15, 6))}) == []
 
@@ -314,7 +314,7 @@ def test_experts_may_be_one_tensor_each() -> None:
         ("blocks.1.mlp.experts.up_proj.weight", f"missing: expert {count - 1} of {count}")
     ]
     more = {**each, last.replace(f".{count - 1}.w3", f".{count}.w3"): each[last]}
-    assert f"of {count + 1} experts, the ledger's of {count}" in differences(ours, more)[0][1]
+    assert f"have {count + 1} experts, the model's of {count}" in differences(ours, more)[0][1]
     both_ways = {**each, "model.layers.0.mlp.experts.down_proj": whole["model.layers.0.mlp.experts.down_proj"]}
     assert differences(ours, both_ways)[0][1].startswith("stored twice: ")
 
@@ -473,7 +473,7 @@ def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> 
     elif form == "--json":
         (model,) = json.loads(ran.out)["models"]
         assert (model["tensor_bytes"], model["agrees"], model["compared_with"]) == (whole, True, "gemma")
-        assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the table"}]
+        assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the embedding"}]
     else:
         assert "| **total** |" in ran.out and "every tensor has its line" in ran.out
 

@@ -160,7 +160,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
         ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
         ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),
         ("bge-small-en-v1.5 --ctx 16", "has no head, and so no loss"),
-        ("distil-large-v3", "it reads input_features, neither tokens nor images"),
+        ("distil-large-v3", "it reads input_features, not tokens or images"),
         ("albert-base-v2 --ctx 16 --recompute full", "does not support activation checkpointing"),
     ],
 )

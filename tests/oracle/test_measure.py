@@ -98,7 +98,7 @@ def test_the_command_line(run) -> None:
         ("gpt2 --steps 0", "--steps must be from 1"),
         ("gpt2 --ctx 4 --decode --steps 9", "no token comes before the first"),
         ("llama-3.1-70b --ctx 64", "of 80 layers would fit"),
-        ("gpt2 --ctx 2k", "has 1,024 positions: it cannot run at context 2,048"),
+        ("gpt2 --ctx 2k", "has 1,024 positions, so it cannot run at context 2,048"),
         ("gpt2 --steps 1000000000000", "--steps must be from 1 to 1,000,000"),
         ("llama-3.2-1b --ctx 100k", "--ctx "),
         ("gpt2 --set activation_function=xyz --ctx 8", "no activation 'xyz'"),

@@ -115,24 +115,24 @@ def test_notes_name_the_plans(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("gpt2 --shard --tp 2", "no plan of --tp 2 was compared with its class"),
+        ("gpt2 --shard --tp 2", "no plan of --tp 2 plan was checked against its class"),
         ("minicpm3-4b --shard --tp 2 --sp", "--sp does not support a scaled embedding"),
-        ("llama-3.1-8b --shard --tp 16", "no plan gives several ranks of --tp 16 the same heads"),
+        ("llama-3.1-8b --shard --tp 16", "no plan replicates heads over --tp 16 the same heads"),
         ("llama-3.1-8b --shard --tp 3", "does not divide K = 8"),
         ("llama-3.1-8b --shard --tp 2 --sp --ctx 5", "--tp 2 does not divide T = 5"),
         ("mamba-130m --shard --tp 2", "a parallel layout does not support Mamba"),
         ("llama-3.1-8b --tp 2", "--tp needs --shard"),
         ("llama-3.1-8b --pp 2", "--pp needs --shard"),
-        ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch reduces buckets of real numbers"),
+        ("llama-3.1-8b --shard --dp 2", "--dp 2 is not verified here: torch's buckets need real tensors"),
         ("mixtral-8x7b --shard --fsdp 2 --ep 2 --imbalance 1.5", "tokens are spread evenly"),
-        ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no plan of --ep 2 was compared with its class"),
+        ("qwen1.5-moe-a2.7b --shard --fsdp 2 --ep 2", "no plan of --ep 2 plan was checked against its class"),
         ("llama-3.1-8b --shard --ulysses 2", "--ulysses 2 is not verified here"),
-        ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified here: torch runs a ring"),
-        ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B takes 2 microbatches or more in 2 stages, not 1"),
+        ("llama-3.1-8b --shard --cp 2 --cp-method gather", "is not verified, because torch runs a ring"),
+        ("llama-3.1-8b --shard --pp 2 --ctx 64", "torch's 1F1B takes 2 micro-batches for 2 stages, not 1"),
         ("llama-3.1-8b --shard --pp 2 --tp 2", "--pp 2 is not verified with another axis"),
         ("llama-3.1-8b --shard --pp 2 --schedule zero-bubble", "--pp 2 is not verified with zero bubble"),
         ("llama-3.1-8b --shard --dp 2 --zero 1", "is not verified here"),
-        ("llama-3.1-8b --shard --cp 2 --ctx 5", "ask for a multiple of 4"),
+        ("llama-3.1-8b --shard --cp 2 --ctx 5", "use a multiple of 4"),
         ("ernie-4.5-21b-a3b --shard --fsdp 2 --ctx 64", "torch does not divide its class so"),
         ("llama-3.1-8b --shard --train", "--shard does not go with --train"),
         ("llama-3.1-8b --shard --decode", "whole sequences"),
@@ -203,7 +203,7 @@ def test_every_family_with_parts_without_a_rule_gathers_its_weights(name: str) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("plan mamba-130m --dp 8 --train", "which tensors share a bucket was not compared"),
+        ("plan mamba-130m --dp 8 --train", "its gradient buckets were not checked"),
         ("train jamba-v0.1 --fsdp 2 --ctx 64", "the formula for jamba is up to 59 % off in 16 bits"),
         ("plan mamba-130m --tp 2", "a parallel layout does not support Mamba hint: use --fsdp alone"),
         # 8,192 + 2 · 128 channels with 4 taps each: the class divides channels, not taps.
@@ -230,7 +230,7 @@ def test_taps_of_a_convolution_are_columns() -> None:
 
 
 def test_what_is_added_to_the_tokens_of_a_key_has_a_row_for_each_and_three_factors_are_rows() -> None:
-    """deepseek-v4-flash on 8 ranks: 4 tokens to a key, 2 · 512 numbers each, of which a rank has a row or none."""
+    """deepseek-v4-flash on 8 ranks: 4 tokens to a key, 2 · 512 numbers each: a rank has a row or none."""
     held = [one for unit in gathered_units("deepseek-v4-flash", 8) for one in unit.shards]
     biases = {one.elements for one in held if one.path == "blocks.*.attn.compressor.position_bias.bias"}
     assert biases == {1 * 1024, 128 // 8 * 512}

@@ -29,9 +29,9 @@ def test_the_formula_is_within_its_bound_of_the_class(run: Callable[..., Ran], a
     assert ran.code == 0, ran.err
     (facts,) = json.loads(ran.out)["models"]
     checks = {each["check"]: each for each in facts["cross_checks"]}
-    assert [*checks] == ["saved for backward", "gradients", "optimizer state", "peak", "peak by torch's MemTracker"]
+    assert [*checks] == ["saved activations", "gradients", "optimizer state", "peak", "peak by torch's MemTracker"]
     assert facts["agrees"] and all(abs(each["error"]) <= 0.01 and each["equal"] for each in checks.values())
-    saved = checks["saved for backward"]
+    saved = checks["saved activations"]
     assert (saved["counted"], saved["measured"]) == (facts["saved_bytes"], facts["measured_saved_bytes"])
 
 
@@ -46,9 +46,9 @@ def test_a_formula_out_of_its_bound_is_seen(run: Callable[..., Ran], monkeypatch
     """One that takes fp32 copies for tensors of 2 bytes."""
     monkeypatch.setitem(step.ROLE_BYTES, "fp32", 2)
     ran = run("verify", "llama-3.2-1b", "--train", "--ctx", "64", "--batch", "2", columns=120)
-    assert ran.code == 1 and "checks are out of bounds: llama-3.2-1b (saved for backward" in ran.out
+    assert ran.code == 1 and "checks are out of bounds: llama-3.2-1b (saved activations" in ran.out
     rows = {line.split("  ")[0].strip(): line for line in ran.out.splitlines()}
-    assert rows["saved for backward"].endswith("DIFFERS") and rows["gradients"].endswith("ok")
+    assert rows["saved activations"].endswith("DIFFERS") and rows["gradients"].endswith("ok")
 
 
 def test_several_models_in_one_table(run: Callable[..., Ran]) -> None:
@@ -66,7 +66,7 @@ def test_several_models_in_one_table(run: Callable[..., Ran]) -> None:
         ("gpt2 --train --against torch", "--against knows transformers"),
         (
             "bert-base --train --ctx 513",
-            "its class cannot run: context 513 is past the 512 positions",
+            "its class cannot run this: context 513 is past the 512 positions",
         ),
     ],
 )
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_said(run: Callable[..., Ran], arguments: str, sa
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        ({**TINY["mixtral"], "intermediate_size": 37}, "torch multiplies experts whose widths are multiples of 8"),
+        ({**TINY["mixtral"], "intermediate_size": 37}, "torch's expert matmuls need widths that are multiples of 8"),
         (TINY["t5"], "its class cannot run a step: T5Config has no decoder_start_token_id"),
     ],
 )

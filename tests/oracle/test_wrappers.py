@@ -64,7 +64,7 @@ def test_an_untied_head_that_the_whole_makes_has_the_language_models_sizes_or_is
     agree(whole_of("ovis2", {TIED: True}, {}))
     with pytest.raises(ConfigError, match=r"hidden_size = 1536 of 'ovis2' \(its default\), of which its head is made"):
         load_model("mine", raw)
-    with pytest.raises(ConfigError, match="vocab_size = 7 of 'ovis2', of which its head is made, contradicts"):
+    with pytest.raises(ConfigError, match="vocab_size = 7 of 'ovis2', the size of its head, contradicts"):
         load_model("mine", {**raw, **sizes, "vocab_size": 7})
 
 
@@ -150,7 +150,7 @@ def test_verify_says_whose_class_was_asked(run) -> None:
     fields = ("num_hidden_layers=2", "hidden_size=64", "n_routed_experts=8", "vocab_size=61", "num_attention_heads=4")
     sets = [f"--set={field}" for field in (*fields, "num_key_value_heads=4")]
     out = run("verify", "kimi-k2", "--against", "transformers", "--ctx", "9", *sets).out
-    assert "transformers has no class for kimi_k2: that of deepseek_v3 is used." in " ".join(out.split())
+    assert "transformers has no class for kimi_k2; using the deepseek_v3 class." in " ".join(out.split())
     assert "All 14 checks" not in out and "checks agree exactly" in out  # its expected total is that of all its layers
 
 

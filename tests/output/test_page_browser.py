@@ -442,7 +442,7 @@ def test_a_training_step_has_the_bytes_of_train(
     assert units.binary(model["peak_bytes"]) in rows[-1] and model["peak_phase"] in rows[-1]
     assert f"sends {units.binary(model['sent_bytes'])}" in rows[-1]
     tab.open(pages("mamba-130m"))
-    assert "the formula for mamba is up to" in tab.js("document.getElementById('training').innerText")
+    assert "the formula for mamba is off by up to" in tab.js("document.getElementById('training').innerText")
 
 
 @pytest.mark.parametrize(

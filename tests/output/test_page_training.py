@@ -79,5 +79,5 @@ def test_a_window_has_laws_of_its_own() -> None:
 
 
 def test_a_step_that_is_not_counted_says_why() -> None:
-    assert "the formula for mamba is up to" in training(presets.load("mamba-130m"), laws=True)["why"]
+    assert "the formula for mamba is off by up to" in training(presets.load("mamba-130m"), laws=True)["why"]
     assert set(training(presets.load("gpt2"), laws=False)) == {"context", "steps"}

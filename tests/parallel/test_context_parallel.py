@@ -48,7 +48,7 @@ def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("llama-3.1-8b --cp 4", "--cp 4 divides whole sequences, not one new token of 131,072"),
+        ("llama-3.1-8b --cp 4", "--cp 4 shards whole sequences, not one new token of 131,072"),
         ("llama-3.1-8b --cp 4 --ctx 4100 --train", "--cp 4 does not divide T = 4,100 (new tokens)"),
         ("llama-3.1-8b --ulysses 16 --ctx 8k --train", "--ulysses 16 does not divide K = 8 (key/value heads)"),
         ("llama-3.1-8b --ulysses 4 --tp 4 --ctx 8k --train", "sizes that divide all: 1, 2"),
@@ -76,7 +76,7 @@ def test_only_a_step_has_buckets() -> None:
     assert model.comms(ulysses=4, ctx=64, train=True).sent_bytes == 2 * forward + 124_439_808 * 2 * 2 * 3 // 4
     gated = tfacct.load("qwen1.5-moe-a2.7b")  # Its shared network has a gate: a number a token.
     assert gated.comms(ulysses=4, ctx=64, tokens=64).sent_bytes == 24 * 4 * 16 * 2048 * 2 * 3 // 4
-    with pytest.raises(tfacct.TfacctError, match="which tensors share a bucket was not compared") as told:
+    with pytest.raises(tfacct.TfacctError, match="its gradient buckets were not checked") as told:
         gated.comms(ulysses=4, ctx=64, train=True)
     assert told.value.hint == "use fsdp or zero"
 
@@ -90,4 +90,4 @@ def test_only_a_step_sums_gradients() -> None:
 def test_heads_that_ranks_of_tp_do_not_divide_leave_no_size(run: Callable[..., Ran]) -> None:
     """Eight heads of keys, three ranks of tp."""
     words = " ".join(run("plan", "llama-3.1-8b", "--tp", "3", "--ulysses", "2", "--ctx", "8k", "--train").err.split())
-    assert "no size does: --tp 3 alone does not divide all of them" in words
+    assert "no size does, because --tp 3 alone does not divide all of them" in words

@@ -28,9 +28,9 @@ def test_what_becomes_of_logits() -> None:
         ("--tp 8 --after-head loss", "--after-head loss applies to a training step"),
         (
             "--tp 8 --reduce-dtype fp32 --train",
-            "applies to gradients that are summed over batches give --train, and --fsdp",
+            "applies to gradient reduction over data-parallel ranks give --train, and --fsdp",
         ),
-        ("--fsdp 8 --reduce-dtype int8 --train", "ranks sum gradients in fp32, bf16, fp16, not int8"),
+        ("--fsdp 8 --reduce-dtype int8 --train", "gradients are reduced in fp32, bf16, fp16, not int8"),
     ],
 )
 def test_ends_that_do_not_fit_are_refused(run, arguments: str, said: str) -> None:

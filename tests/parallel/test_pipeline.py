@@ -142,21 +142,21 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("plan gpt2 --pp 13", "--pp 13 does not divide L = 12 (blocks)"),
+        ("plan gpt2 --pp 13", "--pp 13 does not divide L = 12 (layers)"),
         ("plan gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
         ("plan gpt2 --tp 2 --schedule gpipe", "it needs --pp 2 or more"),
         ("plan gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
-        ("plan gpt2 --pp 2 --schedule interleaved --batch 5 --train", "takes microbatches in rounds of 2"),
+        ("plan gpt2 --pp 2 --schedule interleaved --batch 5 --train", "runs micro-batches in rounds of 2"),
         (
             "plan gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
             "--fsdp with --pp is not supported under this --schedule",
         ),
-        ("plan gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported: DeepSpeed refuses it"),
+        ("plan gpt2 --pp 2 --dp 2 --zero 2 --train", "--zero 2 with --pp is not supported, as in DeepSpeed and torch"),
         (
             "plan t5-base --pp 2",
             "--pp does not support an encoder: every stage reads its output hint: leave --pp out",
         ),
-        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp, a batch's ranks together hint: sizes that they have: 2"),
+        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dpranks, in whole batch groups hint: possible sizes: 2"),
         ("plan gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
         ("plan gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),
@@ -215,7 +215,7 @@ def test_the_fewest_stages(run: Callable[..., Ran]) -> None:
     ("arguments", "hint"),
     [
         ("t5-base --pp 2", "leave --pp out"),
-        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without"),
+        ("deepseek-v3 --set mtp=true --pp 2", "--set mtp=false counts the model without it"),
     ],
 )
 @pytest.mark.parametrize("command", ["memory", "train"])
@@ -242,5 +242,5 @@ def test_ranks_are_whole_numbers_and_no_booleans(value: Any) -> None:
                 tfacct.TfacctError, match=f"{name} (must be a whole number|is 1, 2 or 3|is one of 0, 1, 2, 3), not"
             ):
                 getattr(model, method)(**{name: value})
-    with pytest.raises(tfacct.TfacctError, match="sp is True or False, not"):
+    with pytest.raises(tfacct.TfacctError, match="sp must be True or False, not"):
         model.train(tp=2, sp=2)

@@ -76,9 +76,10 @@ def test_a_division_that_cuts_is_refused(run) -> None:
     # 29,568 inputs are 231 groups of 128, an odd number: Qwen fills its 4-bit checkpoints up to 29,696.
     ran = run("memory", "qwen2-72b", "--dtype", "awq", "--tp", "8", "--ctx", "8k")
     assert ran.code == 2
-    assert "cuts blocks of awq in mlp.down_proj.weight, of which a rank has 8,192 × 3,696" in ran.err
+    assert "cuts quantization blocks of awq in mlp.down_proj.weight: a rank has 8,192 × 3,696" in ran.err
     filled = ("--set", "intermediate_size=29696")
     assert run("memory", "qwen2-72b", "--dtype", "awq", "--tp", "8", "--ctx", "8k", *filled).code == 0
     assert (
-        "weights in q4_k_m are not divided here" in run("memory", "llama-3.1-8b", "--dtype", "q4_k_m", "--tp", "2").err
+        "sharding is not supported for q4_k_m weights"
+        in run("memory", "llama-3.1-8b", "--dtype", "q4_k_m", "--tp", "2").err
     )

@@ -68,7 +68,7 @@ def test_pairs_under_the_causal_mask_are_shared_evenly() -> None:
     assert at["blocks.*.attn.scores"] == 32 * 2 * 32 * 128 * pairs
     # The other ranks' pieces: (1, 6), (2, 5), (3, 4).
     assert {8 * 9 + (i + 7 - i) * 64 for i in range(4)} == {pairs}
-    with pytest.raises(TfacctError, match="do not see as many pairs each under a window"):
+    with pytest.raises(TfacctError, match="ranks have unequal numbers of pairs"):
         tfacct.load("gemma-2-9b").flops(ctx=64, masked=True, cp=4)
     assert tfacct.load("gemma-2-9b").flops(ctx=64, cp=4).total * 4 == tfacct.load("gemma-2-9b").flops(ctx=64).total
 
@@ -162,17 +162,17 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("flops llama-3.1-8b --cp 2 --decode", "divides whole sequences, not one new token"),
-        ("flops llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
+        ("flops llama-3.1-8b --cp 2 --decode", "shards whole sequences, not one new token"),
+        ("flops llama-3.1-8b --cp 3 --ctx 1k", "use a multiple of 6"),
         ("flops llama-3.1-8b --cp 2 --pointwise --ctx 1k", "--pointwise is not supported with --cp 2"),
-        ("flops llama-3.1-8b --sp", "--sp shards over the ranks of --tp"),
-        ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (blocks)"),
+        ("flops llama-3.1-8b --sp", "--sp needs --tp 2 or more"),
+        ("flops llama-3.1-8b --pp 64", "--pp 64 does not divide L = 32 (layers)"),
         ("flops mamba-130m --cp 2 --ctx 1k", "a parallel layout does not support Mamba"),
-        ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support states that are no keys of a token"),
+        ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support recurrent states"),
         ("memory --kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
         ("memory llama-3.1-8b --fsdp 8 --on 24GiB", "--on does not go with --fsdp"),
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
-        ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "are not divided by --fsdp"),
+        ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "--fsdp does not support q4_k_m weights"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
         ("memory --kv llama-3.1-8b --cp 2 --output x.svg --ctx 1k", "a chart of the cache does not support --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 has no estimate: no run under context parallelism"),
@@ -226,9 +226,9 @@ def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None
     peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
     assert "Buffers for keys and values of other ranks of cp are in no peak." in " ".join(peaks.split())
     for given, said in {
-        "--pp 2 --metric share.attn": "share.attn is a ratio, by which stages of --pp are not compared",
-        "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to divide",
-        "--cp 2 --decode --metric total_flops": "divides whole sequences",
+        "--pp 2 --metric share.attn": "share.attn is a ratio, which cannot be compared between --pp stages",
+        "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to shard",
+        "--cp 2 --decode --metric total_flops": "shards whole sequences",
     }.items():
         ran = run("sweep", "llama-3.1-8b", "--ctx", "1k", *given.split())
         assert ran.code == 2 and said in " ".join(ran.err.split()), ran.err
@@ -251,7 +251,7 @@ def test_letters_are_divided_along_every_axis() -> None:
     model, large = tfacct.load("llama-3.1-8b"), {"tp": 2, "pp": 4, "cp": 2}
     axis_names = model.formula(ctx=1024, tp="t", pp="p", cp="c")
     assert _numbers(axis_names, t=2, p=4, c=2) == model.flops(ctx=1024, **large).total
-    assert {axis_names.legend[axis]["meaning"] for axis in "tpc"} == {"ranks", "stages", "parts of a sequence"}
+    assert {axis_names.legend[axis]["meaning"] for axis in "tpc"} == {"ranks", "stages", "context-parallel ranks"}
     assert axis_names.lines[0]["flops_formula"].endswith("/(t*p*c)") and axis_names.lines[-1]["flops_formula"].endswith(
         "/(t*c)"
     )
@@ -298,16 +298,16 @@ def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[.
     [
         ("llama-3.1-8b --cp c --of params", "--cp shards no parameter"),
         ("llama-3.1-8b --pp 3", "--pp 3 does not divide L = 32 evenly hint: sizes that do: 1, 2, 4, 8, 16, 32"),
-        ("gemma-3-1b --pp p", "pipeline stages with layers of several kinds have no formula"),
-        ("llama-3.1-8b --tp t --pp t", "one letter names two axes"),
+        ("gemma-3-1b --pp p", "pipeline stages with several kinds of layers have no formula"),
+        ("llama-3.1-8b --tp t --pp t", "one letter is used for two axes"),
         ("llama-3.1-8b --cp 0", "--cp must be at least 1"),
-        ("llama-3.1-8b --cp C", "a small letter for it, not 'C'"),
-        ("llama-3.1-8b --cp 3 --ctx 1k", "ask for a multiple of 6"),
+        ("llama-3.1-8b --cp C", "or a lowercase letter, not 'C'"),
+        ("llama-3.1-8b --cp 3 --ctx 1k", "use a multiple of 6"),
         ("mamba-130m --tp t", "a parallel layout does not support Mamba"),
         ("deepseek-v3 --cp c", "does not support latent attention"),
         ("llama-3.1-8b --of saved --pp p", "--of saved does not work with --pp p hint: `tfacct train` counts one rank"),
-        ("llama-3.1-8b --sp", "--sp shards over the ranks of --tp: it needs --tp 2 or more"),
-        ("llama --ep e", "llama-3.1-405b has no experts for --ep to divide"),
+        ("llama-3.1-8b --sp", "--sp needs --tp 2 or more"),
+        ("llama --ep e", "llama-3.1-405b has no experts for --ep to shard"),
         ("mixtral-8x7b --ep 3", "--ep 3 does not divide E = 8 (experts) hint: sizes that divide all: 1, 2, 4, 8"),
         ("mixtral-8x7b --tp 2 --ep 3", "a multiple of 2, such as --ep 2"),
         ("mixtral-8x7b --ep e --cp c", "--ep is not supported with --cp here"),
@@ -355,7 +355,7 @@ def test_the_fewest_ranks_that_divide_the_streams_tokens_too(run: Callable[..., 
     asked = "solve", "llama-3.1-8b", "--until", "peak_bytes=40GB", "--ctx", "4k", "--sp"
     assert "tp until peak_bytes = 40 GB with sp" in " ".join(run(*asked, "--for", "tp").out.split())
     ran = run(*asked, "--for", "fsdp")
-    assert ran.code == 2 and "it needs --tp 2 or more" in ran.err
+    assert ran.code == 2 and "needs --tp 2 or more" in ran.err
 
 
 def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ran]) -> None:
@@ -363,7 +363,7 @@ def test_padding_is_asked_of_all_ranks_that_divide_weights(run: Callable[..., Ra
         ran = run(command, "phi-3-mini-4k", "--cp", "3", "--fsdp", "2")
         words = " ".join(ran.err.split())
         assert ran.code == 2 and "--fsdp 2 with --cp 3 pads mlp.gate_proj.weight (8,192 × 3,072)" in words
-        assert "no size divides all with --cp 3; without it, 1, 2, 4, 8," in words
+        assert "no size divides all with --cp 3; without it: 1, 2, 4, 8," in words
     assert run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "2").code == 0
     assert "sizes that divide all: 1, 2, 4, 8, 16, 32, 64, 128, 256 " in (
         " ".join(run("params", "phi-3-mini-4k", "--cp", "4", "--fsdp", "6").err.split()) + " "

@@ -70,24 +70,24 @@ def test_one_new_token() -> None:
         ),
         ("gpt2 --tp 2 --fsdp 2", "--tp 2 does not divide V = 50,257 (vocabulary) sizes that divide all: 1"),
         ("llama-3.1-70b --tp 8 --sp", "--tp 8 does not divide T = 1 (new tokens)"),
-        ("llama-3.1-8b --sp --fsdp 2", "it needs --tp 2 or more"),
+        ("llama-3.1-8b --sp --fsdp 2", "needs --tp 2 or more"),
         ("llama-3.1-8b --tp 0", "--tp must be at least 1, not 0"),
         ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
         ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
-        ("gpt-oss-20b --tp 2 --sp --train --ctx 2", "the sum of its router's gradients, which --tp sends, was not"),
-        ("ernie-4.5-21b-a3b --tp 2 --sp --train --ctx 2", "--sp does not support a router with weights in fp32"),
+        ("gpt-oss-20b --tp 2 --sp --train --ctx 2", "the router's gradient reduction, which --tp sends, was not"),
+        ("ernie-4.5-21b-a3b --tp 2 --sp --train --ctx 2", "--sp does not support fp32 router weights"),
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
         (
             "mixtral-8x7b --tp 2 --ep 3",
-            "of --tp and --dp, a batch's ranks together sizes that they have: 2",
+            "of --tp and --dpranks, in whole batch groups possible sizes: 2",
         ),
-        ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "sizes that they have: 4, 8"),
-        ("mixtral-8x7b --tp 2 --imbalance 1.5", "applies to tokens that go to experts: it needs --ep 2 or more"),
+        ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "possible sizes: 4, 8"),
+        ("mixtral-8x7b --tp 2 --imbalance 1.5", "applies to routed tokens, so it needs --ep 2 or more"),
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
-        ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "applies to tokens that go to experts, and none do here"),
-        ("llama-3.1-8b --fsdp 8 --ep 8", "has no experts for --ep 8 to divide"),
-        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not compared it was for deepseek_v2"),
+        ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "applies to routed tokens, and there are none here"),
+        ("llama-3.1-8b --fsdp 8 --ep 8", "has no experts for --ep 8 to shard"),
+        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not checked it was for deepseek_v2"),
         ("gemma-4-e2b-text --tp 2", "a parallel layout does not support"),
         (
             "deepseek-v3 --tp 2 --sp --tokens 2 --tp-plan megatron",
@@ -98,15 +98,15 @@ def test_one_new_token() -> None:
         ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
         ("t5-base --tp 2 --sp --tokens 2", "--sp does not support an encoder"),
         ("bert-base --tp 5", "--tp 5 does not divide K = 12 (key/value heads), N = 12 (query heads)"),
-        ("bert-base --dp 2 --train", "it has an encoder, and which tensors share a bucket of --dp was not compared"),
-        ("modernbert-base --cp 2", "--cp 2 does not support windows to both sides"),
+        ("bert-base --dp 2 --train", "the gradient buckets of --dp was not compared"),
+        ("modernbert-base --cp 2", "--cp 2 does not support bidirectional windows"),
         ("bart-base --pp 2 --train", "--pp does not support an encoder"),
         ("albert-base-v2 --tp 2", "a parallel layout does not support layers that share weights"),
         ("led-base-16384 --tp 2", "a parallel layout does not support attention in windows that overlap"),
         ("deberta-v2-xlarge --tp 2", "a parallel layout does not support"),
         ("opt-125m --tp 2 --sp --tokens 2", "--sp does not support a position embedding"),
         ("gemma-3-4b-text --tp 2 --sp --tokens 2", "--sp does not support a scaled embedding"),
-        ("pythia-70m --tp 2 --sp --tokens 2", "--sp does not support parallel attention and MLP"),
+        ("pythia-70m --tp 2 --sp --tokens 2", "--sp does not support attention and MLP in parallel"),
     ],
 )
 def test_what_cannot_be_derived_is_refused_by_name(run, arguments: str, said: str) -> None:
@@ -144,7 +144,7 @@ def test_a_budget_is_of_one_rank(run) -> None:
     assert refused.code == 2 and "does not support Mamba" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2
     more = run("memory", "mixtral-8x7b", "--fsdp", "2", "--ep", "8")  # of two ranks: none has a copy of an expert
-    assert more.code == 2 and "sizes that they have: 2" in more.err
+    assert more.code == 2 and "possible sizes: 2" in more.err
     rows = run("memory", "llama-3.1-70b", "llama-3.1-8b", "--ctx", "8k", "--tp", "8").out
     assert "on one of 8 ranks" in rows and "134 GiB" in rows
     assert "at batch 8: 151 GiB" in run("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "8", "--batch", "1,8").out

@@ -71,9 +71,9 @@ def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[.
     ("asked", "says"),
     [
         ("--set head_dim=68", "torch pads others for its flash kernel, here to 72"),
-        ("--set head_dim=320", "torch's flash kernel takes none wider, so another one would run"),
+        ("--set head_dim=320", "torch's flash kernel does not support wider ones, so another kernel would run"),
         ("--set head_dim=68 --dtype fp32 --set num_key_value_heads=32", "multiples of 8 up to 256 have hint:"),
-        ("--dtype fp32", "torch runs its math kernel for them, which saves the scores of all queries and keys"),
+        ("--dtype fp32", "torch uses its math kernel, which saves all attention scores"),
     ],
 )
 def test_what_would_run_instead_of_the_fused_kernel(run: Callable[..., Ran], asked: str, says: str) -> None:
@@ -101,7 +101,7 @@ def test_what_is_said_of_images() -> None:
     assert "26 images fit at a time." in vit.train(batch=64, on="2GiB").notes
     small = vit.train(on="100MB")
     assert "Not even one image fits." in small.notes and "; the weights alone are" in small.answer
-    with pytest.raises(UsageError, match="images of 225 pixels are no whole patches of 16"):
+    with pytest.raises(UsageError, match="images of 225 pixels, not a multiple of the patch size 16"):
         load("vit-base-patch16-224", image_size=225).train()
 
 

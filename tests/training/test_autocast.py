@@ -55,7 +55,7 @@ def test_layers_that_share_weights_share_their_casts() -> None:
 @pytest.mark.parametrize(
     ("model", "asked", "says"),
     [
-        ("mamba-130m", {}, "the formula for mamba is up to"),
+        ("mamba-130m", {}, "the formula for mamba is off by up to"),
         ("modernbert-base", {"lora": "16"}, "the training step of modernbert has not been measured with LoRA"),
         ("modernbert-base", {"recompute": "attention"}, "has not been measured with recomputed attention"),
     ],

@@ -29,7 +29,7 @@ def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.M
     monkeypatch.setattr(bounds, "row_of", lambda _: {"16-bit": bounds.Measured(0, 1)})
     refused = " ".join(run("train", "phi-2", "--loss", "chunked").err.split())
     assert "phi has not been measured with a chunked loss" in refused and "--exact" in refused
-    assert "makes the logits of one chunk at a time" in " ".join(
+    assert "computes logits chunk by chunk" in " ".join(
         run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split()
     )
     with pytest.raises(UsageError, match="loss is one of whole, chunked"):

@@ -48,7 +48,7 @@ def test_a_longer_source_takes_more_and_the_source_is_said(run: Callable[..., Ra
     most = [training_memory(model, work, Recipe()).peak.total for work in sides]
     assert most == sorted(set(most))
     ran = run("train", "bart-large", "--ctx", "64", "--source", "256")
-    title = "bart-large: a training step in bf16 (8 bytes a parameter), context 64, source 256"
+    title = "bart-large: a training step in bf16 (8 bytes per parameter), context 64, source 256"
     assert title in " ".join(ran.out.split())
     assert "encoder, layer 11, backward" in ran.out
 
@@ -64,7 +64,7 @@ def test_parts_of_a_step_of_two_sides(run: Callable[..., Ran], columns: int) -> 
     ("more", "why"),
     [
         (("--dp", "2", "--zero", "2"), "an encoder–decoder with --zero 2 is not supported"),
-        (("--dtype", "fp16"), "bounds the results of layers in fp16"),
+        (("--dtype", "fp16"), "clamps layer outputs in fp16"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -83,7 +83,7 @@ def test_no_formula_is_written_of_both_sides(run: Callable[..., Ran]) -> None:
 def test_layers_that_the_class_leaves_out_by_default_are_refused_by_name(run: Callable[..., Ran]) -> None:
     """M2M100Config's encoder_layerdrop and decoder_layerdrop are 0.05 where a config does not say."""
     ran = run("train", "nllb-200-distilled-600m")
-    assert "has not been measured with decoder_layerdrop = 0.05, the default of its class" in " ".join(ran.err.split())
+    assert "has not been measured with decoder_layerdrop = 0.05, its class default" in " ".join(ran.err.split())
     hint = "--set decoder_layerdrop=0 and --set encoder_layerdrop=0 count it without"
     assert hint in " ".join(ran.err.split())
     none = ("--set", "encoder_layerdrop=0", "--set", "decoder_layerdrop=0")
@@ -158,4 +158,4 @@ def test_a_head_that_the_class_of_t5_ties_is_refused(run: Callable[..., Ran]) ->
     assert ran.code == 2 and "--set tie_word_embeddings=true counts it with a tied head" in " ".join(ran.err.split())
     for name in ("mt5-small", "umt5-small"):  # published with a head of its own, which the class of mT5 ties
         said = " ".join(run("train", name).err.split())
-        assert "its transformers class runs another model: it ties the head" in said
+        assert "its transformers class runs a different model: it ties the head" in said

@@ -30,7 +30,7 @@ def test_a_gated_encoder_drops_numbers_inside_its_network() -> None:
 def test_a_class_that_runs_no_block_again_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="has not been measured with full recomputation") as raised:
         step_of(load("mpnet-base").loaded, Workload(64, 64, 1), Recipe(attention="eager", recompute="full"))
-    assert "the step is counted without recompute" in raised.value.hint
+    assert "the step is supported without recompute" in raised.value.hint
 
 
 def test_a_classifier_of_sequences_learns_from_one_label_of_each(run: Callable[..., Ran], tmp_path: Path) -> None:

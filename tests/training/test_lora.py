@@ -256,29 +256,32 @@ def test_weights_in_4_bits_take_what_bitsandbytes_makes_of_them() -> None:
     [
         (
             "llama-3.1-8b --lora 16:q_prj",
-            "'q_prj' is no linear layer of the model: choose from q_proj, k_proj, v_proj,",
+            "'q_prj' is not a linear layer of the model: choose from q_proj, k_proj, v_proj,",
         ),
-        ("llama-3.1-8b --lora 16:", "is a rank, or a rank and modules"),
-        ("llama-3.1-8b --lora 0", "is a rank, or a rank and modules"),
+        ("llama-3.1-8b --lora 16:", "must be a rank, or a rank and modules"),
+        ("llama-3.1-8b --lora 0", "must be a rank, or a rank and modules"),
         ("llama-3.1-8b --lora 16 --adapters fp16", "--adapters is fp32 or bf16, not 'fp16'"),
         ("llama-3.1-8b --adapters bf16", "--adapters and --lora-dropout need --lora"),
-        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout is at least 0 and below 1, not 1.0"),
+        ("llama-3.1-8b --lora 16 --lora-dropout 1", "--lora-dropout must be at least 0 and below 1, not 1.0"),
         ("llama-3.1-8b --weights nf4", "--weights nf4 needs --lora"),
         ("llama-3.1-8b --lora 16 --weights int3", "--weights is bf16, fp32 or nf4, not 'int3'"),
-        ("gpt2 --lora 16:q_proj", "the class has c_attn as one linear layer: all of it gets an adapter, or none of it"),
+        ("gpt2 --lora 16:q_proj", "the class has c_attn as one linear layer: give all of its modules or none"),
         (
             "gpt2 --lora 16:c_atn",
-            "'c_atn' is no linear layer of the model: choose from c_attn, o_proj, up_proj, down_proj",
+            "'c_atn' is not a linear layer of the model: choose from c_attn, o_proj, up_proj, down_proj",
         ),
-        ("gpt-oss-20b --attention eager --lora 16", "adapters on them have been measured in nf4 only"),
+        ("gpt-oss-20b --attention eager --lora 16", "adapters on quantized weights have been measured in nf4 only"),
         ("youtu-llm-2b --lora 16 --tp 2", "LoRA on latent attention in a parallel layout is not supported"),
-        ("glm-4.5-air --lora 16", "peft adapts gate_proj of the routed experts too"),
+        ("glm-4.5-air --lora 16", "peft would also adapt gate_proj of the routed experts: only"),
         ("llama-3.1-8b --lora 16 --set num_hidden_layers=1", "on a single layer"),
         ("mixtral-8x7b --lora 16:router", "'router' is a parameter in the class, not a linear layer"),
-        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "counted only together with some on attention"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "supported only together with attention adapters"),
         ("qwen3-30b-a3b --lora 16:gate_proj", "'gate_proj' is a parameter in the class, not a linear layer"),
-        ("qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8", "peft adapts gate_proj of the routed experts too"),
-        ("llama-3.1-8b --lora 16 --set vocab_size=8000", "vocabularies of twice the hidden size"),
+        (
+            "qwen3-30b-a3b --set mlp_only_layers=[0] --lora 8",
+            "peft would also adapt gate_proj of the routed experts: only",
+        ),
+        ("llama-3.1-8b --lora 16 --set vocab_size=8000", "a vocabulary of at least twice the hidden size"),
     ],
 )
 def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, says: str) -> None:
@@ -310,15 +313,15 @@ def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[...,
     """LoRA with dropout was measured of stablelm on bf16 weights alone."""
     asked = ("train", "stablelm-2-1.6b", "--ctx", "64", "--recompute", "full")
     ran = run(*asked, "--lora", "8", "--weights", "nf4", "--lora-dropout", "0.1")
-    assert "the step is counted without --weights" in " ".join(ran.err.split())
+    assert "the step is supported without --weights" in " ".join(ran.err.split())
     assert run(*asked, "--lora", "8", "--lora-dropout", "0.1").code == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ("deepseek-v3 --lora 16 --weights nf4", "--lora 16:q_a_proj,q_b_proj,kv_a_proj,kv_b_proj,o_proj is counted"),
-        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "--lora 16:up_proj,q_proj,k_proj,v_proj,o_proj is counted"),
+        ("deepseek-v3 --lora 16 --weights nf4", "--lora 16:q_a_proj,q_b_proj,kv_a_proj,kv_b_proj,o_proj is supported"),
+        ("qwen1.5-moe-a2.7b --lora 16:up_proj", "--lora 16:up_proj,q_proj,k_proj,v_proj,o_proj is supported"),
     ],
 )
 def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
@@ -339,7 +342,8 @@ def test_a_name_that_modules_outside_the_layers_have_is_refused() -> None:
         "bert", drawn("bert", 1)[0], {"num_hidden_layers": 2, "architectures": ["BertForMaskedLM"]}, None
     )
     assert refusal(model, Recipe(dtype="bf16", lora="4:dense")) == (
-        "peft adapts cls.predictions.transform.dense for 'dense' too: only adapters inside the layers are counted"
+        "peft would also adapt cls.predictions.transform.dense for 'dense': only adapters inside the layers are"
+        " supported"
     )
 
 

@@ -92,9 +92,9 @@ def test_the_update_casts_16_bit_gradients() -> None:
     ("recipe", "message"),
     [
         ({"master_weights": "bf16"}, "master_weights is fp32, not 'bf16'"),
-        ({**MASTER, "dtype": "fp32"}, "needs trained weights in 16 bits: these are in fp32"),
-        ({**MASTER, "weights_dtype": "fp32"}, "needs trained weights in 16 bits: these are in fp32"),
-        ({**MASTER, "lora": "8"}, "needs trained weights in 16 bits: these are in fp32"),
+        ({**MASTER, "dtype": "fp32"}, "needs 16-bit trained weights, but these are in fp32"),
+        ({**MASTER, "weights_dtype": "fp32"}, "needs 16-bit trained weights, but these are in fp32"),
+        ({**MASTER, "lora": "8"}, "needs 16-bit trained weights, but these are in fp32"),
         ({"gradient_dtype": "fp32"}, "gradient_dtype='fp32' needs master_weights='fp32'"),
         ({**MASTER, "gradient_dtype": "fp16"}, "gradient_dtype is bf16 or fp32, not 'fp16'"),
     ],
@@ -107,12 +107,12 @@ def test_contradictions_are_refused(recipe: dict[str, Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("options", "scheme"),
     [
-        ("", "in bf16 (8 bytes a parameter)"),
-        ("--dtype fp32", "in fp32 (16 bytes a parameter)"),
-        ("--weights fp32", "in bf16 autocast over fp32 weights (16 bytes a parameter)"),
-        ("--master-weights fp32", "in bf16 with fp32 master weights (16 bytes a parameter)"),
-        ("--master-weights fp32 --gradient-dtype fp32", "master weights and fp32 gradients (18 bytes a parameter)"),
-        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes a parameter)"),
+        ("", "in bf16 (8 bytes per parameter)"),
+        ("--dtype fp32", "in fp32 (16 bytes per parameter)"),
+        ("--weights fp32", "in bf16 autocast over fp32 weights (16 bytes per parameter)"),
+        ("--master-weights fp32", "in bf16 with fp32 master weights (16 bytes per parameter)"),
+        ("--master-weights fp32 --gradient-dtype fp32", "master weights and fp32 gradients (18 bytes per parameter)"),
+        ("--optimizer adamw-8bit", "in bf16 (6.031 bytes per parameter)"),
     ],
 )
 def test_the_first_line_names_the_precision_scheme(run: Callable[..., Ran], options: str, scheme: str) -> None:
@@ -207,8 +207,8 @@ def test_what_is_on_the_host_is_one_line(run: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"offload": "weights"}, "offload is of optimizer, activations, not 'weights'"),
-        ({"offload": "activations"}, "moves the inputs of recomputed layers to the host"),
+        ({"offload": "weights"}, "offload must be optimizer or activations, not 'weights'"),
+        ({"offload": "activations"}, "offloads the inputs of recomputed layers, so it needs recomputation"),
     ],
 )
 def test_what_cannot_be_offloaded(recipe: dict[str, Any], message: str) -> None:

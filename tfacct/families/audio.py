@@ -119,10 +119,10 @@ class Qwen2_5OmniAudio(AudioEncoder):
         super().check()
         hidden = self.hidden_size
         if hidden % 2 or hidden < 4:  # half of them sines, at rates from 1 to 1 / 10,000
-            raise ConfigError(f"d_model = {hidden:,} must be even, and at least 4: half are sines, half cosines")
+            raise ConfigError(f"d_model = {hidden:,} must be even, and at least 4, for sines and cosines")
         if self.n_window > self.max_source_positions:
             raise ConfigError(
-                f"n_window = {self.n_window:,} positions of a chunk are more than"
+                f"n_window = {self.n_window:,} positions per chunk exceed"
                 f" max_source_positions = {self.max_source_positions:,}"
             )
 

@@ -84,8 +84,8 @@ class LightningHybrid(SharedExperts, Decoder):
 
     def hf_unsupported(self) -> str | None:
         if any(layer.kind == LIGHTNING for layer in self.layers()):
-            return "it has no lightning attention: only where every layer attends are its layers those of this model"
-        return "its last product of attention has no bias" if self.use_bias else super().hf_unsupported()
+            return "it has no lightning attention, so it matches only if every layer has softmax attention"
+        return "its attention output projection has no bias" if self.use_bias else super().hf_unsupported()
 
     def hf_config_fields(self) -> Mapping[str, Any]:
         """Under the names of the class."""

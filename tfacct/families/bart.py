@@ -32,7 +32,7 @@ DROPOUTS: Mapping[str, tuple[str, float | None]] = {
 MORE_DROPOUT = {**DROPOUTS, "attention": ("attention_dropout", 0.1)}
 EMBEDDING_PER_SIDE = {"embed": "model.decoder.embed_tokens", "encoder.embed": "model.encoder.embed_tokens"}
 
-SHARED = "both sides share a table"
+SHARED = "encoder and decoder share one embedding"
 
 
 def side_modules(ours: str, theirs: str) -> dict[str, str]:
@@ -195,7 +195,7 @@ class Bart(BartBase):
         return Pooler(hidden=hidden, reads="end")
 
     def hf_unsupported(self) -> str | None:
-        asks = "it looks for the end of each text among its ids, and those that it is asked with are random"
+        asks = "it searches the ids for the end-of-text token, but the test ids are random"
         return asks if self.task_head.head == "classes" else None
 
     def check(self) -> None:
@@ -345,7 +345,7 @@ class Marian(BartBase):
         if shared and target != self.vocab_size:
             raise ConfigError(
                 f"decoder_vocab_size = {target:,} contradicts vocab_size = {self.vocab_size:,}: {SHARED}",
-                "share_encoder_decoder_embeddings=false gives each its own",
+                "share_encoder_decoder_embeddings=false gives each side its own",
             )
         super().check()
 
@@ -378,7 +378,7 @@ class FSMT(BartBase):
 
     def check(self) -> None:
         if self.tie_word_embeddings:
-            hint = "tie_word_embeddings=false gives each its own"
+            hint = "tie_word_embeddings=false gives each side its own"
             self.agrees("src_vocab_size", self.vocab_size, "tgt_vocab_size", f": {SHARED}", hint)
         super().check()
 

@@ -214,7 +214,7 @@ class PositionsAfterPadding(BertLike):
         rows: int = self.max_position_embeddings
         if rows <= self.offset:
             raise ConfigError(
-                f"max_position_embeddings = {rows:,} leaves no position after pad_token_id = {self.pad_token_id:,}"
+                f"max_position_embeddings = {rows:,} leaves no positions after pad_token_id = {self.pad_token_id:,}"
             )
         return rows - self.offset
 

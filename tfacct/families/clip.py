@@ -222,9 +222,7 @@ class Siglip2Vision(SiglipVision):
     def context(self) -> int:
         """num_patches, which must be a square. Raises ConfigError."""
         if round(self.num_patches**0.5) ** 2 != self.num_patches:
-            raise ConfigError(
-                f"num_patches = {self.num_patches:,} is not the square of a number, as the class wants it"
-            )
+            raise ConfigError(f"num_patches = {self.num_patches:,} must be a perfect square, as the class requires")
         return self.num_patches
 
 

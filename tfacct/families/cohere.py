@@ -126,7 +126,7 @@ class Cohere2Moe(Cohere2):
         for name, known in choices.items():
             value = getattr(self, name)
             if value not in known:
-                raise ConfigError(f"{name} = {format_value(value)}: the class knows {' and '.join(known)} only")
+                raise ConfigError(f"{name} = {format_value(value)}: the class supports only {' and '.join(known)}")
         normalized = self.expert_selection_fn == "sigmoid" and self.norm_topk_prob
         return replace(experts, scoring=self.expert_selection_fn, scaling=1.0 if normalized else None)
 
@@ -154,7 +154,5 @@ class CohereCompass(CohereBase):
         if given is None:
             return None
         if not isinstance(given, dict):
-            raise ConfigError(
-                f"rope_parameters must have the angles of {kind}, or null for it, as there are layers of that kind"
-            )
+            raise ConfigError(f"rope_parameters needs an entry for {kind} (or null), because there are {kind} layers")
         return Rotary(given.get("rope_theta") or 10_000.0, given)

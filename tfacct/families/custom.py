@@ -173,12 +173,12 @@ class Config(FamilyConfig):
             yield parts.FeedForward(hidden=hidden, **table.feed_forward.model_dump())
 
     def _attention(self, own: tables.AttentionTable, hidden: int, *, causal: bool) -> parts.Attention:
-        positions, hint = self.model.positions, "give attention.head_dim, or sizes that divide"
+        positions, hint = self.model.positions, "give attention.head_dim, or choose divisible sizes"
         size = own.head_dim or divide_exactly(hidden, own.heads, "model.hidden by attention.heads", hint)
         rotated = positions == "rotary" and own.rotated
         rotary_dim = own.rotary_dim if own.rotary_dim is None else require_even(own.rotary_dim, "attention.rotary_dim")
         if rotary_dim is not None and rotary_dim > size:
-            raise ConfigError(f"attention.rotary_dim {rotary_dim:,} is more than a head has, {size:,}")
+            raise ConfigError(f"attention.rotary_dim {rotary_dim:,} exceeds the head size, {size:,}")
         rotary_dim = None if rotary_dim == size else rotary_dim
         return parts.Attention(
             hidden=hidden,

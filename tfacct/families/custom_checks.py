@@ -15,12 +15,12 @@ def _refuse(when: bool, message: str, hint: str | None = None) -> None:
 
 def check_tables(given: tables.Tables) -> None:
     """Raises ConfigError for a file without the tables that every model has."""
-    _refuse("model" not in given, "[model] is missing", "it holds vocab, hidden, context and positions")
-    _refuse("norm" not in given, "[norm] is missing", 'it holds kind = "rms"')
+    _refuse("model" not in given, "[model] is missing", "it has vocab, hidden, context and positions")
+    _refuse("norm" not in given, "[norm] is missing", 'for example kind = "rms"')
     nothing = not any(side in given for side in tables.SIDES)
-    _refuse(nothing, "neither [encoder] nor [decoder]: there is nothing to run", "[decoder] with layers = 6")
+    _refuse(nothing, "[encoder] and [decoder] are both missing", "[decoder] with layers = 6")
     alone = "cross_attention" in given.get("decoder", {}) and "encoder" not in given
-    _refuse(alone, "[decoder.cross_attention] without an [encoder]: there is nothing to attend to")
+    _refuse(alone, "[decoder.cross_attention] needs an [encoder] to attend to")
 
 
 def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
@@ -35,7 +35,7 @@ def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
         place.named(part) for _, places in kinds for part in merged(places) for place in places if part in place.parts
     }
     for name in tables.COMMON:
-        _refuse(name in given and name not in used, f"no side uses [{name}]", "leave it out")
+        _refuse(name in given and name not in used, f"nothing uses [{name}]", "leave it out")
     for side in layers:
         for path in _tables_of(given[side], side):
             _refuse(path not in used, f"no layer of the {given[side]['layers']:,} uses [{path}]", "leave it out")
@@ -49,18 +49,18 @@ def _check_layer(side: str, places: Places) -> None:
         if group is tables.MLPS and alone is not None:
             _refuse(
                 decided is not None and "." in decided[0].path,
-                f"[{decided[0].named(decided[1][0]) if decided else ''}] for layers of {alone} alone: they have no MLP",
-                f"mlp = true in the table of {alone} gives them one",
+                f"[{decided[0].named(decided[1][0]) if decided else ''}] has no effect: layers of {alone} have no MLP",
+                f"add one with mlp = true in the table of {alone}",
             )
         elif decided is None and group is tables.MIXERS:
-            raise ConfigError(f"[attention] is missing, and [{own}.attention] too", "it holds heads = 8")
+            raise ConfigError(f"[attention] is missing, and [{own}.attention] too", "for example heads = 8")
         elif decided is None:
             raise ConfigError(f"[feed_forward] and [experts] are missing, and [{own}] has neither")
         else:
             both = " and ".join(f"[{decided[0].named(name)}]" for name in decided[1])
             named = " or ".join(f"[{own}.{name}]" for name in decided[1])
             message = f"{both} both describe the {described} of [{own}]"
-            _refuse(len(decided[1]) > 1, message, f"drop one, or name the one it has: {named}")
+            _refuse(len(decided[1]) > 1, message, f"remove one, or name the one to use: {named}")
 
 
 def _tables_of(own: tables.Tables, side: str) -> Iterator[str]:
@@ -84,31 +84,32 @@ def check_together(model: tables.ModelTable, norm: tables.NormTable, sides: Mapp
     blocks = [block for side in sides.values() for block in side.blocks]
     for key in ("source_vocab", "source_context", "source_hidden"):
         given = getattr(model, key) is not None and not both
-        _refuse(given, f"model.{key} without an [encoder] and a [decoder]: there is no source")
+        _refuse(given, f"model.{key} needs an [encoder] and a [decoder]")
     if "encoder" in sides:
         _check_encoder(model, sides["encoder"], both=both)
     _refuse(
         model.source_hidden not in (None, model.hidden)
         and any(block.attention is not None and block.attention.head_dim is None for block in blocks),
-        "model.source_hidden without attention.head_dim: both widths would give one",
-        "write attention.head_dim, or one for each side",
+        "model.source_hidden needs attention.head_dim, because the two widths give different head sizes",
+        "write attention.head_dim, or one per side",
     )
     parallel = both and norm.order == "parallel"
-    _refuse(parallel, 'norm.order = "parallel" with cross attention is not understood', 'write "pre" or "post"')
+    _refuse(parallel, 'norm.order = "parallel" with cross attention is not supported', 'write "pre" or "post"')
     shared = norm.shared and norm.order in ("sandwich", "reordered")
-    _refuse(shared, f'norm.shared with norm.order = "{norm.order}" is not understood', "leave norm.shared out")
+    _refuse(shared, f'norm.shared with norm.order = "{norm.order}" is not supported', "leave norm.shared out")
     if "decoder" in sides:
         _check_listed(sides["decoder"])
         _check_decoder_only(norm, sides["decoder"], both=both)
     latent = "latent_attention" not in model.model_fields_set or any(block.latent_attention for block in blocks)
-    _refuse(not latent, "model.latent_attention without [latent_attention]: no block has it", "leave it out")
+    _refuse(not latent, "model.latent_attention has no effect without [latent_attention]", "leave it out")
     for block in blocks:
         _check_block(model, block)
     for name, side in sides.items():
         heads = {(block.attention.heads, block.attention.kv_heads) for block in side.blocks if block.attention}
         _refuse(
             model.positions == "relative" and len(heads) > 1,
-            f'model.positions = "relative" where the layers of [{name}] differ in heads: they share a table',
+            f'model.positions = "relative" needs the same number of heads in all layers of [{name}], which share one'
+            " bias",
             "write attention.heads once",
         )
 
@@ -117,30 +118,32 @@ def _check_encoder(model: tables.ModelTable, encoder: tables.SideTable, *, both:
     for block in encoder.blocks:
         latent = block.latent_attention is not None
         _refuse(
-            latent, "[latent_attention] with an [encoder]: it only looks back", "give the encoder [encoder.attention]"
+            latent,
+            "[latent_attention] does not work with an [encoder], because it is causal",
+            "add [encoder.attention]",
         )
         window = block.attention is not None and block.attention.window is not None
         hint = "write it in [decoder.attention]" if both else "leave it out"
-        _refuse(window, "attention.window with an [encoder]: its tokens see all others", hint)
+        _refuse(window, "attention.window does not work with an [encoder], whose tokens see all others", hint)
     alibi = model.positions == "alibi"
-    _refuse(alibi, 'model.positions = "alibi" with an [encoder] is not understood: ALiBi only looks back')
+    _refuse(alibi, 'model.positions = "alibi" with an [encoder] is not supported, because ALiBi is causal here')
 
 
 def _check_block(model: tables.ModelTable, block: tables.LayerTable) -> None:
     own, positions = block.attention, f'model.positions = "{model.positions}"'
     if own is not None:
         window = own.window is not None and model.positions == "relative"
-        _refuse(window, 'attention.window with model.positions = "relative" is not understood')
+        _refuse(window, 'attention.window with model.positions = "relative" is not supported')
         rotated, hint = own.rotary_dim is not None, "leave it out"
-        sentence = "attention.rotary_dim with attention.rotated = false: nothing is rotated"
+        sentence = "attention.rotary_dim with attention.rotated = false has no effect"
         _refuse(rotated and not own.rotated, sentence, "leave one out")
         other = model.positions != "rotary"
-        _refuse(rotated and other, f"attention.rotary_dim with {positions}: nothing is rotated", hint)
-        _refuse(not own.rotated and other, f"attention.rotated = false with {positions}: nothing is rotated", hint)
+        _refuse(rotated and other, f"attention.rotary_dim with {positions} has no effect", hint)
+        _refuse(not own.rotated and other, f"attention.rotated = false with {positions} has no effect", hint)
     latent = block.latent_attention is not None and model.positions not in ("rotary", "none")
-    _refuse(latent, f"[latent_attention] with {positions} is not understood", 'write "rotary" or "none"')
+    _refuse(latent, f"[latent_attention] with {positions} is not supported", 'write "rotary" or "none"')
     gated = block.experts is not None and block.experts.shared_gate and block.experts.shared is None
-    _refuse(gated, "experts.shared_gate without experts.shared: there is no shared expert")
+    _refuse(gated, "experts.shared_gate needs experts.shared")
 
 
 def _check_listed(side: tables.SideTable) -> None:
@@ -150,9 +153,9 @@ def _check_listed(side: tables.SideTable) -> None:
         table, key = getattr(side, name), f"decoder.{name}.layers"
         for number in table.layers if table is not None else ():
             last = f"the last of {side.layers:,} is {side.layers - 1:,}"
-            _refuse(number >= side.layers, f"{key} has block {number:,}: {last}")
-            _refuse(listing.get(number) == key, f"{key} names a block twice")
-            _refuse(number in listing, f"{listing.get(number)} and {key} both name block {number:,}")
+            _refuse(number >= side.layers, f"{key} has layer {number:,}: {last}")
+            _refuse(listing.get(number) == key, f"{key} lists a layer twice")
+            _refuse(number in listing, f"{listing.get(number)} and {key} both list layer {number:,}")
             listing[number] = key
 
 
@@ -165,15 +168,19 @@ def _check_decoder_only(norm: tables.NormTable, decoder: tables.SideTable, *, bo
         told = next(listing, "decoder.pattern" if decoder.pattern else "")
         alone = tables.LABELS[found[0]] if len(found) == 1 and found[0] in tables.WITHOUT_MLP else ""
         raise ConfigError(
-            f"{told} leaves no block with attention" if told else "no block has attention",
-            f"for {alone} alone, use a config.json of its family" if alone else "give some of its layers attention",
+            f"{told} leaves no layer with attention" if told else "no layer has attention",
+            f"for a model of {alone} only, use a config.json of its family"
+            if alone
+            else "give some of its layers attention",
         )
     latent = both and any(block.latent_attention is not None for block in decoder.blocks)
-    _refuse(latent, "[latent_attention] with an [encoder] is not understood", "give the decoder [attention]")
-    message = "[mamba] and [mamba2] in one model are not understood: their states go by one name"
+    _refuse(latent, "[latent_attention] with an [encoder] is not supported", "give the decoder [attention]")
+    message = "[mamba] and [mamba2] in one model are not supported, because their states share a name"
     _refuse({*tables.WITHOUT_MLP} <= {*found}, message, "write one of them")
     for name in found:
-        _refuse(both, f"[decoder.{name}] with an [encoder] is not understood: its blocks would read no source")
-        _refuse(norm.shared, f"[decoder.{name}] with norm.shared is not understood", "leave norm.shared out")
-        parallel = f'[decoder.{name}] with norm.order = "parallel" is not understood'
+        _refuse(
+            both, f"[decoder.{name}] with an [encoder] is not supported, because its layers would not read the source"
+        )
+        _refuse(norm.shared, f"[decoder.{name}] with norm.shared is not supported", "leave norm.shared out")
+        parallel = f'[decoder.{name}] with norm.order = "parallel" is not supported'
         _refuse(norm.order == "parallel", parallel, 'write "pre" or "post"')

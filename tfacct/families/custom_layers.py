@@ -86,13 +86,13 @@ def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
         raise ConfigError(f"{key} must be a list of kinds, not {format_value(pattern)}", example)
     for word in pattern:
         if not isinstance(word, str) or not tables.WORD.fullmatch(word):
-            raise ConfigError(f"{key}: {format_value(word)} is no word", example)
+            raise ConfigError(f"{key}: {format_value(word)} is not a word", example)
         if word in tables.OF_A_SIDE:
-            raise ConfigError(f"{key}: {word!r} is a key or table of [{side}]", "call the kind by another name")
+            raise ConfigError(f"{key}: {word!r} is a key or table of [{side}]", "use another name for this kind")
     if len(pattern) > count:
         raise ConfigError(
             f"{key} names {len(pattern):,} layers, and {side}.layers is {count:,}",
-            "a pattern is repeated, so a shorter one will do",
+            "patterns repeat, so use a shorter one",
         )
     plain = [word for word in dict.fromkeys(pattern) if not own.get(word)]
     none = len(plain) == len(set(pattern))
@@ -100,8 +100,8 @@ def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
         have = "has no table" if len(plain) == 1 else "have no tables"
         raise ConfigError(
             f"{key}: {' and '.join(repr(cut(word)) for word in plain)} {have}, so {'all' if none else 'their'} layers"
-            " are alike",
-            f"say what differs, as in [{side}.{cut(plain[0])}.attention]; one kind may have none",
+            " are identical",
+            f"define what differs, as in [{side}.{cut(plain[0])}.attention]; one kind may have no table",
         )
     return pattern
 

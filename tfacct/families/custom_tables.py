@@ -40,23 +40,21 @@ class ModelTable(Table):
     hidden: PositiveInt = key("hidden size")
     context: PositiveInt = key("the longest context; rows of a learned position embedding")
     positions: Literal["rotary", "learned", "sines", "relative", "alibi", "none"] = key(
-        "learned: an embedding; sines: computed, nothing is stored; relative: a bias for each of `buckets` distances"
-        " and each head, stored once on each side, as in T5"
+        "learned: an embedding; sines: computed, nothing is stored; relative: one bias per head and per bucket of"
+        " distances (`buckets`), stored once per side, as in T5"
     )
     tied: StrictBool = key("the head's weight is the token embedding", False)
     head_bias: StrictBool = key("the head has a bias", False)
-    scale_embedding: StrictBool = key("multiply the embeddings of tokens by √hidden", False)
-    buckets: PositiveInt = key("number of distances with a bias of their own, for `relative` positions", 32)
+    scale_embedding: StrictBool = key("multiply token embeddings by √hidden", False)
+    buckets: PositiveInt = key("number of distance buckets, for `relative` positions", 32)
     latent_attention: Literal["auto", "expanded", "absorbed", "unpacked"] = key(
         "how latent attention runs: auto takes expanded or absorbed, whichever needs fewer FLOPs in a step; unpacked"
         " caches the keys and values of all heads",
         "auto",
     )
-    source_vocab: PositiveInt | None = key(
-        "vocabulary size of the encoder, if it has a token embedding of its own", None
-    )
+    source_vocab: PositiveInt | None = key("vocabulary size of the encoder, if it has its own token embedding", None)
     source_hidden: PositiveInt | None = key(
-        "hidden size of the encoder, if it differs; the encoder then has a token embedding of its own", None
+        "hidden size of the encoder, if it differs; the encoder then has its own token embedding", None
     )
     source_context: PositiveInt | None = key("the longest source; rows of its learned position embedding", None)
 
@@ -69,12 +67,12 @@ class AttentionTable(Table):
     head_dim: PositiveInt | None = key("head size; heads · head_dim need not equal `hidden`", None)
     bias: StrictBool = key("biases on the q, k and v projections, and on the gate", False)
     out_bias: StrictBool = key("a bias on the output projection", of="bias")
-    window: PositiveInt | None = key("sliding window: keys that a query sees, its own included; decoder only", None)
+    window: PositiveInt | None = key("sliding window: keys that a query sees, including its own; decoder only", None)
     qk_norm: NormKind | None = key(
-        "a norm of queries and keys, with one scale of head_dim for all heads; not in cross attention", None
+        "a norm on queries and keys, with one scale of head_dim shared by all heads; not in cross attention", None
     )
-    gate: StrictBool = key("an output gate: one more projection, as wide as the queries; not in cross attention", False)
-    scores: Scores = key('"distance": a score is max |q − k|, which is pointwise work and no matmul', "product")
+    gate: StrictBool = key("an output gate: an extra projection, as wide as the queries; not in cross attention", False)
+    scores: Scores = key('"distance": a score is max |q − k|, pointwise work instead of a matmul', "product")
     rotated: StrictBool = key("false: no rotary embedding in this attention", True)
     rotary_dim: PositiveInt | None = key("rotary dimensions of a head: even, at most `head_dim`", None)
     rotary_base: PositiveFloat = key("base of the rotary embedding; no count depends on it", 10_000.0)
@@ -83,12 +81,12 @@ class AttentionTable(Table):
 class LatentTable(Table):
     """Latent attention (MLA) in place of attention: keys and values of all heads come from one latent per token."""
 
-    heads: PositiveInt = key("query heads, each with keys and values of its own")
-    kv_rank: PositiveInt = key("size of the latent of keys and values")
-    nope_dim: PositiveInt = key("dimensions of a query or key head without rotary embedding; of keys, from the latent")
-    rope_dim: PositiveInt = key("rotary dimensions of a head; all heads share the key's; even")
-    value_dim: PositiveInt = key("size of a value head, from the latent", of="nope_dim")
-    q_rank: PositiveInt | None = key("size of the latent of queries; absent: queries have no latent", None)
+    heads: PositiveInt = key("query heads, each with its own keys and values")
+    kv_rank: PositiveInt = key("size of the key/value latent")
+    nope_dim: PositiveInt = key("non-rotary dimensions of a query or key head; keys compute them from the latent")
+    rope_dim: PositiveInt = key("rotary dimensions of a head; even; the rotary key is shared by all heads")
+    value_dim: PositiveInt = key("size of a value head, computed from the latent", of="nope_dim")
+    q_rank: PositiveInt | None = key("size of the query latent; absent: no query latent", None)
     bias: StrictBool = key("biases on the projections to latents, and on the output projection", False)
     rotary_base: PositiveFloat = key("base of the rotary embedding; no count depends on it", 10_000.0)
 
@@ -105,7 +103,7 @@ class FeedForwardTable(Table):
     """The MLP."""
 
     width: PositiveInt = key("MLP width")
-    gated: StrictBool = key("a gate: a third matrix, whose activation multiplies the up projection", False)
+    gated: StrictBool = key("gated: a third matrix, whose activation multiplies the up projection", False)
     bias: StrictBool = key("biases on all projections", False)
     activation: Activation = key("no count depends on it", of=lambda keys: "silu" if keys["gated"] else "gelu")
     norm: NormKind | None = key("a norm inside the MLP, on its input", None)
@@ -119,9 +117,9 @@ class ExpertsTable(Table):
     active: PositiveInt = key("experts per token (top-k)")
     width: PositiveInt = key("width of one expert")
     shared: PositiveInt | None = key("width of a shared expert", None)
-    shared_gate: StrictBool = key("a gate of the shared expert: one number per token", False)
+    shared_gate: StrictBool = key("a gate on the shared expert: one number per token", False)
     bias: StrictBool = key(
-        "biases on the router and on the projections of all experts, the shared one too; not on its gate", False
+        "biases on the router and all expert projections, including the shared expert, but not on its gate", False
     )
     activation: Activation = key("no count depends on it", "silu")
 
@@ -135,7 +133,7 @@ class MambaTable(Table):
     rank: PositiveInt | None = key("rank of the projection to step sizes", None)
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
-    mlp: StrictBool = key("its layers have the MLP too", False)
+    mlp: StrictBool = key("its layers also have the MLP", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
@@ -151,7 +149,7 @@ class Mamba2Table(Table):
     bias: StrictBool = key("biases on the input and output projections", False)
     conv_bias: StrictBool = key("a bias on the convolution", True)
     gated_norm: StrictBool = key("a norm after the gate", True)
-    mlp: StrictBool = key("its layers have the MLP too", False)
+    mlp: StrictBool = key("its layers also have the MLP", False)
     activation: Activation = key("no count depends on it", "silu")
 
 
@@ -164,8 +162,7 @@ class DeltaNetTable(Table):
     value_dim: PositiveInt = key("size of a value head", of="key_dim")
     kernel: PositiveInt = key("kernel size of the convolution, in tokens", 4)
     decay_rank: PositiveInt | None = key(
-        "a decay for every channel of a key, as in KDA: rank of the projections to these decays and to the gate;"
-        " absent: one decay per head",
+        "per-channel decays, as in KDA: rank of the projections to decays and gate; absent: one decay per head",
         None,
     )
     chunk: PositiveInt = key("tokens in a chunk; several new tokens run in whole chunks", 64)
@@ -183,7 +180,7 @@ class Listed(Table):
     """The layers that have a mixer in place of attention, if a side's table lists them."""
 
     layers: Annotated[list[NonNegativeInt], Field(min_length=1)] = key(
-        "indices, from 0, of the layers that have it; the others have attention"
+        "0-based indices of the layers that have it; the others have attention"
     )
 
 
@@ -352,7 +349,7 @@ def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
     if kind in PLACES:
         number = inner.partition(".")[0]
         if inner and not NUMBER.fullmatch(number):
-            problem = f"[{side}.{kind}.{cut(number)}]: {cut(number)!r} is no number of layers"
+            problem = f"[{side}.{kind}.{cut(number)}]: {cut(number)!r} is not a layer number"
             raise ConfigError(problem, f"as in [{side}.{kind}.6.attention]")
         return
     pattern = flat.get(f"{side}.pattern")
@@ -366,7 +363,7 @@ def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
         named = f"{side}.pattern names {', '.join(map(cut, dict.fromkeys(kinds)))}"
         raise ConfigError(f"[{side}] has no {cut(kind)!r}: {cut(named)}", nearest(kind, known))
     if inner.partition(".")[0] in PARTS and not nearest(kind, known):
-        raise ConfigError(f"[{side}] has no {cut(kind)!r}", f'{side}.pattern = ["{cut(kind)}", …] would name it')
+        raise ConfigError(f"[{side}] has no {cut(kind)!r}", f'{side}.pattern = ["{cut(kind)}", …] would define it')
     raise _unknown(f"{side}.{kind}")
 
 

@@ -107,8 +107,8 @@ class FirstConvolution(Part):
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "kernel": KERNEL_WIDTH}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
-        KERNEL_WIDTH: "tokens around one that the convolution sees",
-        "Dn": "numbers of a token that the convolution sees, as many as D",
+        KERNEL_WIDTH: "kernel size of the convolution, in tokens",
+        "Dn": "input channels of the convolution, D",
     }
     made: ClassVar[dict[str, str]] = {"Dn": "D"}
 
@@ -162,7 +162,7 @@ class DebertaBase(BertBase):
         given = self.pos_att_type or []
         terms = frozenset(word.strip() for word in (given.lower().split("|") if isinstance(given, str) else given))
         if terms - {"c2p", "p2c"}:
-            raise ConfigError(f"pos_att_type names {sorted(terms - {'c2p', 'p2c'})[0]!r}, which is not understood")
+            raise ConfigError(f"pos_att_type names {sorted(terms - {'c2p', 'p2c'})[0]!r}, which is not supported")
         return terms
 
     @property
@@ -236,7 +236,7 @@ class Deberta(DebertaBase):
         if self.relative_attention and self.max_distance < self.max_position_embeddings:
             raise ConfigError(
                 f"max_relative_positions = {self.max_distance:,} is less than max_position_embeddings ="
-                f" {self.max_position_embeddings:,}: a text may be longer than its table, and no part here counts that"
+                f" {self.max_position_embeddings:,}: texts longer than the distance embedding are not supported"
             )
 
 

@@ -73,7 +73,9 @@ EXPERT_MODULES, EXPERT_TENSORS = expert_modules(), expert_tensors()
 def default_head_dim(fields: dict[str, Any]) -> int:
     """hidden_size / num_attention_heads, as the class does if head_dim is absent."""
     hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
-    return divide_exactly(hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or sizes that divide")
+    return divide_exactly(
+        hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or choose divisible sizes"
+    )
 
 
 DIVIDED_HEAD_DIM = property(lambda self: self.divide("hidden_size", "num_attention_heads"))

@@ -323,7 +323,7 @@ class StreamIndexer(Indexer):
     """An indexer whose queries are made of the residual stream after a LayerNorm of its own; two learned numbers of
     each head multiply them by the logarithm of their position."""
 
-    mesh_unsupported: ClassVar[str] = "an indexer that reads the stream"
+    mesh_unsupported: ClassVar[str] = "an indexer that reads the residual stream"
 
     def _queries(self, at: str) -> Iterator[Line]:
         yield Pointwise(f"{at}.q_norm", "B T D", weight="D", bias="D", kind="norm_layer")
@@ -371,15 +371,15 @@ class MistralLarge4(GlmMoeDsa):
         for number, source in enumerate(sources):
             if source > number or sources[source] != source:
                 raise ConfigError(
-                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, which has none of its"
-                    " own before it"
+                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, which is not an"
+                    " earlier layer with its own latents"
                 )
             if source == number and number in sources[number + 1 :]:
                 last[rotary[number]] = number
             if source != number and last.get(rotary[number]) != source:  # the class reads the last one's of its kind
                 raise ConfigError(
-                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, and the class gives it"
-                    " those of the last layer that others read too and that rotates, or does not, as it does"
+                    f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, but the class gives"
+                    " it the latents of the last shared layer with the same use of rotary embedding"
                 )
         return [source == number for number, source in enumerate(sources)]
 
@@ -477,15 +477,15 @@ class LongcatFlash(MlaDecoder):
 
     def hf_unsupported(self) -> str | None:
         if self.zero_expert_num:
-            return "it stores a matrix for each of the zero_expert_num experts that have no MLP"
-        return "its experts look for the tokens that are sent to each, and on the meta device there are none"
+            return "it stores a matrix for each zero-computation expert"
+        return "its experts read the routing values, which do not exist on the meta device"
 
     def check(self) -> None:
         super().check()
         if self.num_hidden_layers not in (None, self.num_layers, 2 * self.num_layers):
             raise ConfigError(
                 f"num_hidden_layers = {self.num_hidden_layers:,} contradicts num_layers = {self.num_layers:,}, of two"
-                " blocks each"
+                " sublayer pairs each"
             )
         check_top_k(self.num_experts_per_tok, self.n_routed_experts, ("moe_topk", "n_routed_experts"))
 
@@ -598,7 +598,7 @@ class Dots3Note(DsaDecoder):
         spelled = self.rope_parameters or self.rope_scaling or {}
         spelled = spelled.get(kind, spelled)
         if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {format_value(spelled)}")
+            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(spelled)}")
         base = self.swa_rope_theta if kind == SLIDING else self.rope_theta or 80_000_000.0
         scaling = {name: value for name, value in spelled.items() if name != "partial_rotary_factor"}
         return Rotary(spelled.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
@@ -617,7 +617,7 @@ class Dots3Note(DsaDecoder):
         """Sizes of attention in a layer with a window. Raises ConfigError."""
         sizes = self.window_sizes()
         if sizes["num_key_value_heads"] != sizes["num_attention_heads"]:
-            raise ConfigError("a latent gives every head keys of its own, in windowed layers too")
+            raise ConfigError("with a latent, every head has its own keys, in windowed layers too")
         if sizes["qk_rope_head_dim"] < 1 or sizes["head_dim"] != sizes["qk_nope_head_dim"] + sizes["qk_rope_head_dim"]:
             raise ConfigError(
                 f"head_dim = {sizes['head_dim']:,} of windowed layers is not the sum of qk_nope_head_dim ="
@@ -638,7 +638,7 @@ class Dots3Note(DsaDecoder):
         if self.index_head_dim < self.qk_rope_head_dim:
             raise ConfigError(
                 f"index_head_dim = {self.index_head_dim:,} must be at least"
-                f" qk_rope_head_dim = {self.qk_rope_head_dim:,}, the part of it that is rotated"
+                f" qk_rope_head_dim = {self.qk_rope_head_dim:,}, its rotary part"
             )
         require_even(self.qk_rope_head_dim, "qk_rope_head_dim")
         self.window_sizes()

@@ -107,19 +107,19 @@ class CompressedAttention(SelfAttention):
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "N": "query heads, Og · Ng",
-        "Og": "groups of heads that are projected together",
+        "Og": "head groups of the output projection",
         "Ng": "heads in a group",
-        "H": "size of one head",
+        "H": "head size",
         "Hr": "rotary dimensions of a head",
-        "Rq": "size of the latent of queries",
-        "Ro": "numbers that a group of heads is projected to",
+        "Rq": "size of the query latent",
+        "Ro": "output width of a head group",
         "W": "keys that a query of a windowed layer sees",
-        "Mc": "tokens that a lightly compressed key is made of",
-        "Mh": "tokens that a heavily compressed key is made of",
-        "Hu": "a token's shares of its own key and of the next, 2 · H",
+        "Mc": "tokens per lightly compressed key",
+        "Mh": "tokens per heavily compressed key",
+        "Hu": "a token's contributions to its own key and the next one, 2 · H",
         **INDEXER_LEGEND,
-        "Hw": "the same of an indexer's key, 2 · Hx",
-        "Sx": "keys that the indexer chooses for a token",
+        "Hw": "the same for an indexer key, 2 · Hx",
+        "Sx": "keys that the indexer selects per token",
     }
     made: ClassVar[dict[str, str]] = {"N": "Og · Ng"}
     at_most: ClassVar[dict[str, str]] = {"Hr": "H"}
@@ -294,7 +294,7 @@ class DeepseekV4(HyperConnected):
         f"self_attn.compressor.{name}"
         for name in ("kv_proj", "gate_proj", "indexer.kv_proj", "indexer.gate_proj", "indexer.scorer.weights_proj")
     )
-    hf_cache_differs = "it caches one token fewer of a window, and keys and values apart in uncompressed layers"
+    hf_cache_differs = "it caches one token fewer per window, and separate keys and values in uncompressed layers"
     module_names = Decoder.module_names
     layer_module_names = {
         "attn_norm": "input_layernorm",
@@ -363,7 +363,7 @@ class DeepseekV4(HyperConnected):
             return [LIGHT if number > 1 and number % 2 else HEAVY for number in range(count)]
         for number, ratio in enumerate(self.compress_ratios):
             if ratio not in RATIOS:
-                raise ConfigError(f"compress_ratios[{number}] = {ratio:,} is not understood: write 0, 4 or 128")
+                raise ConfigError(f"compress_ratios[{number}] = {ratio:,} is not supported: use 0, 4 or 128")
         kinds = [RATIOS[ratio] for ratio in self.compress_ratios[:count]]
         return validated_layer_types(kinds, count, (*RATES, PLAIN), "compress_ratios")
 
@@ -375,7 +375,7 @@ class DeepseekV4(HyperConnected):
                 raise self.refused(f"compress_rates.{name}", value)
         found = getattr(self, LEGACY_RATES[kind]) or given.get(kind)
         if found is None:
-            raise ConfigError(f"compress_rates has no {kind}, which a layer has")
+            raise ConfigError(f"compress_rates has no {kind}, which a layer uses")
         return int(found)
 
     def rotary_size(self, layer: Any = None) -> int:
@@ -383,7 +383,7 @@ class DeepseekV4(HyperConnected):
         size, part = self.head_dim, self.partial_rotary_factor
         if part is None:
             part = DEFAULT_ROTARY_FRACTION if self.qk_rope_head_dim is None else self.qk_rope_head_dim / size
-        rotary_dim = require_even(int(size * part), "rotated elements of a head:")
+        rotary_dim = require_even(int(size * part), "rotary dimensions of a head:")
         if rotary_dim > size:
             raise ConfigError(f"qk_rope_head_dim = {rotary_dim:,}, but a head has head_dim = {size:,} elements")
         if self.qk_rope_head_dim not in (None, rotary_dim):
@@ -414,7 +414,7 @@ class DeepseekV4(HyperConnected):
         heads, size, top = sizes if layer == LIGHT else (None, None, None)
         if layer == LIGHT and self.index_head_dim < rotary_dim:
             raise ConfigError(
-                f"index_head_dim = {self.index_head_dim:,} must be at least {rotary_dim:,}, the rotated elements of"
+                f"index_head_dim = {self.index_head_dim:,} must be at least {rotary_dim:,}, the rotary dimensions of"
                 " a head"
             )
         return CompressedAttention(

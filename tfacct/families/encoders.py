@@ -18,7 +18,7 @@ def check_axial(parameters: Mapping[str, Any] | None, axes: str = "row and colum
     """Refuse any other rotary embedding than one by these axes. Raises ConfigError."""
     kind = (parameters or {}).get("rope_type", AXIAL)
     if kind not in (AXIAL, *also):
-        raise ConfigError(f"rope_type = {kind!r}: the class turns by {axes} only")
+        raise ConfigError(f"rope_type = {kind!r}: the class supports rotary embedding by {axes} only")
 
 
 def axial_theta(parameters: Mapping[str, Any] | None, default: float = 10_000.0) -> float:

@@ -53,8 +53,9 @@ class ExaoneWindows(Decoder):
         """By sliding_window_pattern. Raises ConfigError."""
         if isinstance(self.sliding_window_pattern, str):
             raise ConfigError(
-                f"sliding_window_pattern = {self.sliding_window_pattern!r} does not say which layers have the window",
-                "give layer_types too, as published configs do",
+                f"sliding_window_pattern = {self.sliding_window_pattern!r} does not determine which layers have the"
+                " window",
+                "also give layer_types, as published configs do",
             )
         if not self.sliding_window or not self.sliding_window_pattern:
             return False

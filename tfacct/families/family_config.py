@@ -76,7 +76,7 @@ class FamilyConfig(BaseModel):
     its attention module computes itself."""
     hf_tensors: ClassVar[Mapping[str, str]] = {}
     """Our tensors → the class's, where a parameter is no module's `weight` or `bias`."""
-    hf_cache_differs: ClassVar[str] = "it caches one token fewer of a window"
+    hf_cache_differs: ClassVar[str] = "it caches one token fewer per window"
     """How what the class caches differs from what an engine must cache."""
     hf_extra_note: ClassVar[str] = ""
     """Work of the class beyond what is counted: that of `hf_extra_positions` or `hf_products`."""
@@ -204,7 +204,7 @@ class FamilyConfig(BaseModel):
     def refused(name: str, value: object) -> ConfigError:
         """An error for a field whose value changes the counts and is not understood."""
         return ConfigError(
-            f"{name} = {format_value(value)} changes the counts and is not understood for this model_type"
+            f"{name} = {format_value(value)} changes the counts and is not supported for this model_type"
         )
 
 
@@ -236,8 +236,8 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
             _refuse_if_on(name, value)
         elif may_add_weights(name, value):
             raise ConfigError(
-                f"{name} = {format_value(value)} is not known, and by its name it may add weights",
-                f"if you know that it adds none, count without it: {setting(name)}",
+                f"{name} = {format_value(value)} is an unknown field that may add weights, judging by its name",
+                f"if it adds none, count without it: {setting(name)}",
             )
         elif of_draft(name) and value not in OFF:
             raise ConfigError(f"{name} = {format_value(value)}: {DRAFT}")
@@ -306,8 +306,8 @@ def _refuse_if_on(name: str, value: object) -> None:
     if value in OFF or (name == "layer_types" and full):
         return
     raise ConfigError(
-        f"{name} = {format_value(value)} changes the counts and is not understood for this model_type",
-        f"if you know that it changes nothing here, count without it: {setting(name)}",
+        f"{name} = {format_value(value)} changes the counts and is not supported for this model_type",
+        f"if it changes nothing here, count without it: {setting(name)}",
     )
 
 
@@ -316,7 +316,7 @@ def _refuse_if_other(name: str, value: object, field: str, counted: object) -> N
     if value not in (None, counted):
         raise ConfigError(
             f"{name} = {format_value(value)} contradicts {field} = {format_value(counted)}",
-            f"the class reads {field}; drop the other: {setting(name)}",
+            f"the class reads {field}; remove the other: {setting(name)}",
         )
 
 

@@ -69,7 +69,7 @@ def is_positive(value: object) -> TypeGuard[float]:
 def require_even(rotary_dim: int, what: str = "head_dim") -> int:
     """A size that a rotary embedding can rotate in pairs. Raises ConfigError."""
     if rotary_dim % 2 or rotary_dim == 0:
-        raise ConfigError(f"{what} {rotary_dim:,} is not even: rotary positions rotate a head's elements in pairs")
+        raise ConfigError(f"{what} {rotary_dim:,} must be even, because the rotary embedding rotates elements in pairs")
     return rotary_dim
 
 

@@ -149,7 +149,7 @@ class Gemma3Text(Gemma2):
         kind = FULL if layer.window is None else SLIDING
         spelled = (self.rope_parameters or {}).get(kind) or ({} if layer.window else self.rope_scaling) or {}
         if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {spelled!r}")
+            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {spelled!r}")
         otherwise = self.rope_local_base_freq if layer.window else self.rope_theta or 1_000_000.0
         how: dict[str, Any] = {"rotary": Rotary(spelled.get("rope_theta") or otherwise, spelled), "mask": "causal"}
         if self.use_bidirectional_attention:  # EmbeddingGemma
@@ -172,7 +172,7 @@ class Gemma3Text(Gemma2):
 PER_LAYER_LEGEND = {
     "D": "hidden size",
     "Vp": "vocabulary of the per-layer embeddings",
-    "Lp": "layers that have rows of their own in the per-layer embeddings",
+    "Lp": "layers with per-layer embeddings",
     "Dy": "width of a per-layer embedding",
 }
 
@@ -270,7 +270,7 @@ class PerLayerGemma(GemmaAround):
         first = max(self.num_hidden_layers - self.num_kv_shared_layers, 0)
         if {*windows[first:]} - {*windows[:first]}:
             raise ConfigError(
-                f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no layer before these has the keys they read"
+                f"num_kv_shared_layers = {self.num_kv_shared_layers:,}: no earlier layer has the keys that they share"
             )
         return [number >= first for number in range(len(windows))]
 
@@ -300,10 +300,10 @@ OTHER, EACH = "Xo", "Xs"
 STREAMS_MADE = {OTHER: str(STREAMS - 1), EACH: str(STREAMS), "Xt": str(STREAMS), "Xu": str(STREAMS)}
 STREAMS_LEGEND = {
     "D": "hidden size",
-    OTHER: f"streams other than the one that a block reads, {STREAMS - 1}",
+    OTHER: f"residual streams except the active one, {STREAMS - 1}",
     EACH: f"streams, {STREAMS}",
-    "Xt": f"streams that another is predicted from, {STREAMS}",
-    "Xu": f"streams that are predicted, {STREAMS}",
+    "Xt": f"source streams of a prediction, {STREAMS}",
+    "Xu": f"predicted streams, {STREAMS}",
 }
 
 
@@ -431,7 +431,7 @@ class Laurel(Part):
     name: ClassVar[str] = "laurel"
     listed_after: ClassVar[tuple[str, int]] = (CrossAttention.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "rank": "Ru"}
-    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the product parallel to attention"}
+    legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the LAuReL projection parallel to attention"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Two products, a norm and a sum."""
@@ -522,7 +522,7 @@ class Gemma3n(PerLayerGemma):
     def layer_rope(self, layer: Gemma3nLayer) -> Rotary:
         kind, own = FULL if layer.window is None else SLIDING, self.rope_parameters or {}
         if own and not any(isinstance(own.get(name), Mapping) for name in (FULL, SLIDING)):
-            raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+            raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
         parameters = {"rope_theta": 1_000_000.0 if kind == FULL else 10_000.0, **(own.get(kind) or {})}
         older = self.rope_theta if kind == FULL else self.rope_local_base_freq
         theta = parameters["rope_theta"] if kind in own or older is None else older
@@ -611,7 +611,9 @@ class Gemma4Base(PerLayerGemma):
         borrowed = self.borrowing_layers(windows)
         heads = [self.heads_of(number, window) for number, window in enumerate(windows)]
         if len({*zip(windows, heads, strict=True)}) > len({*windows}):  # the class has one rotary table for each type
-            raise ConfigError("per_layer_config gives layers of one type other heads, which its class refuses")
+            raise ConfigError(
+                "per_layer_config gives layers of one type different heads, which its class does not accept"
+            )
         experts = getattr(self, "enable_moe_block", False)
         return [
             Layer(window, experts, head_dim=head_dim, kv_heads=kv_heads, borrowed=reads)

@@ -182,8 +182,8 @@ class PooledIndexer(Indexer):
     axis_names: ClassVar[dict[str, str]] = {"heads": "Nx", "head_dim": "Hx", "pool": RATES["light"]}
     legend: ClassVar[dict[str, str]] = {
         **INDEXER_LEGEND,
-        RATES["light"]: "tokens that a lightly compressed key is made of",
-        "Hy": "numbers of a token that an indexer keeps: its key, their weights and a mark of padding, 2 · Hx + 1",
+        RATES["light"]: "tokens per lightly compressed key",
+        "Hy": "values that the indexer caches per token: key, weights and a padding mark, 2 · Hx + 1",
     }
     cached: ClassVar[str] = "Hy"
     mask: ClassVar[Mask] = "causal"
@@ -280,7 +280,9 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
             if kind == LINEAR or own[number]:
                 continue
             if not number or kinds[number - 1] == LINEAR or not own[number - 1]:
-                raise ConfigError(f"layer {number} reads keys that the layer before it chose, and that has no indexer")
+                raise ConfigError(
+                    f"layer {number} reuses the keys selected by the previous layer, which has no indexer"
+                )
             kinds[number] = REUSED
         return [Layer(kind=kind, experts=some) for kind, some in zip(kinds, self.moe_layers(), strict=True)]
 

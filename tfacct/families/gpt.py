@@ -248,8 +248,8 @@ class GPTNeo(LayerNormDecoder):
         embedding=("embed_dropout", 0.0), residual=("resid_dropout", 0.0), attention=("attention_dropout", 0.0)
     )
     task_heads = CLASSIFIERS
-    hf_cache_differs = "it caches all keys in layers with a window too"
-    hf_extra_note = "it multiplies all keys in layers with a window too, and masks those outside it"
+    hf_cache_differs = "it caches all keys even in windowed layers"
+    hf_extra_note = "it computes scores for all keys even in windowed layers, and masks the rest"
     base_model_prefix = "transformer"
     layer_path = ".h.*"
     module_names = GPT2.module_names
@@ -275,11 +275,11 @@ class GPTNeo(LayerNormDecoder):
     def layers(self) -> list[Layer]:
         kinds = self.layer_kinds
         if self.attention_layers not in (None, kinds):
-            raise ConfigError("attention_layers contradicts attention_types", "drop it: attention_layers=null")
+            raise ConfigError("attention_layers contradicts attention_types", "remove it: attention_layers=null")
         check_length("attention_types", kinds, self.num_layers, of="num_layers")
         for number, kind in enumerate(kinds):
             if kind not in ("global", "local"):
-                raise ConfigError(f"layer {number} of attention_types is {format_value(kind)}: write global or local")
+                raise ConfigError(f"layer {number} of attention_types is {format_value(kind)}: use global or local")
         return [Layer(self.window_size if kind == "local" else None) for kind in kinds]
 
     def hf_cache(self) -> Transformer:
@@ -454,8 +454,8 @@ class OPT(FairseqDecoder):
         super().check()
         if self.embedding_width is not None and self.task_head.head != "lm":
             raise ConfigError(
-                f"word_embed_proj_dim = {self.embedding_width:,}: a body, or classes, with tokens narrower than"
-                " hidden_size are not understood"
+                f"word_embed_proj_dim = {self.embedding_width:,}: base models and classifiers with embeddings"
+                " narrower than hidden_size are not supported"
             )
 
     def embeddings_and_head(self) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class Falcon(LayerNormDecoder):
     constant_axes = frozenset()
     dropouts = dict(residual=("hidden_dropout", 0.0))
     task_heads = CLASSIFIERS
-    hf_cache_differs = "it caches a copy for each query head"
+    hf_cache_differs = "it caches one copy per query head"
     base_model_prefix = "transformer"
     layer_path = ".h.*"
     module_names = {"embed": ".word_embeddings", "final_norm": ".ln_f", "lm_head": "lm_head"}
@@ -214,7 +214,7 @@ class Falcon(LayerNormDecoder):
     def check(self) -> None:
         """Refuse what the class cannot run. Raises ConfigError."""
         if self.new_decoder_architecture and not self.parallel_attn:
-            raise ConfigError("new_decoder_architecture is always parallel, and parallel_attn is false")
+            raise ConfigError("new_decoder_architecture is always parallel, but parallel_attn is false")
         if self.num_ln_in_parallel_attn == 2 and not self.new_decoder_architecture:
             raise ConfigError("num_ln_in_parallel_attn = 2 needs new_decoder_architecture = true")
         grouped = self.num_kv_heads not in (None, self.num_attention_heads)
@@ -281,7 +281,7 @@ class Mpt(LayerNormDecoder):
             inner = name.removeprefix("attn_config.")
             value = getattr(self, name) if inner == name else attn_config.get(inner, built)
             if value != built:
-                raise ConfigError(f"{name} = {format_value(value)}: the class builds {format_value(built)} only")
+                raise ConfigError(f"{name} = {format_value(value)}: the class supports only {format_value(built)}")
         for name in ("clip_qkv", "softmax_scale"):
             value = attn_config.get(name)
             if value is not None and not is_positive(value):

@@ -97,7 +97,7 @@ class GraniteWithWindows(Granite):
         if len(given) < layers:
             raise ConfigError(
                 f"layer_rope_theta names {len(given):,} layers, and num_hidden_layers is {layers:,}",
-                "layer_rope_theta=null gives all layers the same base",
+                "layer_rope_theta=null gives all layers the same RoPE base",
             )
         thetas: list[float] = given[:layers]
         return thetas

@@ -14,7 +14,7 @@ from tfacct.families.layer_kinds import FULL, validated_layer_types
 from tfacct.ledger.lines import CHUNK
 from tfacct.ledger.workload import Workload
 
-PADS = "it convolves more positions than there are new tokens, and drops what it padded"
+PADS = "its convolution also runs over padding, which it then drops"
 
 
 def extra_conv_positions(kernel: int, work: Workload) -> int:
@@ -53,7 +53,7 @@ class HybridFamily(ConvolutionFamily):
         reason = super().hf_unsupported()
         if reason or self.transformer().attentions:
             return reason
-        return "it does not run without a layer that has attention"
+        return "it needs at least one attention layer"
 
 
 class HybridDecoder(HybridFamily, Decoder):

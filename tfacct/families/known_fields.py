@@ -128,7 +128,7 @@ OF_BLOCKS = frozenset("batch block buffer cache capacity chunk group local max p
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
 """What the fields and classes of a draft model are named after: a small model that proposes tokens for another, with
 weights of its own that join it to that one."""
-DRAFT = "a draft model has weights in addition to its layers, and they are not counted"
+DRAFT = "draft models have additional weights, which are not supported"
 OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
 """Fields of a draft model about the model that it proposes tokens for."""
 
@@ -148,8 +148,8 @@ def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
     for name, types in NO_NULLS.items():
         if name in fields and fields[name] is None and model_type in types:
             raise ConfigError(
-                f"{name} is null, and the class of {model_type} cannot be built with it",
-                f"drop {name}, or give its value",
+                f"{name} is null, which the class of {model_type} does not accept",
+                f"remove {name}, or give its value",
             )
 
 

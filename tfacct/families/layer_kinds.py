@@ -35,7 +35,7 @@ def layer_kinds(
     check_length("layer_types", kinds, layers, "layer_types=null gives the family's own pattern")
     for number, kind in enumerate(kinds):
         if kind not in known:
-            raise ConfigError(f"layer_types[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+            raise ConfigError(f"layer_types[{number}] = {kind!r} is not supported: use {' or '.join(known)}")
     return kinds
 
 
@@ -45,7 +45,7 @@ def rope_parameters_by_kind(
     """The angles of a layer's kind, in rope_parameters that name those of each. Raises ConfigError."""
     spelled = (given or default).get(FULL if window is None else SLIDING)
     if not isinstance(spelled, Mapping):
-        raise ConfigError(f"rope_parameters must have the angles of {FULL} and of {SLIDING}")
+        raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
     return spelled
 
 
@@ -84,7 +84,7 @@ def validated_layer_types(given: list[str], layers: int, known: Sequence[str], f
     check_length(field, given, layers)
     for number, kind in enumerate(given):
         if kind not in known:
-            raise ConfigError(f"{field}[{number}] = {kind!r} is not understood: write {' or '.join(known)}")
+            raise ConfigError(f"{field}[{number}] = {kind!r} is not supported: use {' or '.join(known)}")
     return given
 
 
@@ -93,7 +93,8 @@ def check_first_dense(message: int | None, routed: Sequence[bool]) -> None:
     if message is not None and [number >= message for number in range(len(routed))] != list(routed):
         first = next((number for number, one in enumerate(routed) if one), len(routed))
         raise ConfigError(
-            f"first_k_dense_replace = {message:,} contradicts the layers: the first with experts is layer {first:,}"
+            f"first_k_dense_replace = {message:,} contradicts the layer types: the first layer with experts is"
+            f" {first:,}"
         )
 
 

@@ -93,7 +93,7 @@ class Lfm2(Lfm2Base):
 
     def check(self) -> None:
         if self.width < 1:
-            raise ConfigError(f"{self.width_field} = {getattr(self, self.width_field):,} leaves an MLP of no width")
+            raise ConfigError(f"{self.width_field} = {getattr(self, self.width_field):,} gives an MLP of width 0")
 
     def layer_kinds(self) -> list[str]:
         """By layer_types, or attention in the layers of full_attn_idxs, by default in all."""

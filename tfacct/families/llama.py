@@ -111,7 +111,7 @@ class InternLM3(Llama):
 
     def check(self) -> None:
         if self.attention_bias != self.mlp_bias:
-            raise ConfigError("qkv_bias and bias differ: the class runs one with both or with neither")
+            raise ConfigError("qkv_bias and bias differ: the class needs both or neither")
 
 
 class OwnCodeLlama(Llama):
@@ -250,7 +250,7 @@ class BitNet(Decoder):
 class XieluFeedForward(FeedForward):
     """Feed-forward layer whose activation, xIELU, has two learned numbers (ApertusMLP)."""
 
-    mesh_unsupported: ClassVar[str] = "an activation with learned numbers"
+    mesh_unsupported: ClassVar[str] = "an activation with learned parameters"
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
     made: ClassVar[dict[str, str]] = {"U": "1"}
 
@@ -402,7 +402,7 @@ class Mllama(Decoder):
 
     def hf_unsupported(self) -> str | None:
         first = 0 in self.image_layers
-        return "it counts the past in its first layer, which keeps an image's states here" if first else None
+        return "it reads the cache length from its first layer, which here caches image states" if first else None
 
     def check(self) -> None:
         super().check()

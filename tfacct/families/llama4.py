@@ -76,7 +76,7 @@ class Llama4(Decoder):
         **mlp_modules("feed_forward.shared_expert", at="mlp.shared"),
     }
     layer_tensor_names = expert_tensors("feed_forward")
-    hf_extra_note = "it sends every token through all experts, and weighs what they read by the router's scores"
+    hf_extra_note = "it runs every token through all experts, and scales their inputs by the router scores"
     rope_pairs = "neighbours"
     expert_count, expert_width = "num_local_experts", "intermediate_size"
     mlp_options = dict(width=attrgetter("intermediate_size_mlp"))
@@ -123,7 +123,7 @@ class Llama4(Decoder):
         """With a shared expert of the same width. Raises ConfigError."""
         for name in ("num_local_experts", "num_experts_per_tok"):
             if getattr(self, name) == 0:
-                raise ConfigError(f"{name} = 0, and there are layers with experts")
+                raise ConfigError(f"{name} = 0, but there are layers with experts")
         return super().experts(shared_alike=True)
 
 

@@ -95,7 +95,7 @@ class Mamba2Family(ConvolutionFamily):
     """A family with Mamba-2, whose class passes states between chunks by a matrix product over all pairs of chunks."""
 
     hf_extra_note = (
-        f"{PADS}; and it passes states from chunk to chunk by a product over all pairs of chunks"  # as reports print it
+        f"{PADS}; and it passes states between chunks with a matmul over all pairs of chunks"  # as reports print it
     )
 
     def mixer(self) -> Any:
@@ -165,7 +165,7 @@ class Mamba(MambaBase):
         time_step_floor time_step_init_scheme use_mambapy use_associative_scan fused_add_norm"""
     layer_module_names = mamba_modules("mixer", in_proj="in_proj", x_proj="x_proj", out_proj="out_proj")
     layer_tensor_names = mamba_tensors("mixer")
-    hf_no_chunked_prefill = "its recurrence starts from zero in a chunk after a past"
+    hf_no_chunked_prefill = "its recurrence starts from zero in a later chunk"
 
     def check_width(self) -> None:
         """Refuse expand next to another intermediate_size, which the class writes next to any width."""
@@ -174,7 +174,7 @@ class Mamba(MambaBase):
             self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set
         )
         if given:
-            hint = f"drop one: {setting('intermediate_size')} takes expand"
+            hint = f"remove one: {setting('intermediate_size')} takes expand"
             self.agrees("intermediate_size", wide, "expand · hidden_size", hint=hint)
 
     def check(self) -> None:
@@ -182,7 +182,7 @@ class Mamba(MambaBase):
         if self.vocab_size % (self.pad_vocab_size_multiple or 1):
             raise ConfigError(
                 f"vocab_size = {self.vocab_size:,} is not a multiple of pad_vocab_size_multiple ="
-                f" {self.pad_vocab_size_multiple:,}: the stored table has more rows",
+                f" {self.pad_vocab_size_multiple:,}: the stored embedding has more rows",
                 "give vocab_size as it is stored, rounded up",
             )
         super().check()
@@ -632,7 +632,7 @@ class Zamba2(Mamba2Family, ZambaDecoder):
         hybrid = [number for number, kind in enumerate(kinds) if kind == HYBRID]
         if self.hybrid_layer_ids not in (None, hybrid):
             raise ConfigError(
-                f"hybrid_layer_ids = {self.hybrid_layer_ids} contradicts layers_block_type, by which they are {hybrid}"
+                f"hybrid_layer_ids = {self.hybrid_layer_ids} contradicts layers_block_type, which gives {hybrid}"
             )
         return kinds
 

@@ -81,8 +81,7 @@ class MiniMax(MiniMaxDecoder):
         "lightning.out_proj": "self_attn.out_proj",
     }
     hf_extra_note = (
-        "it pads no chunk of lightning attention, and takes tokens after others one by one, each with a product that "
-        "writes"
+        "it does not pad chunks of lightning attention, and runs cached steps token by token, each with an extra matmul"
     )
 
     def check(self) -> None:
@@ -357,7 +356,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         size = self.rotary_dim if part == 1.0 and self.rotary_dim is not None else int(self.head_dim * part)
         if size > self.head_dim:
             raise ConfigError(f"rotary_dim = {size:,}, but a head has head_dim = {self.head_dim:,} elements")
-        return require_even(size, "rotated elements of a head:")
+        return require_even(size, "rotary dimensions of a head:")
 
     def check(self) -> None:
         # The class does not read it.
@@ -379,8 +378,8 @@ class MiniMaxM3VL(MiniMaxDecoder):
             raise ConfigError(f"num_attention_heads={self.num_attention_heads:,} must be a multiple of {heads:,}")
         if size < self.rotary_size():
             raise ConfigError(
-                f"index_head_dim = {format_value(size)} must be at least {self.rotary_size():,}, the rotated elements"
-                " of a head"
+                f"index_head_dim = {format_value(size)} must be at least {self.rotary_size():,}, the rotary"
+                " dimensions of a head"
             )
         top, local = sizes["index_topk_blocks"], sizes["index_local_blocks"]
         indexer = BlockIndexer(heads=heads, head_dim=size, size=sizes["index_block_size"], top=top, local=local)

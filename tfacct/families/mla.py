@@ -44,14 +44,14 @@ class MlaDecoder(Decoder):
 
     def hf_unsupported(self) -> str | None:
         runs = self.latent_attention in ("auto", "expanded")
-        return None if runs else "it runs latent_attention = expanded only"
+        return None if runs else "it supports only latent_attention = expanded"
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         """Latent attention. Raises ConfigError if heads would share keys."""
         if self.num_key_value_heads != self.num_attention_heads:
             raise ConfigError(
-                f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent every head has keys of its"
-                f" own: num_attention_heads = {self.num_attention_heads:,}"
+                f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent, every head has its own keys:"
+                f" num_attention_heads = {self.num_attention_heads:,}"
             )
         how: dict[str, Any] = {
             "heads": self.num_attention_heads,
@@ -89,7 +89,7 @@ def check_first_indexer(own: list[bool], layers: int) -> list[bool]:
         raise ConfigError(
             f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}"
             if len(own) < layers
-            else "the first layer reads keys that another chose, and there is none before it"
+            else "the first layer reuses selected keys, but there is no earlier layer"
         )
     return own[:layers]
 
@@ -131,7 +131,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
         if self.index_head_dim <= self.qk_rope_head_dim:
             raise ConfigError(
                 f"index_head_dim = {self.index_head_dim:,} must be more than"
-                f" qk_rope_head_dim = {self.qk_rope_head_dim:,}, the part of it that is rotated"
+                f" qk_rope_head_dim = {self.qk_rope_head_dim:,}, its rotary part"
             )
 
     def indexers(self) -> list[bool]:

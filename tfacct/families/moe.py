@@ -254,7 +254,7 @@ class Dbrx(DecoderBase):
         """It needs two fields of attn_config that have no default."""
         given = self.attn_config or {}
         missing = [name for name in ("clip_qkv", "rope_theta") if given.get(name) is None]
-        return f"it reads attn_config.{missing[0]}, which this config has not" if missing else None
+        return f"it reads attn_config.{missing[0]}, which is missing from this config" if missing else None
 
     def inner(self, field: str) -> dict[str, Any]:
         """Values of an inner config. Raises ConfigError."""
@@ -283,7 +283,7 @@ class Dbrx(DecoderBase):
         check_top_k(active, experts, ("moe_top_k", "moe_num_experts"))
         act = ffn["ffn_act_fn"] or {}
         if not isinstance(act, Mapping):
-            raise ConfigError(f"ffn_config.ffn_act_fn must be an object of fields, not {format_value(act)}")
+            raise ConfigError(f"ffn_config.ffn_act_fn must be an object with fields, not {format_value(act)}")
         attention = Attention(
             hidden=self.d_model,
             kv_heads=kv_heads,
@@ -530,7 +530,7 @@ class Step3p5(GatedHeadsDecoder):
 
     def rotary_size(self, layer: Any = None) -> int:
         part = read_partial_rotary_factor(1.0, self.layer_rope_parameters(layer))
-        return require_even(int(self.head_dim * part), "rotated elements of a head:")
+        return require_even(int(self.head_dim * part), "rotary dimensions of a head:")
 
     def attention(self, layer: Any, **own: Any) -> AnyAttention:
         size, scale = self.rotary_size(layer), (self.query_pre_attn_scalar or self.head_dim) ** -0.5

@@ -29,7 +29,7 @@ OTHER_MODELS = frozenset(
     "embd_layer img_processor audio_processor vision_lora speech_lora multi_vector_projector".split()
 )
 """Fields that hold other models next to the text model's fields."""
-DROP = "drop it from the file"  # --set sets fields of the text model, after its config was read
+DROP = "remove it from the file"  # --set sets fields of the text model, after its config was read
 
 
 class Tower(NamedTuple):
@@ -229,7 +229,9 @@ def _of_thinker(raw: Mapping[str, Any], part: Part) -> Submodel:
     """A part of the composite that answers, in a model that speaks. Raises ConfigError."""
     inside = raw.get("thinker_config")
     if not isinstance(inside, Mapping):
-        raise ConfigError(f"model_type {raw['model_type']!r} keeps what answers in thinker_config, which is missing")
+        raise ConfigError(
+            f"model_type {raw['model_type']!r} keeps its text-generating part in thinker_config, which is missing"
+        )
     # Published files name its class there by an older name.
     found = _submodel({**inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}, part)
     others = tuple(name for name, value in raw.items() if _other_model(name, value) and name != "thinker_config")
@@ -245,7 +247,7 @@ def _of_dual_encoder(raw: Mapping[str, Any], model_type: str, part: Part) -> Sub
     named = listed_classes(raw.get("architectures"))
     if any(name != f"{row.prefix}Model" for name in named):
         raise ConfigError(
-            f"architectures = {format_value(named)} names no class of {model_type}: it is {row.prefix}Model"
+            f"architectures = {format_value(named)} is not a class of {model_type}; use {row.prefix}Model"
         )
     if row.tower_class == "ModelWithProjection":
         fields["projection_dim"] = raw.get("projection_dim", row.projection_dim)
@@ -260,17 +262,17 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
     if tower is None:
         why = composites()[model_type].unsupported.get(part) if model_type in composites() else None
         if field not in raw and why is None:
-            raise ConfigError(f"{without}: no {part} model of it is counted")
+            raise ConfigError(f"{without}, so it has no {part} part to count")
         problem = f"the {part} model in {model_type!r} is not counted{f': {why}' if why else ''}"
-        raise ConfigError(problem, f"counted in {', '.join(_with_tower(part))}")
+        raise ConfigError(problem, f"supported in {', '.join(_with_tower(part))}")
     if raw.get(field) is None:
         if raw.get("mm_vision_tower") is not None:  # in LLaVA's own files, which are of another class
-            raise ConfigError(f"{without}: no {part} model of it is counted")
+            raise ConfigError(f"{without}, so it has no {part} part to count")
         if composites()[model_type].optional_towers:
-            raise ConfigError(f"{without}, and without one its class builds no {part} model")
+            raise ConfigError(f"{without}, so its class builds no {part} part")
         raise ConfigError(
-            f"{without}: the {part} model that its class builds by default is not counted",
-            f"write {field} into the file",
+            f"{without}: the default {part} part of its class is not supported",
+            f"add {field} to the file",
         )
     allowed = [one.type for one in towers("vision").values()] if tower.any_type else (tower.type,)
     fields, others = _encoder_fields(raw, model_type, part, raw[field], tower.type, allowed)
@@ -367,9 +369,9 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
     for name, default in sizes.items():
         of_head = raw.get(name, default)
         if of_head != inside.get(name):
-            absent = "" if name in raw else " (its default)"
+            absent = "" if name in raw else " (class default)"
             raise ConfigError(
-                f"{name} = {format_value(of_head)} of {raw['model_type']!r}{absent}, of which its head is made,"
+                f"{name} = {format_value(of_head)} of {raw['model_type']!r}{absent}, the size of its head,"
                 f" contradicts {format_value(inside.get(name))} in its text_config"
             )
 
@@ -387,7 +389,7 @@ def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], f
     for name, value in own.fixed.items():
         if inside.get(name) is not None and inside[name] != value:
             raise ConfigError(
-                f"{name} = {format_value(inside[name])} is not read by the class of {text}, which has"
+                f"{name} = {format_value(inside[name])} is ignored by the class of {text}, which uses"
                 f" {format_value(value)}",
                 DROP,
             )
@@ -446,7 +448,7 @@ def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
     layers = inside[name] if name == "layer_types" else None
     if isinstance(layers, list) and set(map(str, layers)) == {"full_attention"}:
         return
-    raise ConfigError(f"{name} = {format_value(inside[name])} is not read by the class of {text}", DROP)
+    raise ConfigError(f"{name} = {format_value(inside[name])} is ignored by the class of {text}", DROP)
 
 
 def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> Submodel:

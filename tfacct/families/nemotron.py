@@ -88,7 +88,7 @@ class NemotronNas(Decoder):
         for name in ("num_key_value_heads", "intermediate_size"):
             if getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{name} = {getattr(self, name)} contradicts block_configs, which has one for each layer"
+                    f"{name} = {getattr(self, name)} contradicts block_configs, which has one entry per layer"
                 )
         listed = [NasLayer(_group(number, entry), self._width(number, entry)) for number, entry in enumerate(given)]
         found = [layer for layer in listed if layer != (None, None)]
@@ -150,7 +150,7 @@ def _part(number: int, entry: Mapping[str, Any], name: str) -> Mapping[str, Any]
 
 
 def _not_understood(number: int, name: str, value: object) -> ConfigError:
-    return ConfigError(f"block_configs[{number}].{name} = {format_value(value)} is not understood")
+    return ConfigError(f"block_configs[{number}].{name} = {format_value(value)} is not supported")
 
 
 MLP, MOE = "mlp", "moe"
@@ -250,7 +250,7 @@ class NemotronH(Mamba2Family, HybridDecoder):
         kinds = [LAYER_AXES.get(name, EARLIER_NAMES.get(name, name)) for name in listed]
         for number, kind in enumerate(kinds):
             if kind not in LAYER_AXES.values():
-                raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not understood: write one of M * - E")
+                raise ConfigError(f"{field}[{number}] = {listed[number]!r} is not supported: use M, *, - or E")
         if not kinds or count not in (None, len(kinds)):
             raise ConfigError(f"{field} names {len(kinds):,} layers, and num_hidden_layers is {count}")
         return kinds

@@ -74,7 +74,7 @@ class Olmo3(Olmo2):
         kind = FULL if full else SLIDING
         given = (self.rope_parameters or {}).get(kind) or (self.rope_scaling if full else None) or {}
         if not isinstance(given, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object of fields, not {format_value(given)}")
+            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(given)}")
         base = given.get("rope_theta") or (self.rope_theta if full else None) or 500_000.0
         return Rotary(base, given)
 
@@ -127,7 +127,7 @@ class OlmoHybrid(DeltaDecoder, Olmo2):
 
     def hf_unsupported(self) -> str | None:
         both = {layer.kind for layer in self.layers()} == {FULL, LINEAR}
-        return None if both else "it wants layers of both kinds"
+        return None if both else "it needs layers of both kinds"
 
     def layers(self) -> list[Layer]:
         """Attention in the last layer of a model with fewer than four."""

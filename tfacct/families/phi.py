@@ -114,5 +114,5 @@ class Phimoe(Mistral):
     def check(self) -> None:
         if self.num_experts_per_tok != 2:
             raise ConfigError(
-                f"num_experts_per_tok = {self.num_experts_per_tok:,}, but the class sends a token to 2 experts"
+                f"num_experts_per_tok = {self.num_experts_per_tok:,}, but the class routes each token to 2 experts"
             )

@@ -78,7 +78,9 @@ class Between(NamedTuple):
         """A field that holds true or false. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} = {format_value(value)} must be true or false: it decides what a projector has")
+            raise ConfigError(
+                f"{name} = {format_value(value)} must be true or false, because the projector depends on it"
+            )
         return value
 
     def square(self, name: str) -> int:
@@ -89,9 +91,7 @@ class Between(NamedTuple):
         """The first row is dropped by one strategy, whether it is a class token or not. Raises ConfigError."""
         how = self.raw.get("vision_feature_select_strategy", default)
         if how not in ("default", "full"):
-            raise ConfigError(
-                f"vision_feature_select_strategy = {format_value(how)} is not understood: default or full"
-            )
+            raise ConfigError(f"vision_feature_select_strategy = {format_value(how)} must be default or full")
         if how == "default":
             yield Dropped()
 
@@ -175,7 +175,7 @@ def _idefics2(own: Between) -> Steps:
     yield from _gated_mlp("modality_projection", own.tower.hidden, width, hidden)
     inside = own.raw.get("perceiver_config") or {}
     if not isinstance(inside, Mapping):
-        raise ConfigError(f"perceiver_config = {format_value(inside)} must be an object of fields")
+        raise ConfigError(f"perceiver_config = {format_value(inside)} must be an object with fields")
     own = own._replace(raw=inside)
     heads, size = own.size("resampler_n_heads", 16), own.size("resampler_head_dim", 96)
     kv_heads = own.size("num_key_value_heads", 4)

@@ -66,7 +66,7 @@ class Qwen(Decoder):
             return None
         if self.sliding_window < 2:
             raise ConfigError(
-                f"sliding_window = {self.sliding_window} is too small: a token sees itself and at least one before it",
+                f"sliding_window = {self.sliding_window} must be at least 2",
                 "use_sliding_window=false switches it off",
             )
         if self.is_causal is False:
@@ -95,7 +95,7 @@ class Qwen2(Qwen):
         return Pooler(hidden=hidden, reads="each", activation="relu")
 
     def hf_unsupported(self) -> str | None:
-        return None if self.task_head.auto else "there is none of that name, for its files have code of their own"
+        return None if self.task_head.auto else "transformers has no such class; the model uses custom code"
 
 
 class Qwen3(Qwen):

@@ -80,7 +80,7 @@ class QwenVisionBase(EncoderBase):
         super().check()
         for name, read in (("in_chans", "in_channels"), ("spatial_patch_size", "patch_size")):
             if getattr(self, name) not in (None, getattr(self, read)):
-                raise ConfigError(f"{name} = {getattr(self, name):,} is not read by the class: it reads {read}")
+                raise ConfigError(f"{name} = {getattr(self, name):,} is ignored by the class, which reads {read}")
 
     def rope(self) -> Rotary:
         check_axial(self.rope_parameters)
@@ -257,9 +257,7 @@ class Qwen3VLVision(QwenVision):
         """num_position_embeddings, which must be a square, in squares that are merged. Raises ConfigError."""
         side = isqrt(self.num_position_embeddings)
         if side**2 != self.num_position_embeddings:
-            raise ConfigError(
-                f"num_position_embeddings = {self.num_position_embeddings:,} is not the square of a number"
-            )
+            raise ConfigError(f"num_position_embeddings = {self.num_position_embeddings:,} is not a perfect square")
         return max(side - side % self.spatial_merge_size, self.spatial_merge_size) ** 2
 
     def check(self) -> None:
@@ -274,7 +272,7 @@ class Qwen3VLVision(QwenVision):
         after = self.deepstack_visual_indexes
         if len(set(after)) < len(after) or any(number >= self.depth for number in after):
             raise ConfigError(
-                f"deepstack_visual_indexes = {list(after)} must be different blocks of {self.depth:,}, counted from 0"
+                f"deepstack_visual_indexes = {list(after)} must be different layers from 0 to {self.depth - 1:,}"
             )
         sizes: dict[str, Any] = {"patches": self.spatial_merge_size**2, "out": self.out_hidden_size}
         mergers = Deepstack(hidden=self.hidden_size, **sizes, eps=self.eps, joined=True, after_blocks=after)

@@ -105,10 +105,10 @@ def _model_type(fields: Mapping[str, Any]) -> str:
     """The family's name. Raises ConfigError if it is not supported."""
     model_type = fields.get("model_type")
     if model_type is None:
-        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": … to the file'))
+        raise ConfigError("the config has no model_type", _by_its_class(fields, 'add "model_type": "…" to the file'))
     if not isinstance(model_type, str) or model_type not in names():
         if isinstance(model_type, str) and model_type in unsupported_types():
-            raise ConfigError(f"model_type {model_type!r} is not counted: {unsupported_types()[model_type]}")
+            raise ConfigError(f"model_type {model_type!r} is not supported: {unsupported_types()[model_type]}")
         raise ConfigError(f"unknown model_type {cut(repr(model_type))}", _by_its_class(fields))
     return model_type
 
@@ -135,7 +135,7 @@ def _near(fields: Mapping[str, Any]) -> str | None:
             read({**fields, "model_type": near, "architectures": None})
         except ConfigError as refusal:
             if any(refusal.message.startswith(name) for name in fields):
-                return f"the nearest, {near}, is another model: {refusal.message}"
+                return f"the nearest, {near}, does not match: {refusal.message}"
     return None
 
 
@@ -190,13 +190,13 @@ def _task_head(
     if not endings:
         if named[0] in unsupported_classes():
             raise ConfigError(
-                f"{given} is not counted: {unsupported_classes()[named[0]]}",
-                f"its body alone: {setting('architectures', f'{family.class_prefixes[0]}Model')}",
+                f"{given} is not supported: {unsupported_classes()[named[0]]}",
+                f"count the base model alone with {setting('architectures', f'{family.class_prefixes[0]}Model')}",
             )
         own = f"its class is {family.class_prefixes[0]}{first}" if family.class_prefixes else "it has no class"
         raise ConfigError(
-            f"{given} names no class of {model_type}: {own}",
-            f"to count it as a plain {model_type} anyway: {plain}" if plain else DRAFT,
+            f"{given} is not a class of {model_type}: {own}",
+            f"count it as a plain {model_type} with {plain}" if plain else DRAFT,
         )
     if len(endings) == len(named) and family.task_heads.get(endings[0], CAUSAL_MODEL).head == "none":
         body = family.task_heads[endings[0]]
@@ -206,7 +206,7 @@ def _task_head(
     if there[0] is None or any(other != there[0] for other in there):
         known = f"known: {', '.join(class_names(family))}"
         raise ConfigError(
-            f"{given}: the head of {'this class is' if len(there) == 1 else 'these classes is'} not understood here",
+            f"{given}: the head of {'this class' if len(there) == 1 else 'these classes'} is not supported",
             f"{known}; with the head of {family.class_prefixes[0]}{first}: {plain}" if plain else known,
         )
     return there[0], []

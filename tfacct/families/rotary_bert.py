@@ -271,7 +271,7 @@ class NomicBert(RotaryBert):
 
     def hf_unsupported(self) -> str | None:
         if self.num_experts or self.qkv_proj_bias or self.mlp_fc1_bias or self.mlp_fc2_bias or self.activation_function:
-            return "it has neither biases nor plain MLPs nor experts"
+            return "it has no biases, plain MLPs or experts"
         return None
 
 
@@ -513,7 +513,7 @@ class Contacts(Part):
     name: ClassVar[str] = "contacts"
     listed_after: ClassVar[tuple[str, int]] = (Classes.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"maps": "Am"}
-    legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all blocks", "Yc": "1: whether two tokens touch"}
+    legend: ClassVar[dict[str, str]] = {"Am": "attention maps of all layers", "Yc": "1: contact score of a token pair"}
     made: ClassVar[dict[str, str]] = {"Yc": "1"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -562,7 +562,7 @@ class Esm(PositionsAfterPadding, BertBase):
         kind = self.position_embedding_type
         if kind not in ("rotary", "absolute"):
             raise ConfigError(
-                f"position_embedding_type = {format_value(kind)} is not understood: write rotary or absolute"
+                f"position_embedding_type = {format_value(kind)} is not supported: use rotary or absolute"
             )
         return kind == "rotary"
 

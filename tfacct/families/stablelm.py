@@ -103,7 +103,7 @@ class Plamo3(Decoder):
         if given is not None:
             check_length("interleaved_sliding_window", given, count)
             if given != windows:
-                raise ConfigError("interleaved_sliding_window is not what window_size and sliding_window_pattern say")
+                raise ConfigError("interleaved_sliding_window contradicts window_size and sliding_window_pattern")
         return [Layer(window) for window in windows]
 
     def layer_rope(self, layer: Layer) -> Rotary:

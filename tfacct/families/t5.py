@@ -113,7 +113,7 @@ class T5(Family):
     def hf_unsupported(self) -> str | None:
         """The class ties the head, if it has one, whatever the config says."""
         tied = self.tied or self.task_head.head != "lm"
-        return None if tied else "it ties the head although tie_word_embeddings = false"
+        return None if tied else "it ties the head even with tie_word_embeddings = false"
 
     @property
     def _mlp(self) -> tuple[bool, str]:
@@ -121,12 +121,12 @@ class T5(Family):
         *gated, name = self.feed_forward_proj.split("-")
         if gated not in ([], ["gated"]) or not name:
             raise ConfigError(
-                f'feed_forward_proj = "{self.feed_forward_proj}" is not understood', "for example relu or gated-gelu"
+                f'feed_forward_proj = "{self.feed_forward_proj}" is not supported', "for example relu or gated-gelu"
             )
         if self.is_gated_act not in (None, bool(gated)):
             says = f"is_gated_act = {str(self.is_gated_act).lower()}"
             raise ConfigError(
-                f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated means three matrices',
+                f'{says} contradicts feed_forward_proj = "{self.feed_forward_proj}": gated MLPs have three matrices',
                 "the class follows is_gated_act; without it, feed_forward_proj",
             )
         return bool(gated), "gelu_new" if gated and name == "gelu" else name

@@ -117,7 +117,7 @@ class TaskHead:
         if self.head == "lm" and not self.also:
             return shape
         if shape.mtp is not None:
-            raise ConfigError("layers that predict further tokens (MTP) need a language model's head: there is none")
+            raise ConfigError("MTP layers need a language modeling head")
         hidden = shape.embed.hidden
         pooled = self.first or (pooler is not None and getattr(pooler, "reads", "") != "each")
         own = {"bias": self.bias, "pooled": pooled, "taught": self.taught}
@@ -167,7 +167,7 @@ def label_count(task_head: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[
         return labels(raw)
     given, defaulted = labels(raw) if task_head.obeys else (task_head.scores, {})
     if given != task_head.scores and not defaulted:
-        raise ConfigError(f"num_labels = {given:,}: this class gives {task_head.scores} scores of each position")
+        raise ConfigError(f"num_labels = {given:,}: this class gives {task_head.scores} scores per position")
     return task_head.scores, {}
 
 
@@ -175,7 +175,7 @@ def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
     """How many classes are scored, by id2label or num_labels, and what was defaulted. Raises ConfigError."""
     names, given = raw.get("id2label"), raw.get("num_labels")
     if names is not None and not isinstance(names, Mapping):
-        raise ConfigError("id2label must be an object of fields")
+        raise ConfigError("id2label must be an object with fields")
     if given is not None and (not isinstance(given, int) or isinstance(given, bool)):
         raise ConfigError(f"num_labels must be a whole number, not {format_value(given)}")
     if names is not None and given not in (None, len(names)):

@@ -115,9 +115,9 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
     prefixes = config_class(alias.family).class_prefixes
     if not all(alias.class_of_family(name) or class_ending(name, prefixes) for name in listed):
         problem = (
-            f"architectures = {format_value(listed)} names no class of {model_type}, which is read as {alias.family}"
+            f"architectures = {format_value(listed)} is not a class of {model_type}, which is counted as {alias.family}"
         )
-        anyway = f"to count it as that anyway: {setting('architectures')}"
+        anyway = f"count it that way with {setting('architectures')}"
         raise ConfigError(problem, DRAFT if is_draft({**raw, **sets}, listed) else anyway)
     over, own = _translated(sets, alias), _translated(raw, alias)
     there = {**own, **over}

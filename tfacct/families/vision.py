@@ -73,8 +73,8 @@ class Kimi_K25Vision(Encoder):
         super().check()
         if self.pos_emb_height != self.pos_emb_width:
             raise ConfigError(
-                f"pos_emb_width = {self.pos_emb_width:,} is not read by the class, which has a square table of"
-                f" {self.pos_emb_height:,} rows on a side"
+                f"pos_emb_width = {self.pos_emb_width:,} is ignored by the class, which has a square position"
+                f" embedding with {self.pos_emb_height:,} rows per side"
             )
         check_axial(self.rope_parameters)
         divide_exactly(self.head_dim, 4, "the size of a head by 4")
@@ -153,7 +153,7 @@ class Gemma4Vision(EncoderBase):
     reference_only = "attention_bias standardize"
     ignored_fields = "use_clipped_linears global_head_dim max_position_embeddings"
     task_heads = {"Model": TaskHead("models.gemma4.modeling_gemma4.Gemma4VisionModel", "none")}
-    hf_extra_note = "it takes the means of patches by a product with their places"
+    hf_extra_note = "it averages patches with a matmul"
     module_names = {"embed.project": "patch_embedder.input_proj", "merger.average": "pooler"}
     layer_path = "encoder.layers.*"
     layer_module_names = {
@@ -307,13 +307,13 @@ class Llama4Vision(ImageEncoder):
         divide_exactly(across, side, "the patches on a side of an image by 1 / pixel_shuffle_ratio =")
         if self.intermediate_size != patches * hidden:
             raise ConfigError(
-                f"intermediate_size = {self.intermediate_size:,} is not the width of {patches:,} patches of {hidden:,},"
-                " which the class joins"
+                f"intermediate_size = {self.intermediate_size:,} must equal {patches:,} × {hidden:,}, because the"
+                f" class concatenates {patches:,} patches"
             )
         if self.projector_input_dim != self.projector_output_dim:
             raise ConfigError(
                 f"projector_input_dim = {self.projector_input_dim:,} is not projector_output_dim ="
-                f" {self.projector_output_dim:,}: the class does not run"
+                f" {self.projector_output_dim:,}, so the class cannot run"
             )
         divide_exactly(self.head_dim, 4, "the size of a head by 4")
 
@@ -344,7 +344,7 @@ class PixtralVision(ImageEncoder):
     attribute_map = {"head_dim": "own_head_dim"}
     reference_only = "own_head_dim"
     task_heads = {"Model": TaskHead("AutoModel", "none")}
-    hf_extra_note = "it scores all patches of a batch against one another, and masks those of other images"
+    hf_extra_note = "it computes scores between all patches of a batch, and masks other images"
     module_names = {"embed.project": "patch_conv", "embed_norm": "ln_pre"}
     layer_path = "transformer.layers.*"
     layer_module_names = {

@@ -307,7 +307,7 @@ def side_of_square(given: Any) -> Any:
     if not isinstance(given, list):
         return given
     if len(set(map(str, given))) != 1 or len(given) != 2:
-        must_be = "must be a whole number, or two that are the same"
+        must_be = "must be a whole number, or two equal ones"
         raise ConfigError(f"image_size and patch_size {must_be}, not {format_value(given)}")
     return given[0]
 

@@ -98,4 +98,4 @@ class Flaubert(XLM):
 
     def hf_unsupported(self) -> str | None:
         """The class looks for a cache of each layer, and there is none."""
-        return "it does not run with pre_norm = true" if self.pre_norm else None
+        return "it does not support pre_norm = true" if self.pre_norm else None

@@ -119,7 +119,7 @@ def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Te
         pixels = torch.zeros(batch, model.config.num_channels, side, side, device="meta")
         return {"pixel_values": pixels, "labels": ids(batch)}
     if model.main_input_name != "input_ids":
-        raise TypeError(f"it reads {model.main_input_name}, neither tokens nor images")
+        raise TypeError(f"it reads {model.main_input_name}, not tokens or images")
     read = ids(batch, tokens)
     if source:
         return {"input_ids": ids(batch, source), "labels": read}

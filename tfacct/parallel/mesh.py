@@ -197,9 +197,9 @@ def mesh_of(
     if microbatches is not None:
         check_size(option("microbatches"), microbatches)
     if not isinstance(zero, int) or isinstance(zero, bool):
-        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {zero!r}")
+        raise UsageError(f"{option('zero')} must be 1, 2 or 3, not {zero!r}")
     if not isinstance(sp, bool):
-        raise UsageError(f"{option('sp')} is True or False, not {sp!r}")
+        raise UsageError(f"{option('sp')} must be True or False, not {sp!r}")
     number = isinstance(imbalance, int | float | Fraction) and not isinstance(imbalance, bool)
     if not number or not float("-inf") < imbalance < float("inf"):
         raise UsageError(f"{option('imbalance')} must be a number, not {imbalance!r}")
@@ -250,12 +250,12 @@ def facts(mesh: Mesh) -> dict[str, Any]:
 def checked(mesh: Mesh) -> Mesh:
     """The mesh, if its axes go together. Raises UsageError."""
     if mesh.plan not in get_args(Plan):
-        raise UsageError(f"{option('tp_plan')} is torch or megatron, not {mesh.plan!r}")
+        raise UsageError(f"{option('tp_plan')} must be torch or megatron, not {mesh.plan!r}")
     check_sequence(mesh)
     mesh = checked_axes(_checked_replicas(mesh))
     check_experts(mesh)
     if mesh.ranks == 1:
-        raise UsageError("one rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
+        raise UsageError("a single rank sends nothing", f"give {option('tp', 8)} or {option('fsdp', 8)}")
     return mesh
 
 
@@ -267,7 +267,7 @@ def checked_pass(mesh: Mesh | None) -> Mesh | None:
     if mesh.sequence_shards > 1 and mesh.ep > 1:
         both = f"{option('ep')} is not supported with {option('cp')} here"
         raise UsageError(
-            both, f"`tfacct train`, `plan` and `params` do, among ranks of {option('fsdp')} or {option('dp')}"
+            both, f"`tfacct train`, `plan` and `params` support it, among {option('fsdp')} or {option('dp')} ranks"
         )
     return checked_axes(mesh)
 
@@ -276,19 +276,21 @@ def check_sequence(mesh: Mesh) -> None:
     """Raises UsageError for options of `tp` without it."""
     if mesh.tp == 1 and (mesh.sp or mesh.plan != "torch"):
         given = option("sp", True) if mesh.sp else option("tp_plan", mesh.plan)
-        raise UsageError(f"{given} shards over the ranks of {option('tp')}: it needs {option('tp', 2)} or more")
+        raise UsageError(f"{given} needs {option('tp', 2)} or more, because it shards over the tp ranks")
 
 
 def _checked_replicas(mesh: Mesh) -> Mesh:
     """The mesh, with ZeRO's third stage, which shards weights too, as `fsdp`. Raises UsageError."""
     if mesh.zero not in (0, 1, 2, 3):
-        raise UsageError(f"{option('zero')} is 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone divides nothing")
+        raise UsageError(
+            f"{option('zero')} must be 1, 2 or 3, not {mesh.zero}", f"{option('dp', 8)} alone shards nothing"
+        )
     if mesh.zero and (mesh.dp == 1 or mesh.fsdp > 1):
         zero = option("zero", mesh.zero)
         if mesh.fsdp > 1:
-            sharded = f"{zero} does not work with {option('fsdp', mesh.fsdp)}, which shards gradients already"
+            sharded = f"{zero} does not work with {option('fsdp', mesh.fsdp)}, which already shards gradients"
             raise UsageError(sharded, f"{option('dp', mesh.fsdp)} {zero}" if mesh.dp == 1 else f"leave {zero} out")
-        raise UsageError(f"{zero} needs {option('dp')}: the ranks that it shards among", option("dp", 8))
+        raise UsageError(f"{zero} needs {option('dp')}, because it shards over the dp ranks", option("dp", 8))
     if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.sequence_shards == 1 and mesh.ep % mesh.tp == 0:
         mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
@@ -304,15 +306,16 @@ def check_experts(mesh: Mesh) -> None:
         if mesh.sequence_shards > 1:
             also = f"{option('tp')}, {option(batches)} and {option('cp' if mesh.cp > 1 else 'ulysses')}"
         raise UsageError(
-            f"{option('ep', mesh.ep)} shares experts among the ranks of {also}, a batch's ranks together",
-            f"sizes that they have: {', '.join(map(str, sizes))}" if sizes else f"give {option(batches, mesh.ep)} too",
+            f"{option('ep', mesh.ep)} shards experts over the {also} ranks, in whole batch groups",
+            f"possible sizes: {', '.join(map(str, sizes))}" if sizes else f"also give {option(batches, mesh.ep)}",
         )
     if mesh.imbalance != 1 and mesh.ep == 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(f"{given} applies to tokens that go to experts: it needs {option('ep', 2)} or more")
+        raise UsageError(f"{given} applies to routed tokens, so it needs {option('ep', 2)} or more")
     if mesh.imbalance < 1 or mesh.imbalance > mesh.ep:
         raise UsageError(
-            f"{option('imbalance')} is what the fullest rank of {option('ep')} receives over the mean: from 1 to"
+            f"{option('imbalance')} is the load of the fullest {option('ep')} rank relative to the mean: it must be"
+            " from 1 to"
             f" {mesh.ep:,}"
         )
 
@@ -320,9 +323,9 @@ def check_experts(mesh: Mesh) -> None:
 def checked_axes(mesh: Mesh) -> Mesh:
     """The mesh, if pipeline stages and shards of sequences go together. Raises UsageError."""
     if mesh.schedule not in get_args(Schedule):
-        raise UsageError(f"{option('schedule')} is {listed(get_args(Schedule))}, not {mesh.schedule!r}")
+        raise UsageError(f"{option('schedule')} must be {listed(get_args(Schedule))}, not {mesh.schedule!r}")
     if mesh.cp_method not in get_args(Method):
-        raise UsageError(f"{option('cp_method')} is {listed(get_args(Method))}, not {mesh.cp_method!r}")
+        raise UsageError(f"{option('cp_method')} must be {listed(get_args(Method))}, not {mesh.cp_method!r}")
     given = {
         option("schedule", mesh.schedule): mesh.schedule != "1f1b",
         option("microbatches", mesh.microbatches): bool(mesh.microbatches),
@@ -330,13 +333,14 @@ def checked_axes(mesh: Mesh) -> Mesh:
     }
     alone = next((name for name, so in given.items() if so), None)
     if mesh.pp == 1 and alone:
-        raise UsageError(f"{alone} applies to stages: it needs {option('pp', 2)} or more")
+        raise UsageError(f"{alone} applies to pipeline stages, so it needs {option('pp', 2)} or more")
     if mesh.cp == 1 and mesh.cp_method != "ring":
         raise UsageError(
-            f"{option('cp_method', mesh.cp_method)} applies to {option('cp')}: it needs {option('cp', 2)} or more"
+            f"{option('cp_method', mesh.cp_method)} applies to context parallelism, so it needs {option('cp', 2)} or"
+            " more"
         )
     if mesh.chunks > 1 and mesh.schedule != "interleaved":
-        raise UsageError(f"{option('pp_chunks', mesh.chunks)} goes with {option('schedule', 'interleaved')}")
+        raise UsageError(f"{option('pp_chunks', mesh.chunks)} needs {option('schedule', 'interleaved')}")
     interleaved = mesh.schedule == "interleaved" and mesh.chunks == 1
     return replace(mesh, chunks=2) if interleaved else mesh
 
@@ -366,7 +370,7 @@ def check(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     named = ", ".join(f"{axis} = {whole:,} ({axis_label(axis)})" for axis, whole in wrong)
     problem = f"{option('tp', mesh.tp)} does not divide {named}"
     if wrong[0][0] == wrong[-1][0] == "T":
-        raise UsageError(problem, f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}")
+        raise UsageError(problem, f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}")
     heads = {axes[axis] for axes, axis in everywhere if tp_axis(axis) == "N"}
     tried = divisors(heads or {whole for _, whole in wrong})
     possible = [n for n in tried if all(fits(axes, axis, n) for axes, axis in everywhere if axis != "T")]
@@ -380,8 +384,10 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
     if "T" in at:
         if at["T"] != at["S"]:
             new = "one new token" if at["T"] == 1 else f"{at['T']:,} new tokens"
-            problem = f"{named} divides whole sequences, not {new} of {at['S']:,}"
-            raise UsageError(problem, f"a prompt: {option('tokens', at['S'])}; a step: {option('train', True)}")
+            problem = f"{named} shards whole sequences, not {new} of {at['S']:,}"
+            raise UsageError(
+                problem, f"use {option('tokens', at['S'])} for a prompt, or {option('train', True)} for a training step"
+            )
         masked = any(
             isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
         )
@@ -390,7 +396,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         if at["T"] % pieces:
             raise UsageError(
                 f"{named} does not divide T = {at['T']:,} ({AXIS_NAMES['T']})",
-                f"tokens are dealt out in {pieces:,} pieces: ask for a multiple of {pieces:,}",
+                f"the tokens are split into {pieces:,} chunks: use a multiple of {pieces:,}",
             )
     heads = sorted(
         {(axis, size) for group in ledger.groups for axis, size in group.axes.items() if tp_axis(axis) in HEADS}
@@ -402,7 +408,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         sizes = divisors(whole // mesh.tp for _, whole in heads if whole % mesh.tp == 0)
         fitting = f"sizes that divide all: {', '.join(map(str, sizes))}"
         if any(whole % mesh.tp for _, whole in heads):
-            fitting = f"no size does: {option('tp', mesh.tp)} alone does not divide all of them"
+            fitting = f"no size does, because {option('tp', mesh.tp)} alone does not divide all of them"
         raise UsageError(f"{option('ulysses', mesh.ulysses)}{also} does not divide {problem}", fitting)
 
 

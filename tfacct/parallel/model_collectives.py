@@ -107,7 +107,7 @@ class RankCollectives(NamedTuple):
 def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | None) -> Ends:
     """Raises UsageError for what this mesh or this pass does not do."""
     if after not in get_args(AfterHead):
-        raise UsageError(f"{option('after_head')} is {listed(get_args(AfterHead))}, not {after!r}")
+        raise UsageError(f"{option('after_head')} must be {listed(get_args(AfterHead))}, not {after!r}")
     if after != "divided" and mesh.tp == 1:
         problem = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
         raise UsageError(problem, f"give {option('tp', 8)}")
@@ -118,9 +118,9 @@ def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | 
         return Ends(after)
     name = units.dtype_name(reduce_dtype)
     if name not in DTYPES:
-        raise UsageError(f"ranks sum gradients in {listed(DTYPES)}, not {name}")
+        raise UsageError(f"gradients are reduced in {listed(DTYPES)}, not {name}")
     if not train or mesh.fsdp * mesh.dp == 1:
-        problem = f"{option('reduce_dtype', name)} applies to gradients that are summed over batches"
+        problem = f"{option('reduce_dtype', name)} applies to gradient reduction over data-parallel ranks"
         raise UsageError(problem, f"give {option('train', True)}, and {option('fsdp')} or {option('dp')}")
     return Ends(after, name)
 
@@ -144,8 +144,8 @@ def rank_collectives(
     if mesh.imbalance != 1 and not any(line.kind == "all-to-all" and line.over == "ep" for line in lines):
         given = option("imbalance", f"{float(mesh.imbalance):g}")
         raise UsageError(
-            f"{given} applies to tokens that go to experts, and none do here",
-            f"ranks of one batch have all its tokens: {option('ep')} above {option('tp')} sends them",
+            f"{given} applies to routed tokens, and there are none here",
+            f"tp ranks already have all tokens; only {option('ep')} above {option('tp')} exchanges them",
         )
     if not verified(model.family, "torch_plan"):
         check_rows(model, mesh)
@@ -157,7 +157,6 @@ def _check_order(model: LoadedModel, mesh: Mesh) -> None:
     """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(model.architecture):
         raise ConfigError(
-            f"{model.name}: it has an encoder, and which tensors share a bucket of {option('dp')} was not compared",
-            f"{option('fsdp')} and {option('zero')} reduce without such buckets; all of them together have the bytes of"
-            " the gradients",
+            f"{model.name}: the gradient buckets of {option('dp')} were not checked for encoders",
+            f"{option('fsdp')} and {option('zero')} reduce without buckets",
         )

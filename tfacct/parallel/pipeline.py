@@ -61,7 +61,7 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
     if parts > blocks:
         problem = f"{option('pp', mesh.pp)}" + (f" of {mesh.chunks:,} stages each" if mesh.chunks > 1 else "")
         raise UsageError(
-            f"{problem} does not divide L = {blocks:,} (blocks)", f"at most {blocks // mesh.chunks:,} ranks"
+            f"{problem} does not divide L = {blocks:,} (layers)", f"at most {blocks // mesh.chunks:,} ranks"
         )
     every = [Stage(own, number == 0, number == parts - 1) for number, own in enumerate(divided(blocks, parts))]
     return [every[rank :: mesh.pp] for rank in range(mesh.pp)]
@@ -113,8 +113,8 @@ def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
         problem = f"{option('microbatches', count)} does not divide a batch of {batch:,}"
         raise UsageError(problem, f"give a multiple: {option('batch', -(-batch // count) * count)}")
     if train and mesh.chunks > 1 and count % max(1, count // mesh.pp):
-        problem = f"{option('schedule', 'interleaved')} takes microbatches in rounds of {mesh.pp:,} or more"
-        raise UsageError(f"{problem}, and {count:,} are no whole number of them", f"give a multiple of {mesh.pp:,}")
+        problem = f"{option('schedule', 'interleaved')} runs micro-batches in rounds of {mesh.pp:,} or more"
+        raise UsageError(f"{problem}, and {count:,} is not a whole number of rounds", f"give a multiple of {mesh.pp:,}")
     return count
 
 

@@ -32,7 +32,7 @@ def on_rank(
     if mesh.cp > 1:
         check_parts(model, mesh, work)
         if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
-            problem = f"{model.name}: ranks of {option('cp', mesh.cp)} do not see as many pairs each under a window"
+            problem = f"{model.name}: with a window, {option('cp', mesh.cp)} ranks have unequal numbers of pairs"
             raise ConfigError(problem, f"leave {option('masked')} out")
     return [of_rank(product, mesh) for product in products]
 
@@ -60,12 +60,12 @@ def points_of(
 ) -> list[Point]:
     """The model at a point as one rank of each pipeline stage has it, for these metrics. Raises TfacctError."""
     if mesh.fsdp > 1:
-        others = "the bytes of a training step are, as peak_bytes"
-        raise UsageError(f"{metrics[0].name} is not divided by {option('fsdp')}", others)
+        others = "training metrics do, such as peak_bytes"
+        raise UsageError(f"{metrics[0].name} does not change with {option('fsdp')}", others)
     ratio = next((metric.name for metric in metrics if metric.unit in ("share", "ratio")), None)
     if mesh.pp > 1 and ratio is not None:
-        problem = f"{ratio} is a ratio, by which stages of {option('pp')} are not compared"
-        raise UsageError(problem, "total_flops, total_params, total_bytes and other amounts are")
+        problem = f"{ratio} is a ratio, which cannot be compared between {option('pp')} stages"
+        raise UsageError(problem, "use total_flops, total_params, total_bytes or another amount")
     checked_pass(mesh)
     if mesh.cp > 1:
         if any(metric.unit != "bytes" or metric.name in MEMORY_TRAFFIC for metric in metrics):
@@ -167,11 +167,9 @@ def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Work
     for group in model.ledger.groups:
         states = [axis_names(line.spec) for line in group.lines if isinstance(line, State)]
         if any("S" not in axes for axes in states):
-            raise ConfigError(
-                f"{model.name}: {given} does not support states that are no keys of a token", "leave it out"
-            )
+            raise ConfigError(f"{model.name}: {given} does not support recurrent states", "leave it out")
         if states and WINDOW in group.axes:
-            problem = f"{given} does not support windows: which rank caches the last tokens is the engine's choice"
+            problem = f"{given} does not support windows, because engines differ in which rank caches the last tokens"
             raise ConfigError(f"{model.name}: {problem}", "leave it out")
     check_sizes(model, Mesh(cp=mesh.cp), {**work.axes(), "T": work.context})
     return rank_tokens(mesh, work)

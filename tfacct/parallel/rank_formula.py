@@ -30,7 +30,7 @@ from tfacct.parallel.support import check_axes, check_mesh, check_shardable, che
 
 Layout = Mapping[str, str]
 """Numbers of ranks, or letters for them, by axis: `{"tp": "8", "pp": "p"}`."""
-AXES = {"tp": "ranks", "ep": "ranks that divide experts", "pp": "stages", "cp": "parts of a sequence"}
+AXES = {"tp": "ranks", "ep": "expert-parallel ranks", "pp": "stages", "cp": "context-parallel ranks"}
 """Axes of a layout that a formula can have, and what their numbers count."""
 EXAMPLE = 2
 """Ranks that stand for a letter where a model is checked."""
@@ -161,11 +161,11 @@ def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
             if int(text) < 1:
                 raise UsageError(f"{option(axis)} must be at least 1, not {int(text)}")
         elif not (text.isascii() and text.isalpha() and text.islower() and len(text) == 1):
-            what = f"{option(axis)} is a number of {AXES[axis]} or a small letter for it, not {text!r}"
+            what = f"{option(axis)} must be a number of {AXES[axis]} or a lowercase letter, not {text!r}"
             raise UsageError(what, f"for example {axis[0]}")
     axis_names = [text for text in found.values() if not text.isdigit()]
     if len(axis_names) > len({*axis_names}):
-        raise UsageError(f"one letter names two axes: {', '.join(axis_names)}", "give each its own")
+        raise UsageError(f"one letter is used for two axes: {', '.join(axis_names)}", "use a different letter for each")
     return found
 
 
@@ -180,7 +180,7 @@ def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | N
         check_axes(model, Mesh(pp=numbers["pp"] or EXAMPLE))
         kinds = [group for group in model.ledger.groups if group.numbers]
         if len(kinds) > 1:
-            what = f"{model.name}: pipeline stages with layers of several kinds have no formula"
+            what = f"{model.name}: pipeline stages with several kinds of layers have no formula"
             raise ConfigError(what, f"`tfacct flops`, `params` and `memory` count them with {option('pp')}")
         layers = len(kinds[0].numbers)
         if layers % (numbers["pp"] or 1):
@@ -188,7 +188,7 @@ def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | N
             raise UsageError(what, f"sizes that do: {', '.join(map(str, divisors([layers])))}")
     if "cp" in layout:
         if of == "params":
-            raise UsageError(f"{option('cp')} shards no parameter: each of its ranks has all", "leave it out")
+            raise UsageError(f"{option('cp')} shards no parameters: every cp rank has all of them", "leave it out")
         mesh = Mesh(cp=numbers["cp"] or EXAMPLE)
         if work is None or numbers["cp"] is None:
             work = Workload(2 * mesh.sequence_chunks, 2 * mesh.sequence_chunks)
@@ -204,7 +204,7 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
     tp, ep = numbers.get("tp", 1), numbers["ep"]
     checked_pass(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
     if not any(ACTIVE in group.axes for group in model.ledger.groups):
-        raise ConfigError(f"{model.name} has no experts for {option('ep')} to divide", f"leave {option('ep')} out")
+        raise ConfigError(f"{model.name} has no experts for {option('ep')} to shard", f"leave {option('ep')} out")
     check_mesh(model, Mesh(ep=ep or EXAMPLE), train=False)
     if ep is not None:
         on_ranks([model], tp or 1, ep)
@@ -217,7 +217,7 @@ def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workl
 
 def _check_tp(model: LoadedModel, number: int | None, ep: int) -> None:
     if gathers_heads(model):
-        what = f"{model.name}: {option('tp')} gathers queries and keys for a norm over all heads, which has no formula"
+        what = f"{model.name}: {option('tp')} with a norm over all heads has no formula"
         raise ConfigError(what, "`tfacct flops`, `params` and `memory` count it")
     if number is None:
         check_mesh(model, Mesh(2), train=False)

@@ -113,9 +113,7 @@ def fsdp_shards(model: LoadedModel, mesh: Mesh, dtype: str | None) -> dict[str, 
 
     check_experts(mesh)
     if (name := model.storage(dtype).name) not in DTYPES:
-        raise UsageError(
-            f"{model.name}: weights in {name} are not divided by {option('fsdp')}", option("dtype", "bf16")
-        )
+        raise UsageError(f"{model.name}: {option('fsdp')} does not support {name} weights", option("dtype", "bf16"))
     if not verified(model.family, "torch_plan"):
         check_rows(model, mesh)
     found: dict[str, int] = {}

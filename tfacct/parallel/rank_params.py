@@ -46,7 +46,7 @@ class FullestRank(NamedTuple):
 
 
 def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
-    """Path and shape; the path alone outside the blocks, where a head reads a table turned."""
+    """Path and shape; the path alone outside the layers, where a head reads a table turned."""
     return tensor.path, tensor.shape if paths.repeated(tensor.path) else ()
 
 

@@ -63,16 +63,16 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
     """The layout that was given, if that is one of all devices, or all that have what of it was given. Raises
     UsageError."""
     if not train and (name := next((name for name in TRAINING if name in sizes_of(given)), None)):
-        raise UsageError(f"{option(name, getattr(given, name))} is of a training step", option("train", True))
+        raise UsageError(f"{option(name, getattr(given, name))} applies to a training step", option("train", True))
     many = f"{devices:,} device{'' if devices == 1 else 's'}"
     if devices % given.ranks:
-        raise UsageError(f"{label(given)} takes {given.ranks:,} ranks, which do not divide {many}")
+        raise UsageError(f"{label(given)} needs {given.ranks:,} ranks, which do not divide {many}")
     if given.ranks == devices > 1:
         return [checked(given)]
     if other := next((name for name in sizes_of(given) if name not in SIZES), None):
         raise UsageError(
-            f"{option(other)} needs a whole layout: {label(given)} takes {given.ranks:,} of {many}",
-            "give the whole layout, or leave it out",
+            f"{option(other)} needs a whole layout, but {label(given)} uses {given.ranks:,} of {many}",
+            "give the whole layout, or remove it",
         )
     sizes = {name: getattr(given, name) for name in sizes_of(given)}
     every = trained(model, devices, tokens) if train else served(model, devices)
@@ -161,7 +161,7 @@ def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int]
     if unknown == "ep":
         experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
         if not experts:
-            raise UsageError(f"{model.name} has no experts for {option('ep')} to divide", f"ask for {option('tp')}")
+            raise UsageError(f"{model.name} has no experts for {option('ep')} to shard", f"use {option('tp')}")
         return [count for count in divisors(experts) if count == 1 or count % mesh.tp == 0], True
     if unknown == "pp":
         return [*range(1, blocks_in(model.ledger) + 1)], True

@@ -34,8 +34,8 @@ def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[Loaded
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
-        problem = f"{option('ep', ep)} shares experts among whole groups of {option('tp', tp)}"
-        raise UsageError(problem, f"a multiple of {tp}, such as {option('ep', tp)}")
+        problem = f"{option('ep', ep)} shards experts over whole {option('tp', tp)} groups"
+        raise UsageError(problem, f"use a multiple of {tp}, such as {option('ep', tp)}")
     return [_on_rank(model, Mesh(tp, ep=ep)) if tp * ep > 1 else model for model in models]
 
 
@@ -98,7 +98,7 @@ def shard_models(
     def shard(one: LoadedModel) -> LoadedModel:
         if mesh.pp > 1 and (how := one.storage(dtype)).by_block:
             raise UsageError(
-                f"{one.name}: in {how.name} a matrix has other types in other blocks, which {option('pp')} cannot cut",
+                f"{one.name}: in {how.name}, matrix types differ between layers, which {option('pp')} does not support",
                 f"another {option('dtype')}, or {option('pp', 1)}",
             )
         return shard_weights([_staged(one, mesh.pp)], mesh.tp, dtype, mesh.ep)[0]

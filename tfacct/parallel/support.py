@@ -63,8 +63,8 @@ def does_not(features: str, layout: str, what: str, instead: str) -> Unsupported
 
 # The rows.
 
-STREAM = "leave {pp} out: stages send the residual stream alone"
-WHOLE = "use {fsdp}, which leaves sequences whole"
+STREAM = "leave {pp} out: stages send only the residual stream"
+WHOLE = "use {fsdp}, which does not split sequences"
 LAYOUTS = (
     Unsupported(
         "pp fsdp eager_schedule",
@@ -73,7 +73,7 @@ LAYOUTS = (
     ),
     Unsupported(  # DeepSpeed's PipelineEngine: "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" (0.19)
         "pp zero2",
-        "{of[zero2]} with {pp} is not supported: DeepSpeed refuses it, and stages of torch sum whole gradients",
+        "{of[zero2]} with {pp} is not supported, as in DeepSpeed and torch",
         "use {zero=1} or {fsdp}",
     ),
 )
@@ -81,44 +81,57 @@ LAYOUTS = (
 STAGES = (
     does_not("pp source", "{pp}", "{of[source]}: every stage reads the source", "leave {pp} out"),
     does_not("pp encoder", "{pp}", "{of[encoder]}: every stage reads its output", "leave {pp} out"),
-    does_not("pp mtp", "{pp}", "multi-token prediction", "{set=mtp=false} counts the model without"),
+    does_not("pp mtp", "{pp}", "multi-token prediction", "{set=mtp=false} counts the model without it"),
     does_not("pp read_by_all", "{pp}", "{of[read_by_all]}, which all layers read", STREAM),
     does_not("pp shared_weights", "{pp}", "layers that share weights", STREAM),
     does_not("pp streams", "{pp}", "more than one residual stream", STREAM),
     does_not("pp borrowed_heads", "{pp}", "keys and values of an earlier layer", STREAM),
-    does_not("pp borrowed_index", "{pp}", "keys that an earlier layer chooses", STREAM),
+    does_not("pp borrowed_index", "{pp}", "keys selected by an earlier layer", STREAM),
     does_not("pp borrowed_latents", "{pp}", "latents of an earlier layer", STREAM),
 )
 """What reads more than the residual stream, so that pipeline stages would send more."""
 SEQUENCES = (
     does_not("sequence encoder", "{of[sequence]}", "{of[encoder]}", WHOLE),
     does_not("sequence tp joint_norm", "{of[sequence]} with {tp}", "a norm over all heads", WHOLE),
-    does_not("sequence window_both_ways", "{of[sequence]}", "windows to both sides", WHOLE),
-    does_not("sequence bias_both_ways", "{of[sequence]}", "a bias of distances", WHOLE),
-    does_not("sequence compressed", "{of[sequence]}", "compressed keys: which rank computes them is not known", WHOLE),
-    does_not("sequence cp latent", "{of[sequence]}", "latent attention: latents or keys and values can be sent", WHOLE),
+    does_not("sequence window_both_ways", "{of[sequence]}", "bidirectional windows", WHOLE),
+    does_not("sequence bias_both_ways", "{of[sequence]}", "a relative position bias", WHOLE),
+    does_not(
+        "sequence compressed", "{of[sequence]}", "compressed keys: it is not known which rank computes them", WHOLE
+    ),
+    does_not(
+        "sequence cp latent", "{of[sequence]}", "latent attention: ranks could send latents, or keys and values", WHOLE
+    ),
     does_not("sequence latent", "{of[sequence]}", "latent attention: the shared key belongs to no head", WHOLE),
-    does_not("ring window", "{of[sequence]} in a ring", "windows: it can skip keys", "use {cp_method=gather}"),
-    does_not("ring sinks", "{of[sequence]} in a ring", "sinks: each step would count them", "use {cp_method=gather}"),
+    does_not(
+        "ring window",
+        "{of[sequence]} in a ring",
+        "windows: a ring could skip keys outside them",
+        "use {cp_method=gather}",
+    ),
+    does_not(
+        "ring sinks", "{of[sequence]} in a ring", "sinks: each ring step would count them", "use {cp_method=gather}"
+    ),
 )
 """Attention for which it is a choice, or not known, what shards of a sequence send."""
 REDUCES = "use {fsdp} or {zero}"
-SHARED = "which tensors share a bucket was not compared"
+SHARED = "its gradient buckets were not checked"
 PARTS = (
     does_not("gathered_part buckets", "{of[buckets]}", f"{{of[gathered_part]}}: {SHARED}", REDUCES),
     does_not("part fsdp_reason", "a parallel layout", "{of[part]}", "{of[fsdp_reason]}"),
-    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, with `tfacct params` or `plan`"),
+    does_not("part gathered", "a parallel layout", "{of[part]}", "use {fsdp} alone, in `tfacct params` or `plan`"),
     does_not("part", "a parallel layout", "{of[part]}", ""),
     does_not("buckets expert_bias", "{of[buckets]}", f"experts with biases: {SHARED}", REDUCES),
     does_not("buckets shared_gate", "{of[buckets]}", f"a gate of the shared expert: {SHARED}", REDUCES),
     does_not("buckets tp fused", "{of[buckets]} with {tp}", f"matmuls that the class fuses: {SHARED}", REDUCES),
     does_not("sp both_ways", "{sp=True}", "an encoder: {of[encoder_reads]}", "leave {sp=True} out"),
-    does_not("sp head_transform", "{sp=True}", "a head with a transform", "leave {sp=True} out"),
+    does_not("sp head_transform", "{sp=True}", "an output head with a transform", "leave {sp=True} out"),
     does_not("sp post_norm", "{sp=True}", "norms after the residual sum", "leave {sp=True} out"),
-    does_not("sp embeds_distances", "{sp=True}", "segment embeddings and biases of distances", "leave {sp=True} out"),
+    does_not(
+        "sp embeds_distances", "{sp=True}", "segment embeddings and relative position biases", "leave {sp=True} out"
+    ),
     does_not("sp megatron latent", "{sp=True} with {tp_plan=megatron}", "latent attention", "use {tp_plan=torch}"),
-    Unsupported("ep no_experts", "it has no experts for {of[ep]} to divide", "leave {ep} out"),
-    does_not("sp parallel_sublayers", "{sp=True}", "parallel attention and MLP", "leave {sp=True} out"),
+    Unsupported("ep no_experts", "it has no experts for {of[ep]} to shard", "leave {ep} out"),
+    does_not("sp parallel_sublayers", "{sp=True}", "attention and MLP in parallel", "leave {sp=True} out"),
     does_not("sp positions", "{sp=True}", "a position embedding", "leave {sp=True} out"),
     does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),
 )
@@ -180,12 +193,12 @@ def _encoder_reads(shape: Transformer) -> str:
     """Why torch's plan of sequence parallelism, which gathers the output of a norm for the next matmul, does not apply
     to an encoder."""
     if shape.encoder is not None:
-        return "all decoder layers read its output, and which of them gathers it is a choice"
+        return "all decoder layers read its output, so the layer that gathers it is not determined"
     if any(stack.block.order == "post" for stack in shape.stacks):
-        return "matmuls and residual sums read the output of norms, and which of them gathers it is a choice"
+        return "matmuls and residual sums read norm outputs, so the place of the all-gather is not determined"
     if shape.segments is not None or shape.bias is not None or shape.positions is not None:
-        return "torch's plan has no other embedding than that of tokens"
-    return "torch's plan was compared with decoders alone"
+        return "torch's plan supports only token embeddings"
+    return "torch's plan was checked for decoders only"
 
 
 FEATURES: Mapping[str, tuple[str, Test]] = {
@@ -207,7 +220,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     ),
     "encoder": ("an encoder–decoder", _shape(lambda shape: None if shape.encoder is None else shape.encoder.words)),
     "both_ways": ("an encoder", _shape(lambda shape: encodes(shape))),
-    "encoder_reads": ("torch's plan covers decoders alone", _shape(_encoder_reads)),
+    "encoder_reads": ("torch's plan covers decoders only", _shape(_encoder_reads)),
     "mtp": ("multi-token prediction", _shape(lambda shape: shape.mtp is not None)),
     "read_by_all": ("an embedding that all layers read", _shape(_read_by_all)),
     "shared_weights": (
@@ -223,7 +236,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         _attention(lambda part, _: isinstance(part, Attention) and part.borrowed),
     ),
     "borrowed_index": (
-        "keys that an earlier layer chooses",
+        "keys selected by an earlier layer",
         _attention(lambda part, _: isinstance(part, LatentAttention) and part.indexer is not None and not part.indexes),
     ),
     "borrowed_latents": (
@@ -232,20 +245,20 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     ),
     "joint_norm": ("a norm over all heads", lambda model, _mesh, _train: gathers_heads(model)),
     "window_both_ways": (
-        "a window to both sides",
+        "a bidirectional window",
         _attention(lambda part, _: isinstance(part, Attention) and not part.causal and part.window is not None),
     ),
     "bias_both_ways": (
-        "a bias of distances",
+        "a relative position bias",
         _attention(lambda part, shape: isinstance(part, Attention) and not part.causal and shape.bias is not None),
     ),
     "compressed": ("compressed keys", _attention(lambda part, _: part.compression is not None)),
     "latent": ("latent attention", _attention(lambda part, _: isinstance(part, LatentAttention))),
     "window": ("sliding windows", _attention(lambda part, _: part.window is not None)),
     "sinks": ("attention sinks", _attention(lambda part, _: isinstance(part, Attention) and part.sinks)),
-    "part": ("a part without a rule", _part(gathered=False)),
-    "gathered_part": ("a part without a rule, of which ranks shard the weights alone", _part(gathered=True)),
-    "gathered": ("a class compared under {fsdp}", lambda model, _mesh, _train: verified(model.family, "fully_shard")),
+    "part": ("a part without sharding rules", _part(gathered=False)),
+    "gathered_part": ("a part without sharding rules, under weight sharding only", _part(gathered=True)),
+    "gathered": ("a class checked under {fsdp}", lambda model, _mesh, _train: verified(model.family, "fully_shard")),
     "fsdp_reason": (
         "a class that {fsdp} does not shard",
         lambda model, mesh, _: fsdp_unsupported(model.family) if mesh.fsdp > 1 else None,
@@ -255,7 +268,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "no_experts": ("no experts", lambda model, _mesh, _train: not model.once(_has_experts)),
     "fused": ("a class that fuses matmuls", lambda model, mesh, _: _fuses(model, mesh)),
     "head_transform": (
-        "a head with a transform",
+        "an output head with a transform",
         _shape(lambda shape: shape.head is not None and shape.head.transform is not None),
     ),
     "post_norm": (
@@ -263,10 +276,10 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         _shape(lambda shape: any(one.block.order == "post" for one in shape.stacks)),
     ),
     "embeds_distances": (
-        "an embedding of segments or a bias of distances",
+        "a segment embedding or a relative position bias",
         _shape(lambda shape: shape.segments is not None or shape.bias is not None),
     ),
-    "parallel_sublayers": ("parallel attention and MLP", _shape(lambda shape: any(map(in_parallel, shape.stacks)))),
+    "parallel_sublayers": ("attention and MLP in parallel", _shape(lambda shape: any(map(in_parallel, shape.stacks)))),
     "positions": ("a position embedding", _shape(lambda shape: shape.positions is not None)),
     # Inside its module torch needs whole sums, outside it does not.
     "scaled_embedding": ("a scaled embedding", _shape(lambda shape: shape.embed.scaled)),
@@ -373,33 +386,33 @@ def _of_part(part: Part) -> Iterator[str]:
     match part:
         case Attention():
             if part.score_function != "product":
-                yield "attention with other scores than products"
+                yield "attention scores that are not dot products"
             if part.indexer is not None:
-                yield "an indexer of blocks of keys"
+                yield "a block indexer"
             if part.borrowed or part.keys_as_values:
-                yield "attention with borrowed or shared projections"
+                yield "attention with reused or shared projections"
             if part.read_norm is not None and part.read_norm.together:
                 yield "a norm over all heads together"
         case FeedForward():
             if part.norm is not None or part.inner_norm is not None or not part.called:
-                yield "an MLP with a norm of its own, or one that never runs"
+                yield "an MLP with an inner norm, or one that never runs"
         case LatentAttention():
             if part.mla_mode == "absorbed":
                 yield "absorbed latent attention"
             if part.borrowed or (part.indexer is not None and part.indexer.mesh_unsupported):
-                yield "latents of another layer, or an indexer that reads the residual stream"
+                yield "latents reused from another layer, or an indexer on the residual stream"
         case Experts():
             if part.norms is not None or part.latent is not None:
-                yield "experts with norms of their own, or of a narrower width"
+                yield "experts with inner norms or a narrower width"
         case CrossAttention():
             if part.score_function != "product" or part.qk_norm is not None or part.source_hidden is not None:
-                yield "cross-attention with other scores, norms or widths"
+                yield "cross-attention with different scores, norms or widths"
         case Norm():
             if part.shared or not part.called:
                 yield "norms that are shared or never run"
         case Embedding():
             if part.rows is not None:
-                yield "an embedding with other rows than the vocabulary"
+                yield "an embedding with more or fewer rows than the vocabulary"
         case Residual() | Positions() | Segments() | RelativeBias() | Head() | Pooler() | Classes() | Stem():
             return
         case _:
@@ -440,11 +453,11 @@ def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> i
     if not sent or not model.once(_has_experts):
         return bits
     if not any(verified(model.family, fact) for fact in ROUTING):
-        what = "the sum of its router's gradients" if mesh.sp else "the dtype in which its class sums experts"
-        problem = f"{model.name}: {what}, which {option('tp')} sends, was not compared"
-        raise ConfigError(problem, f"it was for {listed(families(*ROUTING))}")
+        what = "the router's gradient reduction" if mesh.sp else "the dtype of the expert sum in its class"
+        problem = f"{model.name}: {what}, which {option('tp')} sends, was not checked"
+        raise ConfigError(problem, f"it was checked for {listed(families(*ROUTING))}")
     if mesh.sp and verified(model.family, "fp32_router"):
-        problem = f"{model.name}: {option('sp', True)} does not support a router with weights in fp32"
+        problem = f"{model.name}: {option('sp', True)} does not support fp32 router weights"
         raise ConfigError(problem, f"leave {option('sp', True)} out")
     return max(bits, 32) if verified(model.family, "fp32_routing") else bits
 
@@ -465,7 +478,7 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
     if stored.name in DTYPES:
         return
     if stored.by_block:
-        raise UsageError(f"{whole.name}: weights in {stored.name} are not divided here")
+        raise UsageError(f"{whole.name}: sharding is not supported for {stored.name} weights")
     for tensor, part in zip(whole.ledger.tensors(), shares, strict=True):
         name = stored.dtype(tensor.stored)
         if name != own.dtype(part) or (name not in PADDED and stored.cuts(tensor.stored, part)):
@@ -473,8 +486,8 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
             what = f"{name} in {paths.short(tensor.path)}"
             experts = f"whole experts ({option('ep')}), " if tensor.parameter.is_expert else ""
             raise CutError(
-                f"{whole.name}: the division cuts blocks of {what}, of which a rank has {shapes}",
-                f"fewer ranks, {experts}or {option('dtype', 'bf16')}",
+                f"{whole.name}: sharding cuts quantization blocks of {what}: a rank has {shapes}",
+                f"use fewer ranks, {experts}or {option('dtype', 'bf16')}",
             )
 
 
@@ -493,11 +506,11 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
         them = "it" if len(given) == 1 else "them"
         beside = f" with {' and '.join(given)}" if given else ""
         raise UsageError(
-            f"{model.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and how the"
-            " class lays its tensors out was not compared",
+            f"{model.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and the"
+            " tensor layout of its class was not checked",
             f"sizes that divide all: {', '.join(map(str, fitting))}"
             if fitting
-            else f"no size divides all{beside}; without {them}, {', '.join(map(str, every))} do",
+            else f"no size divides all{beside}; without {them}: {', '.join(map(str, every))}",
         )
 
 
@@ -530,5 +543,5 @@ def supported_on(
             refused.append((model, error))
     if not found:
         raise refused[0][1]
-    left_out = Skipped.of([model for model, _ in refused], "the mesh does not fit; ask for one to read why")
+    left_out = Skipped.of([model for model, _ in refused], "the layout does not fit; count one model to see why")
     return [model for model, _ in found], [each for _, each in found], left_out

@@ -193,7 +193,7 @@ def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
 
 def _no_strays(strays: int, unit: str) -> None:
     if strays:
-        raise UncountedOperatorError(f"{strays:,} {unit} belong to no product's module")
+        raise UncountedOperatorError(f"{strays:,} {unit} are outside the matmul modules")
 
 
 def _nothing(_inputs: Any, _outputs: Any) -> int:

@@ -48,7 +48,7 @@ class CrossAttention(Heads):
         elif past is not None:
             k, v = past
         else:
-            raise ValueError("cross attention needs a source, or its cache")
+            raise ValueError("cross-attention needs a source or its cache")
         mixed = self._mixed(q, k, v)
         return self.o_proj(mixed.transpose(1, 2).flatten(2)), k, v
 

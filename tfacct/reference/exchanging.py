@@ -31,7 +31,7 @@ def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool
 
     _, plan, _ = model._resolve_parallel_plans(DistributedConfig(tp_size=tp, fsdp_size=fsdp, ep_size=ep))
     if not plan:
-        raise UsageError("the class has no plan that divides its experts", f"leave {option('ep')} out")
+        raise UsageError("the class has no expert-parallel plan", f"leave {option('ep')} out")
     copies = tp * fsdp // ep
     with unset_fake_temporarily():
         mesh = init_device_mesh("cpu", (copies, ep), mesh_dim_names=("copies", "ep"))

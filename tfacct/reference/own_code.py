@@ -55,7 +55,7 @@ def build(named: str, device: str = "meta") -> Built:
     where, colon, attribute = named.rpartition(":")
     if not colon or not where or not attribute:
         raise UsageError(
-            f"{cut(named)!r} names no factory", "write MODULE:FACTORY, such as model.py:build or package.model:build"
+            f"{cut(named)!r} has no factory", "write MODULE:FACTORY, such as model.py:build or package.model:build"
         )
     with _quiet():
         return called(_found(where, attribute), named, device)
@@ -66,12 +66,12 @@ def called(factory: Any, named: str, device: str = "meta") -> Built:
     if isinstance(factory, nn.Module):
         return Built(factory)
     if not callable(factory):
-        raise UsageError(f"{named} is {_a(factory)}, which cannot be called", "name a function or a class")
+        raise UsageError(f"{named} is {_a(factory)}, which cannot be called", "give a function or a class")
     if needed := _required(factory):
         kind = "class" if isinstance(factory, type) else "factory"
         raise UsageError(
             f"{named} is a {kind} that needs arguments: {', '.join(needed)}",
-            "write a function without arguments that returns the module, and name it in its place",
+            "write a function without arguments that returns the module, and give that",
         )
     try:
         with torch.device(device):
@@ -105,11 +105,11 @@ def _imported(where: str) -> Any:
         if not file.is_file():
             raise UsageError(
                 f"no file {cut(where)!r} here",
-                "write a file, such as model.py:build, or a module that Python can import, such as package.model:build",
+                "give a file, such as model.py:build, or an importable module, such as package.model:build",
             )
         spec = importlib.util.spec_from_file_location(f"_checked_{file.stem}", file)
         if spec is None or spec.loader is None:
-            raise UsageError(f"{cut(where)!r} is not named as a Python file", "name it with .py: model.py:build")
+            raise UsageError(f"{cut(where)!r} does not end in .py", "add .py: model.py:build")
         module = importlib.util.module_from_spec(spec)
         loader = spec.loader
         with _first_on_path(file.resolve().parent):
@@ -126,8 +126,8 @@ def _run(where: str, load: Callable[[], Any], module: Any) -> Any:
         missing = error.name or str(error)
         if f"{where}.".startswith(f"{missing}."):
             raise UsageError(
-                f"there is no module {cut(missing)!r} to import from here",
-                "write a file, such as model.py:build, or a module that Python can import, such as package.model:build",
+                f"no importable module {cut(missing)!r}",
+                "give a file, such as model.py:build, or an importable module, such as package.model:build",
             ) from None
         raise UsageError(f"{where} cannot be imported: it imports {missing}, which is not installed") from None
     except (Exception, SystemExit) as error:
@@ -184,12 +184,12 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 def _hint(message: str, building: bool) -> str | None:
     if any(word in message for word in ON_CARD):
         return (
-            "it wants a CUDA device: leave the device to the caller, so that it can be built on meta"
+            "it requires a CUDA device: let the caller choose the device, so that it can be built on meta"
             if building
-            else "a part of it runs on CUDA only: let it fall back on plain torch where the device is meta"
+            else "a part of it runs on CUDA only: fall back to plain torch on the meta device"
         )
     if any(word in message for word in ON_META):
-        return "it asks for the numbers in a tensor, and on meta there are none: device cpu builds and runs it for real"
+        return "it reads tensor values, which do not exist on meta: use device cpu"
     return None
 
 
@@ -199,7 +199,7 @@ def weights(module: nn.Module) -> list[Weight]:
     found: list[Weight] = []
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if isinstance(parameter, nn.UninitializedParameter):
-            raise UsageError(f"{name} has no shape yet: its module is a lazy one", "run the module once first")
+            raise UsageError(f"{name} has no shape yet, because its module is lazy", "run the module once first")
         same = first.setdefault(id(parameter), name)
         found.append(Weight(name, tuple(parameter.shape), "" if same == name else same))
     found += [Weight(name, tuple(buffer.shape), buffer=True) for name, buffer in module.named_buffers()]

@@ -24,7 +24,7 @@ def saved_bytes(module: nn.Module, batch: int, tokens: int) -> int:
     is the cross-entropy of their logits in fp32. Raises UsageError.
     """
     if not all(parameter.is_meta for parameter in module.parameters()):
-        raise UsageError("the tensors of a training step are counted on meta", "leave device out")
+        raise UsageError("training steps run on meta", "leave device out")
     module.to(torch.bfloat16).train()
     ids = torch.zeros(batch, tokens, dtype=torch.long, device="meta")
 

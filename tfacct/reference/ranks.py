@@ -139,7 +139,7 @@ def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
-        raise UsageError("this process has a process group of its own", "ask in another process")
+        raise UsageError("this process already has a process group", "run it in another process")
     dist.init_process_group("fake", rank=rank, world_size=count, store=FakeStore())
     try:
         with patch.object(DeviceMesh, "__init__", _on_real_tensors(DeviceMesh.__init__)):

@@ -70,7 +70,7 @@ def device(name: str) -> torch.device:
 def dtype(name: str, on: torch.device) -> torch.dtype:
     """The torch dtype of this name. Raises UsageError where the device cannot multiply in it."""
     if name not in DTYPES:
-        raise UsageError(f"{name} is for storage only: the model computes in {', '.join(DTYPES)}")
+        raise UsageError(f"{name} is a storage format: the model computes in {', '.join(DTYPES)}")
     try:
         square = torch.ones(8, 8, dtype=DTYPES[name], device=on)
         (square @ square).sum().item()
@@ -141,7 +141,7 @@ def memory_errors(on: torch.device) -> Iterator[None]:
         held = peak_bytes(on)
         raise UsageError(
             f"out of memory on {on}, with {held:,} bytes at the peak",
-            f"a smaller {option('ctx')} or {option('batch')}, or {option('sdpa', True)}",
+            f"use a smaller {option('ctx')} or {option('batch')}, or {option('sdpa', True)}",
         ) from None
 
 
@@ -217,7 +217,7 @@ def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int,
 
 def _check(logits: Tensor) -> None:
     if not torch.isfinite(logits).all():
-        raise NotANumberError("the results are not finite: this dtype overflows, so the times mean nothing")
+        raise NotANumberError("the results are not finite: this dtype overflows, so the times are meaningless")
 
 
 def timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:

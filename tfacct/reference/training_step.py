@@ -49,7 +49,7 @@ def batch_of(shape: Transformer, batch: int, tokens: int, source: int, dtype: st
 def forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
     """Logits, and their cross entropy in fp32. Raises UsageError for a model without logits of tokens or classes."""
     if model.lm_head is None and model.classifier is None:
-        raise UsageError("the reference model has no loss: it gives no logits", "ask for a model with a head")
+        raise UsageError("the reference model has no loss: it gives no logits", "use a model with a head")
     logits = model(**batch)[0]
     labels = torch.zeros(logits.shape[:-1], dtype=torch.long, device="meta").flatten()
     return SimpleNamespace(loss=nn.functional.cross_entropy(logits.float().flatten(0, -2), labels), logits=logits)

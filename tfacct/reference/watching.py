@@ -65,7 +65,7 @@ def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
         return 2 * left.shape[0] * left.shape[1] * right.shape[2]
     if left.dim() == 3 and right.dim() == 3:
         return 2 * prod(left.shape) * right.shape[2]
-    raise UsageError("aten._grouped_mm of these shapes is not counted", "run its products one by one to be counted")
+    raise UsageError("aten._grouped_mm of these shapes is not counted", "run its matmuls one by one to count them")
 
 
 def _vectors(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
@@ -125,10 +125,10 @@ def _refuse(func: Any) -> None:
     if space not in PLAIN:
         raise UsageError(
             f"it runs {func}, a kernel that cannot be counted",
-            "let it fall back on plain torch, such as F.scaled_dot_product_attention, where it is checked",
+            "fall back to plain torch for the check, such as F.scaled_dot_product_attention",
         )
     if name.partition(".")[0] in UNCOUNTED:
-        raise UsageError(f"it runs {func}, which is not counted here", "let it run plain products where it is checked")
+        raise UsageError(f"it runs {func}, which is not counted here", "use plain matmuls for the check")
 
 
 @compiled()
@@ -156,7 +156,7 @@ def watch(
     what = "its own inputs" if given is not None else f"token ids of shape {batch:,} × {tokens:,}"
     refused = failure(f"{type(module).__name__}, given {what}, raised", failed)
     refused.hint = refused.hint or (
-        "if its forward takes other inputs, let the factory return them too: return model, (ids, mask)"
+        "if its forward takes other inputs, return them from the factory too: return model, (ids, mask)"
     )
     raise refused from None
 

@@ -33,7 +33,7 @@ LEAST_TOKENS = 256
 
 GROUPS = {
     "lora": "with LoRA",
-    "qlora": "with LoRA next to 4-bit weights",
+    "qlora": "with LoRA on 4-bit weights",
     "recompute-attention": "with recomputed attention",
     "recompute-full": "with full recomputation",
     "chunked-loss": "with a chunked loss",
@@ -171,23 +171,23 @@ def refusal(family: str, recipe: Recipe) -> str | None:
             return f"the training step of {family} has not been measured {GROUPS[group]}"
         if found.percent > LIMIT:
             label = GROUPS["16-bit" if group == plain else group]
-            return f"the formula for {family} is up to {found.percent:g} % off {label}"
+            return f"the formula for {family} is off by up to {found.percent:g} % {label}"
     for name, found in _within(row, groups_of(recipe)).items():
         if found.percent > LIMIT:
             labels = " ".join(GROUPS[group] for group in name.split(AND))
-            return f"the formula for {family} is up to {found.percent:g} % off {labels}"
+            return f"the formula for {family} is off by up to {found.percent:g} % {labels}"
     return None
 
 
 def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
     """How far a peak may be off, in one sentence."""
     if found is None and recipe.mesh is not None:
-        return "≈: no error bound was measured for this layout."
+        return "≈: the error for this layout was not measured."
     if found is None and (recipe.offload is not None or recipe.packing):
         how = option("packing", True) if recipe.packing else option("offload", recipe.offload)
-        return f"≈: no error bound was measured with {how}."
+        return f"≈: the error with {how} was not measured."
     if found is None:
-        return f"≈: below {LEAST_TOKENS} tokens no error bound is promised."
+        return f"≈: error bounds hold from {LEAST_TOKENS} tokens on."
     version = ".".join(measured_version("transformers").split(".")[:2])
     configs = "1 config" if found.configs == 1 else f"{found.configs:,} configs"
     measured = f"measured on {configs} of {model.family}"

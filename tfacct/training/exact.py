@@ -76,12 +76,12 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
     MissingExtraError without a package that it needs."""
     unknown = (each for each in fields(recipe) if each.name not in RUNS)
     if name := next((each.name for each in unknown if getattr(recipe, each.name) != each.default), None):
-        why = f"{option(name)} does not work with {option('exact', True)}: a class on the meta device has none"
+        why = f"{option(name)} does not work with {option('exact', True)}: classes on the meta device do not have this"
         raise UsageError(why, f"leave it out, or {option('exact')}")
     if recipe.offloads("activations"):
         raise UsageError(f"{option('offload', 'activations')} does not work with {option('exact', True)}")
     if (past := model.past_positions(work)) is not None:
-        raise UsageError(f"{model.name}: its class cannot run: {past}")
+        raise UsageError(f"{model.name}: its class cannot run this: {past}")
     started = time.perf_counter()
     built = build(model, work, recipe)
     passes = 3 * sum(1 for _ in built.model.modules())  # forward, and forward and backward
@@ -144,8 +144,8 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
     shape = model.architecture
     if shape.head is None and shape.classes is None:
         raise UsageError(
-            f"{model.name} has no head, and so no loss to train with",
-            "ask about the whole model, or name a class with a head in architectures",
+            f"{model.name} has no head, so it has no training loss",
+            "use the whole model, or set a class with a head in architectures",
         )
     choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
     if not model.config.hf_module_paths():
@@ -174,7 +174,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
 
     weights = None if recipe.weights_dtype == NF4 else recipe.weights_dtype
     if recipe.recomputed_modules not in ((), (ATTENTION,)):
-        why = f"transformers recomputes layers, or here their attention, not {option('recompute', recipe.recompute)}"
+        why = f"transformers recomputes whole layers, or their attention, not {option('recompute', recipe.recompute)}"
         raise UsageError(why, f"leave {option('exact', True)} out")
     try:
         found = meta.build_model(
@@ -198,7 +198,7 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
     except ImportError as error:
         raise MissingExtraError(f"adapters need {error.name}", others=error.name or "peft") from None
     except Exception as error:  # classes validate configs in many ways
-        raise UsageError(f"{model.name}: its class refuses this config or recipe: {_words(error)}") from None
+        raise UsageError(f"{model.name}: its class does not accept this config or recipe: {_words(error)}") from None
     return meta.with_chunked_loss(found, CHUNKS, recipe.dtype, weights) if recipe.loss == "chunked" else found
 
 
@@ -208,7 +208,7 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: st
 
     asked = {"lora": recipe.lora, "loss": recipe.loss == "chunked", "recompute": bool(recipe.recomputed_modules)}
     for name in (name for name, there in asked.items() if there):
-        why = f"{model.name} has no transformers class, and the reference model takes no {option(name)}"
+        why = f"{model.name} has no transformers class, and the reference model does not support {option(name)}"
         raise UsageError(why, f"leave {option(name)} out")
     shape, weights = model.running("expanded").architecture, recipe.weights_dtype or recipe.dtype
     found = training_step.build_reference(shape, attention, recipe.dtype, recipe.recompute == "full", weights)
@@ -220,16 +220,16 @@ def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageEr
     """Why a class cannot run a step on meta, and what to do."""
     message, name = f"{type(error).__name__}: {error}", model.name
     if any(words in message for words in VALUES):
-        why = "its class cannot run on the meta device: it reads the values of a tensor, and there tensors have none"
-        return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may have an answer")
+        why = "its class cannot run on the meta device, because it reads tensor values"
+        return UsageError(f"{name}: {why}", f"leave {option('exact')} out: the formula may work")
     if "object has no attribute 'loss'" in message:
-        return UsageError(f"{name}: its class computes no loss", "name a class with a head in architectures")
+        return UsageError(f"{name}: its class computes no loss", "set a class with a head in architectures")
     if missing := re.search(r"'(\w+Config)' object has no attribute '(\w+)'", message):
         config, field = missing.groups()
         return UsageError(f"{name}: its class cannot run a step: {config} has no {field}", setting(field, 0))
     if "multiple of 16 bytes" in message:
-        sizes = "multiples of 8 in 2 bytes each, of 4 in fp32"
-        return UsageError(f"{name}: torch multiplies experts whose widths are {sizes}, and no others")
+        sizes = "multiples of 8 (16-bit) or 4 (fp32)"
+        return UsageError(f"{name}: torch's expert matmuls need widths that are {sizes}")
     tokens = f" of {work.context:,} tokens" if work.context > model.context else ""
     return UsageError(f"{name}: its class cannot run a step{tokens} on the meta device: {_words(error)}")
 

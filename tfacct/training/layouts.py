@@ -406,7 +406,7 @@ def sequences_of_rank(model: LoadedModel, mesh: Mesh, work: Workload) -> Workloa
     if mesh.sp and work.tokens % mesh.tp:
         raise UsageError(
             f"{option('tp', mesh.tp)} does not divide T = {work.tokens:,} (tokens)",
-            f"{option('sp', True)} divides the tokens: ask for a multiple of {mesh.tp}",
+            f"{option('sp', True)} shards the tokens: use a multiple of {mesh.tp}",
         )
     if mesh.sequence_shards == 1:
         return work

@@ -64,7 +64,9 @@ def lora_targets(text: str) -> LoraTargets:
     rank, colon, names = text.partition(":")
     found = tuple(name.strip() for name in names.split(",") if name.strip())
     if not rank.strip().isascii() or not rank.strip().isdigit() or not int(rank) or (colon and not found):
-        raise UsageError(f"{option('lora')} is a rank, or a rank and modules, as in 16:q_proj,v_proj, not {text!r}")
+        raise UsageError(
+            f"{option('lora')} must be a rank, or a rank and modules, such as 16:q_proj,v_proj, not {text!r}"
+        )
     return LoraTargets(int(rank), found)
 
 
@@ -184,21 +186,21 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
         if not any(_ends_in(name, line.path, modules.get(line.path, "")) for each in every for line in each.matmuls):
             bare = (line.path for group in model.ledger.groups for line in _weighted(group) if _bare(line))
             if any(_ends_in(name, path, modules.get(path, "")) for path in bare):
-                return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not counted"
+                return f"{name!r} is a parameter in the class, not a linear layer: adapters on it are not supported"
             known = ", ".join(dict.fromkeys(layer.name(modules) for layer in every))
-            return f"{name!r} is no linear layer of the model: choose from {known}"
+            return f"{name!r} is not a linear layer of the model: choose from {known}"
         other = next((module for module in outside if _ends_in(name, module)), None)
         if other is not None:
-            return f"peft adapts {other} for {name!r} too: only adapters inside the layers are counted"
+            return f"peft would also adapt {other} for {name!r}: only adapters inside the layers are supported"
     on = adapted(model, targets)
     if routed(model) and model.family not in EXPERTS_APART:
         mlp = next((each for each in every if each.path in on and not each.path.startswith(ATTENTION)), None)
         if mlp is not None:
             name = mlp.name(modules)
-            return f"peft adapts {name} of the routed experts too: only adapters on attention are counted here"
+            return f"peft would also adapt {name} of the routed experts: only adapters on attention are supported"
     for layer in every:
         if 0 < len(on.intersection(line.path for line in layer.matmuls)) < len(layer.matmuls):
-            return f"the class has {layer.name(modules)} as one linear layer: all of it gets an adapter, or none of it"
+            return f"the class has {layer.name(modules)} as one linear layer: give all of its modules or none"
     return None
 
 

@@ -72,7 +72,7 @@ def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> Train
     recipe = recipe.for_model(model)
     check_supported(model, recipe)
     if of_another_size(model, work):
-        own = f"the class trains on images of its own size only: {model.context:,} tokens"
+        own = f"training supports only images of the config's size ({model.context:,} tokens)"
         raise UsageError(f"{model.name}: {own}", option("ctx", model.context))
     if recipe.mesh is None:
         return TrainingMemory(model, work, recipe, training_step(model, recipe.runs(work), recipe))

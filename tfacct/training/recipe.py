@@ -21,7 +21,7 @@ from tfacct.training.bounds import AttentionKind, attention_of
 from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 
-ANY_ATTENTION = "sdpa, or eager where a class has no other"
+ANY_ATTENTION = "sdpa, or eager if the class has nothing else"
 """The attention of several models where none is named."""
 Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
@@ -66,7 +66,7 @@ class Recipe:
         """The recipe as QLoRA: adapters of rank 16, unless it has others, on weights in nf4. Raises UsageError."""
         if self.weights_dtype not in (None, NF4):
             raise UsageError(
-                f"{option('qlora', True)} stores weights in {NF4}, not in {self.weights_dtype}",
+                f"{option('qlora', True)} uses {NF4} weights, not {self.weights_dtype}",
                 f"leave {option('weights_dtype')} out",
             )
         return replace(self, lora=self.lora or "16", weights_dtype=NF4)
@@ -75,7 +75,7 @@ class Recipe:
         """The recipe with its names normalized. Raises TfacctError for an unknown name or a contradiction."""
         dtype = units.dtype_name(self.dtype)
         if dtype not in ("bf16", "fp16", "fp32"):
-            raise UsageError(f"a training step runs in bf16, fp16 or fp32, not in {dtype}")
+            raise UsageError(f"training runs in bf16, fp16 or fp32, not in {dtype}")
         optimizer(self.optimizer)
         _ = self.recomputed_modules
         check_size(option("gradient_accumulation"), self.gradient_accumulation)
@@ -94,10 +94,10 @@ class Recipe:
                 words = " or ".join(filter(None, (", ".join(others), last)))
                 raise UsageError(f"{option(name)} is {words}, not {value!r}")
         if not 0 <= self.lora_dropout < 1:
-            raise UsageError(f"{option('lora_dropout')} is at least 0 and below 1, not {self.lora_dropout}")
+            raise UsageError(f"{option('lora_dropout')} must be at least 0 and below 1, not {self.lora_dropout}")
         on_host = {name.strip(): 0 for name in (self.offload or "").split(",") if name.strip()}
         if unknown := next((name for name in on_host if name not in OFFLOADED), None):
-            raise UsageError(f"{option('offload')} is of {', '.join(OFFLOADED)}, not {unknown!r}")
+            raise UsageError(f"{option('offload')} must be {' or '.join(OFFLOADED)}, not {unknown!r}")
         found = replace(
             named,
             mesh=None if self.mesh is None else checked(self.mesh),
@@ -220,13 +220,13 @@ class Recipe:
     @property
     def counted(self) -> str:
         """What is counted."""
-        return f"as transformers 5 with {self.runs_with}: every tensor that autograd saves or makes"
+        return f"as in transformers 5 with {self.runs_with}: every tensor that autograd saves or allocates"
 
 
 RECIPES = (
     Unsupported(
         "chunked keep_logits",
-        "{keep_logits=True} does not work with {loss=chunked}, which makes the logits of one chunk at a time",
+        "{keep_logits=True} does not work with {loss=chunked}, which computes logits chunk by chunk",
     ),
     Unsupported("adapters no_lora", "{adapter_dtype} and {lora_dropout} need {lora}"),
     *(
@@ -235,17 +235,17 @@ RECIPES = (
     ),
     Unsupported(
         "master_weights trains_fp32",
-        "{master_weights=fp32} needs trained weights in 16 bits: these are in fp32",
+        "{master_weights=fp32} needs 16-bit trained weights, but these are in fp32",
         "leave {master_weights} out",
     ),
     Unsupported(
         "gradients_fp32 no_master_weights",
-        "{gradient_dtype=fp32} needs {master_weights=fp32}: torch's gradients have the dtype of their weights",
+        "{gradient_dtype=fp32} needs {master_weights=fp32}: torch's gradients otherwise have the dtype of the weights",
     ),
     Unsupported(
         "offload_activations not_recomputed",
-        "{offload=activations} moves the inputs of recomputed layers to the host",
-        "give {recompute=full} too",
+        "{offload=activations} offloads the inputs of recomputed layers, so it needs recomputation",
+        "add {recompute=full}",
     ),
 )
 """Combinations within a recipe that are not supported."""
@@ -271,10 +271,10 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
     "gradients_fp32": ("{gradient_dtype=fp32}", lambda recipe: recipe.gradient_dtype is not None),
     "packing": ("{packing=True}", lambda recipe: recipe.packing),
     "offload_activations": ("{offload=activations}", lambda recipe: recipe.offloads("activations")),
-    "not_recomputed": ("another {recompute} than full", lambda recipe: recipe.recompute != "full"),
+    "not_recomputed": ("a {recompute} other than full", lambda recipe: recipe.recompute != "full"),
     "sdpa": ("{attention=sdpa}", lambda recipe: recipe.attention == "sdpa"),
     "eager": ("{attention=eager}", lambda recipe: recipe.attention == "eager"),
-    "recompute_part": ("recomputation of a part of a layer", lambda recipe: recipe.recomputed_modules),
+    "recompute_part": ("recomputation of part of a layer", lambda recipe: recipe.recomputed_modules),
     "whole_tensor_optimizer": (
         "an optimizer that needs whole tensors",
         lambda recipe: not optimizer(recipe.optimizer).elementwise,
@@ -311,14 +311,14 @@ def batch_sizes(
     micro = batch if micro is None else micro
     if whole is not None:
         if stages > 1 and batch is not None:
-            raise UsageError(f"{option('batch')} is the whole batch of a pipeline: give {option('micro_batch_size')}")
+            raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
         steps, micro = _divided(whole, micro, steps, ranks)
     micro, steps = micro or 1, steps or 1
     if stages == 1 or mesh is None or (whole is None and given["micro_batch_size"] is None):
         return BatchSizes(micro, steps, mesh)
     if mesh.microbatches not in (0, steps):
         raise UsageError(
-            f"{option('microbatches', mesh.microbatches)} is not the {steps:,} micro-batches of an optimizer step",
+            f"{option('microbatches', mesh.microbatches)} contradicts the {steps:,} micro-batches of an optimizer step",
             f"leave {option('microbatches')} out",
         )
     return BatchSizes(micro * steps, 1, replace(mesh, microbatches=steps))
@@ -327,7 +327,10 @@ def batch_sizes(
 def _divided(whole: int, micro: int | None, steps: int | None, ranks: int) -> tuple[int, int]:
     """Micro-batches of an optimizer step, and their size."""
     each, left = divmod(whole, ranks)
-    of, on = f"{option('global_batch_size', whole)} does not divide into", f"on {ranks:,} data-parallel ranks"
+    of, on = (
+        f"{option('global_batch_size', whole)} does not divide into",
+        f"over {ranks:,} data-parallel rank{'' if ranks == 1 else 's'}",
+    )
     if left:
         raise UsageError(f"{of} {ranks:,} data-parallel ranks", f"give a multiple of {ranks:,}")
     if micro is None and steps is not None:

@@ -43,7 +43,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     if shape.encoder is not None:
         raise UsageError(
             f"{model.name}: {option('of', 'saved')} does not work with encoder–decoders",
-            f"`tfacct train {model.name}` counts one at any sizes",
+            f"`tfacct train {model.name}` counts it at given sizes",
         )
     # One key head for all query heads stays a number: it is a view of one sequence, and copied of several.
     single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
@@ -54,7 +54,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
     written = replace(model, architecture=in_sizes, ledger=in_sizes.ledger())
     graph = graph_of(model, work, recipe, sizes=written)
     if len(graph.layers) != len(stacks):
-        raise UsageError(f"{model.name}: layers of one kind save different tensors", "`tfacct train` counts them")
+        raise UsageError(f"{model.name}: layers of the same kind save different tensors", "`tfacct train` counts them")
     counted = zip(graph.layers, stacks, strict=True)
     graph = graph._replace(layers=tuple(group._replace(count=symbols[axis]) for group, axis in counted))
     tokens = symbols["T"]

@@ -22,9 +22,9 @@ def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loade
         reasons.setdefault(refusal(model, recipe) or "", []).append(model)
     answered = reasons.pop("", [])
     if not answered:
-        raise UsageError(f"no training step of these is counted: {'; '.join(reasons)}")
+        raise UsageError(f"none of these training steps is supported: {'; '.join(reasons)}")
     others = [model for group in reasons.values() for model in group]
-    return answered, Skipped.of(others, "training step not measured; ask for one to read why")
+    return answered, Skipped.of(others, "training step not measured; count one model to see why")
 
 
 def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
@@ -40,4 +40,4 @@ def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[Loade
     if not fitting:
         return models, []
     others = [model for model in models if model not in fitting]
-    return fitting, Skipped.of(others, "trains on images of its own size only")
+    return fitting, Skipped.of(others, "training supports only images of the config's size")

@@ -76,7 +76,7 @@ def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
 def precision(recipe: Recipe) -> str:
     """The precision scheme that is counted, with its bytes a parameter."""
     each = bytes_per_parameter(recipe)
-    return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes a parameter)"
+    return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes per parameter)"
 
 
 class HostMemory(NamedTuple):
@@ -96,7 +96,7 @@ def host_words(host: HostMemory) -> str:
     """What is on the host, in words."""
     parts = {"optimizer state": host.optimizer_state, "layer inputs": host.activations}
     named = " and ".join(f"{binary(int(size))} of {name}" for name, size in parts.items() if size)
-    return f"On the host: {named or 'nothing'}. {binary(int(host.moved))} move between host and device in each step."
+    return f"On the host: {named or 'nothing'}. {binary(int(host.moved))} move between host and device per step."
 
 
 def on_device(recipe: Recipe, step: TrainingStep, phases: list[Phase]) -> list[Phase]:

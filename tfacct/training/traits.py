@@ -207,5 +207,5 @@ def dropouts_of(model: LoadedModel) -> frozenset[str]:
     for place, share in found.items():
         if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 <= share < 1:
             field = model.config.dropouts[place][0]
-            raise UsageError(f"{model.name}: {field} is a share of 1, not {share!r}")
+            raise UsageError(f"{model.name}: {field} must be between 0 and 1, not {share!r}")
     return frozenset(place for place, share in found.items() if share)

@@ -58,11 +58,11 @@ WIDEST, STEP = 256, 8
 UNKNOWN_TARGETS = Unsupported("lora unknown_targets", "{of[unknown_targets]}")
 LAYOUTS = (
     Unsupported(
-        "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `plan` count its weights under {fsdp}"
+        "unsupported_part", "{of[unsupported_part]}", "`tfacct params` and `plan` count its weights with {fsdp}"
     ),
     together("encoder cp", "an encoder with {cp}", "leave {cp} out"),
     together("encoder ulysses", "an encoder with {ulysses}", "leave {ulysses} out"),
-    together("encoder pp other_axes", "an encoder with {pp} and another axis", "leave {pp} or the others out"),
+    together("encoder pp other_axes", "an encoder with {pp} and another parallel axis", "leave {pp} or the others out"),
     together("encoder_decoder zero2", "an encoder–decoder with {zero=2}", "leave {zero} out"),
     together(
         "encoder_decoder fsdp fp32_weights",
@@ -72,7 +72,7 @@ LAYOUTS = (
     together("encoder lora other_axes", "LoRA on an encoder in a parallel layout", "leave {lora} or the layout out"),
     together("parallel_sublayers lora", "LoRA on parallel sublayers in a parallel layout", "leave {lora} out"),
     together("parallel_sublayers computes", "parallel sublayers in this layout", "use {fsdp}"),
-    together("ep expert_bias", "{ep} of experts with biases", "leave {ep} out"),
+    together("ep expert_bias", "{ep} with expert biases", "leave {ep} out"),
     together("odd_attention lora", "LoRA on attention with ALiBi, sinks or gates in a layout", "leave {lora} out"),
     together("odd_attention computes", "attention with ALiBi, sinks or gates in this layout", "use {fsdp}"),
     together("lora uneven", "LoRA with a {tp} that does not divide all heads and widths", "choose another {tp}"),
@@ -111,40 +111,36 @@ LAYOUTS = (
 
 STEPS = (
     Unsupported(
-        "no_class", "transformers has no class for it, and the formula of a training step covers its classes only"
+        "no_class", "transformers has no class for it, and the training formula covers only transformers classes"
     ),
-    Unsupported("other_class", "its transformers class runs another model: {of[other_class]}"),
+    Unsupported("other_class", "its transformers class runs a different model: {of[other_class]}"),
     Unsupported(
-        "head_and_classes", "the loss of a language model's head together with that of classes has not been measured"
+        "head_and_classes", "a language modeling loss together with a classification loss has not been measured"
     ),
     Unsupported("no_loss", "its class computes no loss"),
     Unsupported("other_loss", "the loss of this class has not been measured for {of[other_loss]}"),
-    Unsupported("regression", "a regression loss, or one of several labels at once, has not been measured"),
+    Unsupported("regression", "regression and multi-label losses have not been measured"),
     Unsupported("unverified_field", "its training step has not been measured with {of[unverified_field]}"),
     Unsupported("bidirectional_decoder", "its training step has not been measured with is_causal = false"),
-    Unsupported("partial_patches", "images of {of[partial_patches]}, which has not been measured"),
-    Unsupported("fp16 encoder_decoder", "its class bounds the results of layers in fp16, which has not been measured"),
+    Unsupported("partial_patches", "images of {of[partial_patches]}, which have not been measured"),
+    Unsupported("fp16 encoder_decoder", "its class clamps layer outputs in fp16, which has not been measured"),
     Unsupported("fp16 experts", "a training step with experts has been measured in bf16 and fp32 only"),
-    Unsupported(
-        "quantized lora weights_of_step", "its weights are quantized: adapters on them have been measured in nf4 only"
-    ),
+    Unsupported("quantized lora weights_of_step", "adapters on quantized weights have been measured in nf4 only"),
     Unsupported("sdpa odd_heads", "sdpa has not been measured with heads of {of[odd_heads]}"),
     Unsupported(
         "sdpa fp32 grouped_heads",
-        "the formula has no grouped heads in fp32 with sdpa: torch runs its math kernel for them, which saves the"
-        " scores of all queries and keys",
+        "grouped-query attention in fp32 with sdpa is not covered: torch uses its math kernel, which saves all"
+        " attention scores",
     ),
     Unsupported("packing no_packing", "{packing=True} needs a decoder with attention in every layer"),
-    Unsupported(
-        "autocast adapters_16bit", "peft makes adapters in fp32 next to fp32 weights: leave {adapter_dtype} out"
-    ),
+    Unsupported("autocast adapters_16bit", "peft creates fp32 adapters for fp32 weights: leave {adapter_dtype} out"),
     UNKNOWN_TARGETS,
     Unsupported(
         "lora experts no_attention_adapters",
-        "adapters on the MLPs of a model with routed experts are counted only together with some on attention",
+        "with routed experts, MLP adapters are supported only together with attention adapters",
     ),
-    Unsupported("lora one_layer", "adapters on a single layer are not counted"),
-    Unsupported("lora small_vocabulary", "adapters are counted with vocabularies of twice the hidden size or more"),
+    Unsupported("lora one_layer", "adapters on a single layer are not supported"),
+    Unsupported("lora small_vocabulary", "adapters need a vocabulary of at least twice the hidden size"),
     Unsupported("unmeasured", "{of[unmeasured]}"),
 )
 """Combinations on one device, or of what one rank computes."""
@@ -243,7 +239,7 @@ def unverified_field(model: LoadedModel) -> str | None:
         return None
     without = [option("set", f"{field}=0") for field in every]
     count = f"{' and '.join(without)} count{'s' if len(every) == 1 else ''} it without"
-    absent = f", the default of its class: {count}" if _value(model.raw, every[0], None) is None else ""
+    absent = f", its class default: {count}" if _value(model.raw, every[0], None) is None else ""
     return f"{every[0]} = {json.dumps(_value(model.raw, every[0], default))}{absent}"
 
 
@@ -273,7 +269,7 @@ def of_another_size(model: LoadedModel, work: Workload) -> bool:
 def _partial_patches(model: LoadedModel) -> str | None:
     side, patch = (getattr(model.config, name, 1) for name in ("image_size", "patch_size"))
     odd = reads_images(model) and side % patch
-    return f"{side:,} pixels are no whole patches of {patch:,}" if odd else None
+    return f"{side:,} pixels, not a multiple of the patch size {patch:,}" if odd else None
 
 
 def _quantized(model: LoadedModel) -> bool:
@@ -292,12 +288,12 @@ def _odd_heads(model: LoadedModel, recipe: Recipe) -> str | None:
         heads = next((one for one in widths if one % STEP or (one > WIDEST and not latent)), None)
         if heads is None:
             continue
-        measured = f"{heads}: multiples of {STEP} up to {WIDEST} have"
+        measured = f"{heads}; only multiples of {STEP} up to {WIDEST} have"
         if recipe.in_fp32 or latent:  # the flash kernel does not run at all
             return measured
         if heads > WIDEST:
-            return f"{measured}, and torch's flash kernel takes none wider, so another one would run"
-        return f"{measured}, and torch pads others for its flash kernel, here to {-(-heads // STEP) * STEP}"
+            return f"{measured}; torch's flash kernel does not support wider ones, so another kernel would run"
+        return f"{measured}; torch pads others for its flash kernel, here to {-(-heads // STEP) * STEP}"
     return None
 
 
@@ -320,11 +316,11 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "zero2": ("{zero=2}", _mesh(lambda mesh: mesh.zero > 1)),
     "sp": ("{sp=True}", _mesh(lambda mesh: mesh.sp)),
     "megatron": ("{tp_plan=megatron}", _mesh(lambda mesh: mesh.plan != "torch")),
-    "other_axes": ("another axis of the layout", _mesh(lambda mesh: mesh.ranks > mesh.pp)),
-    "other_schedule": ("another {schedule} than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
+    "other_axes": ("another parallel axis", _mesh(lambda mesh: mesh.ranks > mesh.pp)),
+    "other_schedule": ("a {schedule} other than 1f1b", _mesh(lambda mesh: mesh.schedule not in ("1f1b", "gpipe"))),
     "computes": ("more than {fsdp} and {dp}", _mesh(computes_part)),
     "uneven": ("sizes that {tp} does not divide", _uneven),
-    "unsupported_part": ("a part without a rule", _unsupported_part),
+    "unsupported_part": ("a part without a training rule", _unsupported_part),
     "encoder": ("an encoder", _shape(lambda model: encodes(model.architecture))),
     "encoder_decoder": ("an encoder–decoder", _shape(lambda model: model.architecture.encoder is not None)),
     "parallel_sublayers": (
@@ -344,7 +340,10 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "narrow": ("a vocabulary below twice the hidden size on a rank", _narrow),
     "bare_layers": ("layers without an adapter", _lora(_bare_layers)),
     "no_class": ("no transformers class", _config(lambda model: not model.config.hf_modules)),
-    "other_class": ("a config that the class reads otherwise", _config(lambda model: model.config.hf_unsupported())),
+    "other_class": (
+        "a config that the class interprets differently",
+        _config(lambda model: model.config.hf_unsupported()),
+    ),
     "head_and_classes": (
         "a language model's head with classes",
         _shape(lambda model: model.architecture.head is not None and model.architecture.classes is not None),
@@ -353,14 +352,14 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         "a class without a loss",
         _shape(lambda model: model.architecture.head is None and model.architecture.classes is None),
     ),
-    "other_loss": ("families with another head", _config(_other_loss)),
+    "other_loss": ("families with a different head", _config(_other_loss)),
     "regression": ("regression, or several labels", _config(_regression)),
     "unverified_field": ("a field that changes the step", _config(unverified_field)),
     "bidirectional_decoder": ("is_causal = false", _config(bidirectional_decoder)),
-    "partial_patches": ("a size that is no multiple of the patch", _config(_partial_patches)),
+    "partial_patches": ("a size that is not a multiple of the patch", _config(_partial_patches)),
     "quantized": ("quantized weights, not in FP8", _config(_quantized)),
     "odd_heads": ("sizes that torch's kernels pad", _odd_heads),
-    "no_packing": ("no decoder with attention in every layer", _shape(_no_packing)),
+    "no_packing": ("not a decoder with attention in every layer", _shape(_no_packing)),
     "unknown_targets": ("target modules that are not linear layers", _lora(unknown_targets)),
     "no_attention_adapters": (
         "no adapter on attention",
@@ -369,7 +368,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     "one_layer": ("one layer", _shape(lambda model: sum(stack.count for stack in model.architecture.stacks) < 2)),
     "small_vocabulary": ("a vocabulary below twice the hidden size", _shape(_small_vocabulary)),
     "unmeasured": (
-        "a family or group of recipes that was not measured",
+        "a family or recipe that was not measured",
         lambda model, recipe: bounds.refusal(model.family, recipe),
     ),
 }
@@ -464,7 +463,7 @@ def support_matrix() -> list[dict[str, str]]:
 def _advice(model: LoadedModel, recipe: Recipe) -> str:
     """What to do about a model or a recipe, with the number of its adapters' parameters where that is known."""
     if model.architecture.head is None and model.architecture.classes is None:
-        return "name a class with a head in architectures"  # no other class computes a loss
+        return "set a class with a head in architectures"  # no other class computes a loss
     runs_class = recipe.mesh is None and bool(model.config.hf_modules)
     slow = any(part.hf_loop for part in model.architecture.parts())
     ways = (
@@ -499,15 +498,15 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
     ]
     for way in ways:
         if replace(recipe, **way) != recipe and refusal(model, replace(recipe, **way)) is None:
-            return f"{' '.join(option(name, value) for name, value in way.items())} is counted"
+            return f"{' '.join(option(name, value) for name, value in way.items())} is supported"
     plain = Recipe(mesh=recipe.mesh, attention=recipe.attention)
     adapters = ["lora", "adapter_dtype", "lora_dropout", *(["weights_dtype"] if recipe.weights_dtype == NF4 else [])]
     for left_out in ["weights_dtype"], ["recompute"], ["gradient_accumulation"], adapters:
         way = {name: getattr(plain, name) for name in left_out if getattr(recipe, name) != getattr(plain, name)}
         if way and refusal(model, replace(recipe, **way)) is None:
-            return f"the step is counted without {listed([option(name) for name in way])}"
+            return f"the step is supported without {listed([option(name) for name in way])}"
     if recipe.mesh is not None and refusal(model, replace(recipe, mesh=None)) is None:
-        return "the step of one device alone is counted"
+        return "only a single device is supported"
     return None
 
 

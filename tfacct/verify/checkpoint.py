@@ -152,10 +152,12 @@ def reconcile(model: LoadedModel, tensors: Iterable[FileTensor], gguf: bool = Fa
     slots = Places(model, outputs_first=gguf)
     found = slots.with_table([slots.place_gguf(tensor) if gguf else slots.place(tensor) for tensor in tensors])
     found = slots.with_others(found)
-    over = [Difference(one.tensor.name, "no line in the ledger") for one in found if one.slot is None and not one.why]
+    over = [
+        Difference(one.tensor.name, "no such tensor in the model") for one in found if one.slot is None and not one.why
+    ]
     judged = _Judged(slots, found, packing(model.raw))
     if slots.tied and not any(one.why == COPY for one in found):
-        judged.unstored.append(Difference(slots.tied, "tied to the table"))
+        judged.unstored.append(Difference(slots.tied, "tied to the embedding"))
     return Reconciled(found, [*judged.differences, *over], judged.compared, judged.uncompared, judged.unstored)
 
 
@@ -211,7 +213,7 @@ class _Judged:
         """How the tensors in a place differ from what the ledger has there; empty where they do not."""
         pieces, count = Counter(value.piece for value in values), len(slot.pieces) or 1
         if over := [piece for piece in pieces if piece >= count]:
-            return f"{values[0].tensor.name} and others are of {over[0] + 1:,} {slot.each}s, the ledger's of {count:,}"
+            return f"{values[0].tensor.name} and others have {over[0] + 1:,} {slot.each}s, the model's of {count:,}"
         if twice := [piece for piece, times in pieces.items() if times > 1]:
             return f"stored twice: {_named(values, twice[0])}"
         if len(pieces) < count:
@@ -225,7 +227,7 @@ class _Judged:
             if fits is None:
                 self.uncompared[self.how.format_of(value.quant, formats)] += 1
             elif not fits:
-                return f"{value.tensor.name} has shape {_spelled(value.tensor.shape)}, the ledger {_spelled(wanted)}"
+                return f"{value.tensor.name} has shape {_spelled(value.tensor.shape)}, expected {_spelled(wanted)}"
         return ""
 
 
@@ -268,11 +270,11 @@ BEYOND = "not counted"
 def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
     """Reason why the tensors cannot be compared with a config; empty if they can."""
     if files.part_of:
-        return f"it is one of {files.part_of:,} files: name their folder"
+        return f"it is one of {files.part_of:,} files: give their folder"
     if config is None:
-        return f"there is no config.json next to it: {option('config')} names one"
+        return f"there is no config.json next to it: give {option('config')}"
     if files.gguf and files.gguf not in names.GGUF_COMPARED:
-        return f"the names of GGUF's {cut(files.gguf)!r} are not known here"
+        return f"GGUF tensor names of {cut(files.gguf)!r} are not supported"
     return ""
 
 
@@ -295,7 +297,7 @@ def stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str,
 def _part(one: Found) -> tuple[str, str, FileTensor]:
     """Heading of a tensor, and what it is, where it is not plain numbers."""
     if one.slot is None:
-        return BEYOND, one.why or "no line in the ledger", one.tensor
+        return BEYOND, one.why or "no such tensor in the model", one.tensor
     return one.slot.part, "" if one.quant is None else one.quant.what, one.tensor
 
 

@@ -347,7 +347,9 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     try:
         theirs = hf.build(model.of_class, model.config.task_head.auto)
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{model.name}: the transformers class refuses this config: {cut(repr(error), 200)}") from None
+        raise UsageError(
+            f"{model.name}: the transformers class does not accept this config: {cut(repr(error), 200)}"
+        ) from None
     try:
         flops, cached = hf.run(theirs, **work.sizes, gives=model.config.task_head.gives)
     except (RuntimeError, ValueError) as error:
@@ -360,12 +362,12 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     own = cache_by_block(model.config.hf_cache().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
     other = model.config.hf_model_type
-    whose = f"transformers has no class for {model.family}: that of {other} is used." if other else ""
+    whose = f"transformers has no class for {model.family}; using the {other} class." if other else ""
     yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
     if not model.has_cache or model.config.hf_no_cache:
         return
     same = own == cache_by_block(ledger.states(at, unfolded=True))
-    note = "" if same else f"transformers' cache is compared as the class caches it: {model.config.hf_cache_differs}."
+    note = "" if same else f"transformers' cache is compared as its class stores it: {model.config.hf_cache_differs}."
     yield Check("transformers, cached elements", "elements", own, cached, note)
 
 
@@ -386,5 +388,5 @@ def class_flops(model: LoadedModel, work: Workload) -> tuple[Counts, str]:
     added = {path: count for path, count in model.config.hf_extra_flops(work).items() if count}
     counted = {path: flops + added.get(paths.starred(path), 0) for path, flops in counted.items()}
     counted |= {path: flops for path, flops in added.items() if "*" not in path and path not in counted}
-    note = f"transformers' FLOPs are compared as the class runs them: {model.config.hf_extra_note}."
+    note = f"transformers' FLOPs are compared as its class runs: {model.config.hf_extra_note}."
     return counted, note if more or added or other else ""

@@ -62,7 +62,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
     with running.memory_errors(on):
         progress("timing a matmul", 0, plan.steps)
         peak = FLOPS_PER_MULTIPLY_ADD * running.matmul_peak(on, of)
-        progress("making random weights", 0, plan.steps)
+        progress("creating random weights", 0, plan.steps)
         reference = running.prepare(shape, on, of, fused=plan.sdpa, logits=work.logits)
         first = works[0]
         given = reference_model.inputs(shape, **first.sizes, device=str(on), dtype=of)
@@ -123,8 +123,8 @@ def _check_positions(model: LoadedModel, work: Workload) -> None:
     for name, what, table, length in asked:
         if table is not None and length > table.rows - table.offset:
             raise UsageError(
-                f"{model.name} has {table.rows - table.offset:,} positions: it cannot run at {what} {length:,}",
-                f"{option(name, table.rows - table.offset)}; `flops` counts past it",
+                f"{model.name} has {table.rows - table.offset:,} positions, so it cannot run at {what} {length:,}",
+                f"{option(name, table.rows - table.offset)}; `flops` counts longer contexts",
             )
 
 
@@ -134,8 +134,8 @@ def _workloads(work: Workload, decode: bool, steps: int) -> list[Workload]:
         return [work] * steps
     if work.context <= steps:
         raise UsageError(
-            f"{steps} decode steps end at context {work.context:,}: no token comes before the first",
-            f"{option('ctx')} of at least {steps + 1}, or fewer {option('steps')}",
+            f"{steps} decode steps end at context {work.context:,}, which leaves no tokens before the first step",
+            f"{option('ctx')} must be at least {steps + 1}, or use fewer {option('steps')}",
         )
     return [replace(work, context=work.context - steps + 1 + i) for i in range(steps)]
 
@@ -192,7 +192,7 @@ def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> No
         )
         hint = f"{some} would fit" if layers else "not even one layer would fit"
     raise UsageError(
-        f"{model.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype},"
-        f" and {units.binary(free)} is free",
-        f"{hint}; a smaller {option('dtype')} needs less",
+        f"{model.name} needs about {units.binary(needed)} ({needed:,} bytes) in {plan.dtype}, but only"
+        f" {units.binary(free)} is free",
+        f"{hint}; a narrower {option('dtype')} needs less",
     )

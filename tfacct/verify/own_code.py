@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfacct.reference.own_code import Built, Weight
     from tfacct.reference.watching import Watched
 
-OUTSIDE, WHOLE = "outside the blocks", "the whole model"
+OUTSIDE, WHOLE = "outside the layers", "the whole model"
 
 
 class Mismatch(NamedTuple):
@@ -116,7 +116,7 @@ def compare(
             what = f"{by_fvcore:,} FLOPs in the code by fvcore, {flops[0]:,} by torch's formulas"
             mismatches.append(Mismatch(WHOLE, "", what, "FLOPs", by_fvcore, flops[0]))
     if saved is not None and abs(saved[0] - saved[1]) > saved_bound * saved[0]:
-        mismatches.append(_differ("saved for backward", saved, "bytes"))
+        mismatches.append(_differ("saved activations", saved, "bytes"))
     return Compared(
         matched,
         mismatches,
@@ -241,7 +241,7 @@ def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Mismatch:
     elements, path = int(tensor.elements), tensor.path.removesuffix(".weight")
     if path == "lm_head" and tied:
         name = next((name for name in tied if HEAD.intersection(name.lower().split("."))), next(iter(tied)))
-        what = f"tied to {tied[name]} in the code, a weight of its own in the config"
+        what = f"tied to {tied[name]} in the code, a separate weight in the config"
         return Mismatch(path, name, what, "parameters", 0, elements)
     return Mismatch(path, "", f"{elements:,} parameters in the config, not in the code", "parameters", 0, elements)
 
@@ -254,7 +254,7 @@ def _over(
     head = model.architecture.head
     words = set(over.name.lower().split("."))
     if head is not None and head.tied and not over.container and len(over.shape) == 2 and words & HEAD:
-        what = "a weight of its own in the code, tied to the table in the config"
+        what = "a separate weight in the code, tied to the embedding in the config"
         return Mismatch("lm_head", over.name, what, "parameters", over.elements, 0)
     path = over.name
     if ours is not None and ours[0].path.endswith(".weight") and "bias" in over.name.rpartition(".")[2]:
@@ -285,7 +285,7 @@ def _as_run(
     model: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
 ) -> tuple[Counts, Workload, list[str]]:
     """FLOPs that the code should have run: as a class runs the model, where its total says so, or with logits for the
-    last position only, where those outside the blocks are nearer to that."""
+    last position only, where those outside the layers are nearer to that."""
     measured = sum(watched.flops.values())
     at = work.axes()
     ours: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}
@@ -301,7 +301,7 @@ def _as_run(
         outside = sum(count for module, count in watched.flops.items() if not _block_of(module, holders))
         every, one = (sum(count for path, count in side.items() if not _block(path)) for side in (ours, fewer))
         if abs(outside - one) < abs(outside - every):
-            return fewer, last, ["The code computes the logits of the last position only, and is compared with those."]
+            return fewer, last, ["The code computes only the last position's logits, so these are compared."]
     return ours, work, []
 
 
@@ -313,9 +313,7 @@ def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[
     if ours != watched.cache_elements and model.config.hf_module_paths():
         as_class = sum(cache_by_block(model.config.hf_cache().ledger().states(work.axes(), unfolded=True)).values())
         if as_class == watched.cache_elements:
-            return (watched.cache_bytes, as_class * each), [
-                "The cache is compared as the transformers class stores it."
-            ]
+            return (watched.cache_bytes, as_class * each), ["The cache is compared in the transformers class's layout."]
     return (watched.cache_bytes, ours * each), []
 
 
@@ -365,7 +363,7 @@ def _in_block(
     if left[0] != left[1] and (left[1] or not found):
         where = block or OUTSIDE
         if total[0] - total[1] == left[0] - left[1]:
-            what = f"{_two(*left, 'FLOPs')}, in products without weights of their own, such as scores and values"
+            what = f"{_two(*left, 'FLOPs')}, in matmuls without weights, such as scores and values"
             yield Mismatch(where, "", what, "FLOPs", *left)
         elif not found:
             yield _differ(where, total, "FLOPs")
@@ -476,10 +474,11 @@ def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tup
         raise MissingExtraError(f"{option('train')} needs transformers", others="transformers") from None
     if built.module is module:
         raise UsageError(
-            f"{option('train')} changes the module's dtype, and takes no instance", "give the function that builds it"
+            f"{option('train')} changes the module's dtype, so it does not accept an instance",
+            "give the function that builds the module",
         )
     if not model.logits:
-        raise UsageError(f"{model.name} has no logits, and so no loss: {option('train')} does not apply")
+        raise UsageError(f"{model.name} has no logits and no loss: {option('train')} does not apply")
     recipe = Recipe("bf16").checked().for_model(model)
     ours = int(training_memory(model, work, recipe).step.saved_bytes())
     long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # a bound is of no fewer

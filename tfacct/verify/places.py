@@ -15,7 +15,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.verify import tensor_names as names
 from tfacct.verify.tensor_names import QuantTensor
 
-COPY = "copy of a tied table"
+COPY = "copy of a tied embedding"
 TABLE = "embed.weight"
 CONVOLUTION = "convolution"
 

@@ -270,7 +270,7 @@ def _by_grid(shape: Transformer, symbolic: SymbolicModel, open_: Sizes, progress
     values = {axis: open_.values(axis) for axis in axis_names}
     if prod(map(len, values.values())) > MOST_POINTS:
         raise UsageError(
-            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(axis_names)} sizes are open",
+            f"a grid of {prod(map(len, values.values())):,} models would take hours: {len(axis_names)} sizes vary",
             "prove it by symbols",
         )
     sizes = [dict(zip(axis_names, point, strict=True)) for point in product(*values.values())]

@@ -29,8 +29,8 @@ from tfacct.verify.checks import Check, renamed
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
 """Layouts of which the first that works is checked, where none is given."""
 NOT_RUN = (
-    ("dp", "torch reduces buckets of real numbers", "with fsdp its replicas are (HSDP)"),
-    ("ulysses", "neither torch nor transformers trades heads for tokens", "a ring of cp is"),
+    ("dp", "torch's buckets need real tensors", "use it with fsdp (HSDP)"),
+    ("ulysses", "neither torch nor transformers implements it", "use a cp ring"),
 )
 """Axes that are not checked, why, and what to check instead."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
@@ -59,15 +59,15 @@ def check_verifiable(mesh: Mesh) -> None:
             raise UsageError(f"{option(axis, size)} is not verified here: {why}", hint)
     if mesh.cp > 1 and mesh.cp_method != "ring":
         given = option("cp_method", mesh.cp_method)
-        raise UsageError(f"{given} is not verified here: torch runs a ring", "leave it out")
+        raise UsageError(f"{given} is not verified, because torch runs a ring", "leave it out")
     if mesh.pp > 1 and (mesh.ranks > mesh.pp or mesh.schedule == "zero-bubble"):
         other = "another axis" if mesh.ranks > mesh.pp else "zero bubble"
-        raise UsageError(f"{option('pp', mesh.pp)} is not verified with {other}", f"ask for {option('pp')} alone")
+        raise UsageError(f"{option('pp', mesh.pp)} is not verified with {other}", f"use {option('pp')} alone")
     if mesh.imbalance != 1:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
-        raise UsageError(f"{given} is not verified here: tokens are spread evenly", "leave it out")
+        raise UsageError(f"{given} is not verified, because routing is assumed even", "leave it out")
     if mesh.zero:
-        why = "an engine decides which tensors share a bucket"
+        why = "buckets depend on the engine"
         raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
 
 
@@ -90,11 +90,11 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
         raise ConfigError(f"{model.name}: there is no transformers class to check against")
     experts = any(isinstance(part, Experts) for part in model.architecture.parts())
     if mesh.tp > 1 and replicated_heads(model.ledger, mesh):
-        raise ConfigError(f"{model.name}: no plan gives several ranks of {option('tp', mesh.tp)} the same heads")
+        raise ConfigError(f"{model.name}: no plan replicates heads over {option('tp', mesh.tp)} ranks")
     whole = not padded_axes(model.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
     routed = mesh.sp and experts and any(verified(model.family, fact) for fact in ROUTING)
     if mesh.ep > 1 and not verified(model.family, "published_plan") and not routed:
-        what = f"{model.name}: no plan of {option('ep', mesh.ep)} was compared with its class"
+        what = f"{model.name}: no {option('ep', mesh.ep)} plan was checked against its class"
         raise ConfigError(what, f"leave {option('ep')} out")
     if mesh.tp == 1 or (verified(model.family, "torch_plan") and not experts and whole):
         return False
@@ -103,7 +103,7 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
         return False  # torch's plan of the rest, between which experts run
     if mesh.sp or mesh.plan != "torch" or not verified(model.family, "published_plan"):
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
-        raise ConfigError(f"{model.name}: no plan of {how} was compared with its class", f"ask with {option('fsdp')}")
+        raise ConfigError(f"{model.name}: no {how} plan was checked against its class", f"use {option('fsdp')}")
     return True
 
 
@@ -162,7 +162,7 @@ def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) ->
     module, own = _module("passing"), stages(blocks_in(model.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
     if mesh.schedule == "1f1b" and times < mesh.pp:
-        reason = f"torch's 1F1B takes {mesh.pp:,} microbatches or more in {mesh.pp:,} stages, not {times:,}"
+        reason = f"torch's 1F1B needs at least {mesh.pp:,} micro-batches for {mesh.pp:,} stages, not {times:,}"
         raise UsageError(reason, f"give a larger {option('batch')}, or {option('schedule', 'gpipe')}")
     width = next(group.axes["D"] for group in model.ledger.groups if group.numbers)
     shape = (work.batch // times, work.tokens, width)
@@ -249,10 +249,12 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
     try:
         return _module("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
-        reason = f"{model.name}: torch does not divide its class so: {cut(str(error), 200)}"
+        reason = f"{model.name}: torch cannot shard its class this way: {cut(str(error), 200)}"
         raise UsageError(reason, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
     except (KeyError, ValueError, TypeError) as error:
-        raise UsageError(f"{model.name}: the transformers class refuses this config: {cut(repr(error), 200)}") from None
+        raise UsageError(
+            f"{model.name}: the transformers class does not accept this config: {cut(repr(error), 200)}"
+        ) from None
 
 
 def _module(name: str) -> ModuleType:

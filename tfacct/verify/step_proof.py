@@ -170,7 +170,7 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
     smallest = {axis: values[0] for axis, values in grid.values.items()}
     unvaried = [axis for axis in symbols if axis not in grid.axis_names(smallest)]
     if unvaried:
-        raise UsageError(f"{model.family}: not proven: no small models vary {', '.join(unvaried)} of its formula")
+        raise UsageError(f"{model.family}: not proven: no small models vary {', '.join(unvaried)}")
     evaluate = sympy.lambdify(list(symbols.values()), formula.total)
     wrong = done = 0
     for done, point in enumerate(grid.points(recipe), start=1):

@@ -71,7 +71,7 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
     ending: QuantTensor(format_, what, "" if ending.startswith("_") else ".weight")
     for format_, endings in {
         "compressed-tensors": {
-            ".weight_packed": PACKED, ".weight_shape": "shapes", ".weight_g_idx": "group numbers",
+            ".weight_packed": PACKED, ".weight_shape": "shapes", ".weight_g_idx": "group indices",
             ".weight_global_scale": "scales", ".input_global_scale": "scales of inputs",
             ".weight_zero_point": "zero points", ".input_zero_point": "zero points of inputs",
         },
@@ -81,7 +81,7 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
             ".weight_scale": "scales", ".input_scale": "scales of inputs", ".activation_scale": "scales of inputs",
         },
         "gptq or awq": {
-            ".qweight": PACKED, ".qzeros": "zero points", ".scales": "scales", ".g_idx": "group numbers",
+            ".qweight": PACKED, ".qzeros": "zero points", ".scales": "scales", ".g_idx": "group indices",
         },
         "mxfp4": {"_blocks": PACKED, "_scales": "scales"},
         "bitsandbytes": {
@@ -95,12 +95,12 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
 """Endings of names, by the format that writes them."""
 
 KNOWN: Sequence[tuple[str, str]] = (
-    (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: a mask"),
-    (r"\.causal_mask$", "buffer: a mask"),
+    (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: mask"),
+    (r"\.causal_mask$", "buffer: mask"),
     (r"(^|\.)rotary_emb(eddings)?\.(inv_freq|cos_cached|sin_cached)$", "buffer: rotary angles"),
     (r"^rope_(freqs|factors_long|factors_short)\.weight$", "buffer: rotary angles"),
-    (r"(^|\.)position_ids$", "buffer: numbers of positions"),
-    (r"(^|\.)final_logits_bias$", "buffer: a bias of logits"),
+    (r"(^|\.)position_ids$", "buffer: position ids"),
+    (r"(^|\.)final_logits_bias$", "buffer: logits bias"),
     (r"(^|\.)(e_score_correction_bias|expert_bias)$", "buffer: the router's bias"),
     (r"\.EncDecAttention\.relative_attention_bias\.weight$", "no longer read by the class"),  # T5's first files
     (r"\.tid2eid$", "buffer: each token's experts"),
@@ -109,9 +109,9 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
 """Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
-OTHER_MODEL = "of another model in the same files"
-EMPTY = "nothing: of no elements"  # as of 0 shared experts
-IDLE = "first matrix of an expert without an MLP: never read"
+OTHER_MODEL = "belongs to another model in the same files"
+EMPTY = "empty tensor"  # as of 0 shared experts
+IDLE = "first matrix of an expert without an MLP, never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.|language_model\.)*mtp[._]"
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}

@@ -47,7 +47,7 @@ def step_checks(
     most = bound_of(model, work, recipe)
     of_saved = max(most, Fraction(SAVED_LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
     checks = [
-        BytesCheck("saved for backward", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
+        BytesCheck("saved activations", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
         BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradients_bytes, most),
         BytesCheck("optimizer state", int(formula.step.optimizer_state), step.optimizer_bytes, most),
         BytesCheck("peak", int(formula.peak.total), step.peak_bytes, most),

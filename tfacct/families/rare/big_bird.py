@@ -36,7 +36,7 @@ class BigBird(StoresPooler):
 
     def check(self) -> None:
         if self.attention_type != FULL:
-            why = "it reads blocks of keys, some of them drawn at random, and no part here does"
+            why = "block-sparse attention with random blocks is not supported"
             raise ConfigError(
                 f"attention_type = {format_value(self.attention_type)} is not counted: {why}",
                 f"{setting('attention_type', FULL)} counts every pair of tokens",

@@ -17,7 +17,7 @@ class TaskEmbedding(Segments):
     name: ClassVar[str] = "task_embed"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"rows": "Vk", "hidden": "D"}
-    legend: ClassVar[dict[str, str]] = {"Vk": "tasks that a text is read for", "D": Segments.legend["D"]}
+    legend: ClassVar[dict[str, str]] = {"Vk": "task IDs", "D": Segments.legend["D"]}
     counted: ClassVar[str] = "Vk"
 
 

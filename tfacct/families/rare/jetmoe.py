@@ -34,7 +34,7 @@ class MixtureOfAttention(Attention):
 
     experts: Size
 
-    mesh_unsupported: ClassVar[str] = "attention whose queries experts make"
+    mesh_unsupported: ClassVar[str] = "attention with queries from experts"
     axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "group": "A", "experts": "E"}
     legend: ClassVar[dict[str, str]] = {
         **{axis: Attention.legend[axis] for axis in "DKH"},

@@ -57,7 +57,7 @@ class UnusedPooler(Part):
 class StoresPooler(DecoderCapable):
     """Every class stores the pooler, and runs it even if nothing reads its result."""
 
-    hf_extra_note = "it runs the pooler, whose result nothing reads"
+    hf_extra_note = "it runs a pooler whose output is not used"
 
     def transformer(self) -> Transformer:
         model = super().transformer()

@@ -49,8 +49,8 @@ class LED(EncoderDecoder):
         longest, rows = max(self.windows), self.max_encoder_position_embeddings
         if longest > rows:
             raise ConfigError(
-                f"attention_window = {longest:,} is more than max_encoder_position_embeddings = {rows:,}: the source is"
-                " padded to whole windows, and its class has no positions for one"
+                f"attention_window = {longest:,} is more than max_encoder_position_embeddings = {rows:,}: the source"
+                " is padded to a multiple of the window, which needs more positions"
             )
         return rows - rows % longest
 

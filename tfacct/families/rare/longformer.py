@@ -34,12 +34,12 @@ class SlidingChunkAttention(Attention):
     axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "half": HALF, "longest": LONGEST}
     legend: ClassVar[dict[str, str]] = {
         **{axis: Attention.legend[axis] for axis in "DNKGH"},
-        HALF: "half of a window that overlaps the next",
+        HALF: "half of an overlapping window",
         WHOLE: f"tokens of such a window, 2 · {HALF}",
         "Wg": f"the same tokens, as keys, 2 · {HALF}",
         "Wv": f"values that half a window reads, 3 · {HALF}",
         "Ws": f"scores of a query, 2 · {HALF} + 1",
-        LONGEST: "tokens of the longest window, to whole ones of which a text is padded",
+        LONGEST: "tokens of the longest window; texts are padded to a multiple of it",
     }
     windows: ClassVar[dict[str, str]] = {
         WHOLE: f"2 · {HALF}", "Wg": f"2 · {HALF}", "Wv": f"3 · {HALF}", "Ws": f"2 · {HALF} + 1"
@@ -93,13 +93,13 @@ def window_sizes(attention_window: int | list[int], layers: int, field: str, pad
     longest = max(windows)
     for window in windows:
         if window % 2:
-            raise ConfigError(f"attention_window = {window:,} is odd: half of it lies on each side of a token")
+            raise ConfigError(f"attention_window = {window:,} must be even: half of it is on each side of a token")
         if window == 2:
-            raise ConfigError("attention_window = 2: the class takes none of fewer than 4 tokens")
+            raise ConfigError("attention_window = 2: the class needs at least 4")
         if longest % window:
             raise ConfigError(
-                f"attention_window has {window:,} and {longest:,}: {padded} is padded to whole windows of the"
-                " longest, which are no whole number of the others"
+                f"attention_window has {window:,} and {longest:,}: {padded} is padded to a multiple of the longest"
+                " window, which must be a multiple of the others"
             )
     return windows
 

@@ -34,7 +34,7 @@ class TrigramEmbedding(Embedding):
     """Token embedding: the embeddings of the next token, of a token and of the one before, concatenated and projected
     (MobileBertEmbeddings)."""
 
-    legend: ClassVar[dict[str, str]] = {**Embedding.legend, "Da": "rows of three tokens side by side, 3 · De"}
+    legend: ClassVar[dict[str, str]] = {**Embedding.legend, "Da": "three token embeddings, concatenated, 3 · De"}
     made: ClassVar[dict[str, str]] = {"Da": "3 · De"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -52,7 +52,7 @@ class ExtendedHead(Head):
     axis_names: ClassVar[dict[str, str]] = {**Head.axis_names, "rest": "Df"}
     legend: ClassVar[dict[str, str]] = {
         **Head.legend,
-        "Df": "numbers of the head's transform that the token table has no column for",
+        "Df": "columns of the head that the token embedding lacks",
     }
     made: ClassVar[dict[str, str]] = {"Dt": "De + Df"}
 
@@ -84,7 +84,7 @@ class BottleneckAttention(Attention):
 
     narrow: Size
 
-    mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
+    mesh_unsupported: ClassVar[str] = "bottleneck attention and MLPs"
     axis_names: ClassVar[dict[str, str]] = {**Attention.axis_names, "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in "DNKGH"} | BOTTLENECK
 
@@ -117,7 +117,7 @@ class BottleneckMLPs(FeedForward):
     narrow: Size
     count: int = 1
 
-    mesh_unsupported: ClassVar[str] = "attention and MLPs of narrow tokens"
+    mesh_unsupported: ClassVar[str] = "bottleneck attention and MLPs"
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F", "narrow": "Db"}
     legend: ClassVar[dict[str, str]] = {axis: FeedForward.legend[axis] for axis in "DF"} | BOTTLENECK
 
@@ -215,8 +215,8 @@ class MobileBert(BertBase):
         hidden, width = self.hidden_size, self.embedding_size
         if width >= hidden:
             raise ConfigError(
-                f"embedding_size = {width:,} is not less than hidden_size = {hidden:,}: the head has a matrix for the"
-                " rest"
+                f"embedding_size = {width:,} is not less than hidden_size = {hidden:,}, because the head has a matrix"
+                " for the rest"
             )
 
     def norm(self) -> Norm:

@@ -90,7 +90,7 @@ class NVEmbed(Decoder):
         for name, expected in CONFIGS.items():
             nested = raw.get(name) or {}
             if not isinstance(nested, Mapping):
-                raise ConfigError(f"{name} must be an object of fields, not {format_value(nested)}")
+                raise ConfigError(f"{name} must be an object with fields, not {format_value(nested)}")
             kind = nested.get("model_type", expected)
             if kind != expected:
                 raise ConfigError(f"{name} of nvembed is of model_type {format_value(kind)}, not {expected}")

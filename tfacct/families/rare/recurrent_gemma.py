@@ -53,15 +53,15 @@ class RGLRU(Mixer):
         "Nb": "blocks of channels that share their gates",
         "Hb": "channels of a block",
         "Ob": "gates of a block, Hb",
-        "Kp": "tokens that the convolution sees before a token's own",
-        "Kc": "tokens that the convolution sees",
+        "Kp": "earlier tokens in the convolution kernel",
+        "Kc": "kernel size of the convolution, in tokens",
     }
     made: ClassVar[dict[str, str]] = {"Dr": "Nb · Hb", "Ob": "Hb", "Kc": "Kp + 1"}
     cases: ClassVar[frozenset[str]] = frozenset(("Nb", "Kp"))
     recurs: ClassVar[bool] = True
-    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     recurrence: ClassVar[str] = "the recurrence of RG-LRU"
-    unfused: ClassVar[str] = "The convolution reads a window for each token: fused kernels do not."
+    unfused: ClassVar[str] = "The convolution reads a window per token; fused kernels do not."
 
     @property
     def width(self) -> Size:
@@ -136,8 +136,8 @@ class RecurrentGemma(GemmaBase):
         "lru.decay.weight": "temporal_block.rg_lru.recurrent_param",
     }
     hf_extra_note = (
-        "it convolves more positions than there are new tokens, and drops what it padded; in a decode step its "
-        "convolution is a sum and no product"
+        "its convolution also runs over padding, which it then drops; in a decode step its convolution is a sum, not"
+        " a matmul"
     )
     activation = property(attrgetter("hidden_activation"))
     head_options = dict(softcap=attrgetter("logits_soft_cap"))
@@ -148,7 +148,7 @@ class RecurrentGemma(GemmaBase):
         pattern = self.block_types
         for number, kind in enumerate(pattern):
             if kind not in (LRU, ATTENTION):
-                raise ConfigError(f"block_types[{number}] = {kind!r} is not understood: write {LRU} or {ATTENTION}")
+                raise ConfigError(f"block_types[{number}] = {kind!r} is not supported: use {LRU} or {ATTENTION}")
         if not pattern:
             raise ConfigError("block_types names no kind of layer")
         kinds = [pattern[number % len(pattern)] for number in range(self.num_hidden_layers)]
@@ -178,7 +178,7 @@ class RecurrentGemma(GemmaBase):
     def hf_unsupported(self) -> str | None:
         """It needs a layer with attention, whose cache has the number of past tokens."""
         attends = ATTENTION in self.block_types[: self.num_hidden_layers]
-        return None if attends else "it does not run without a layer that has attention"
+        return None if attends else "it needs at least one attention layer"
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
         """The class pads both ends of a convolution."""

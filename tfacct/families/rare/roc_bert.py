@@ -24,16 +24,16 @@ class GlyphEmbedding(Embedding):
     sounds: Size
     sound_dim: Size
 
-    mesh_unsupported: ClassVar[str] = "tables of shapes and of sounds"
+    mesh_unsupported: ClassVar[str] = "shape and pronunciation embeddings"
     axis_names: ClassVar[dict[str, str]] = {
         "vocab": "V", "hidden": "D", "shapes": "Vsh", "shape_dim": "Dsh", "sounds": "Vso", "sound_dim": "Dso"
     }  # fmt: skip
     legend: ClassVar[dict[str, str]] = {axis: Embedding.legend[axis] for axis in "VD"} | {
-        "Vsh": "shapes of tokens",
-        "Dsh": "width of the table of shapes",
-        "Vso": "sounds of tokens",
-        "Dso": "width of the table of sounds",
-        "Dal": "rows of token, shape and sound side by side, D + Dsh + Dso",
+        "Vsh": "rows of the shape embedding",
+        "Dsh": "width of the shape embedding",
+        "Vso": "rows of the pronunciation embedding",
+        "Dso": "width of the pronunciation embedding",
+        "Dal": "token, shape and pronunciation embeddings, concatenated, D + Dsh + Dso",
     }
     made: ClassVar[dict[str, str]] = {"Dal": "D + Dsh + Dso"}
 

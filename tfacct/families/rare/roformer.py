@@ -25,7 +25,7 @@ class SinusoidTable(Part):
     label: ClassVar[str] = "turns"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 2)
     axis_names: ClassVar[dict[str, str]] = {"rows": "P", "head_dim": "H"}
-    legend: ClassVar[dict[str, str]] = {"P": "rows of the position embedding", "H": "size of one head"}
+    legend: ClassVar[dict[str, str]] = {"P": "rows of the position embedding", "H": "head size"}
 
     def multiples(self) -> dict[str, int]:
         """A sine and a cosine for each pair."""

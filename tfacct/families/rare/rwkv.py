@@ -38,17 +38,17 @@ class TimeMix(Mixer):
     inner: Size
 
     name: ClassVar[str] = "time_mix"
-    label: ClassVar[str] = "RWKV's mixing of tokens"
+    label: ClassVar[str] = "RWKV time mixing"
     listed_after: ClassVar[tuple[str, int]] = (DeltaNet.name, 0)
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "inner": "Dw"}
     legend: ClassVar[dict[str, str]] = {
         "D": "hidden size",
         "Dw": "channels of RWKV's recurrence",
-        "Sw": "numbers that one of these channels keeps: two sums and their exponent",
+        "Sw": "state values per channel: two sums and their exponent",
     }
     made: ClassVar[dict[str, str]] = {"Sw": "3"}
     recurs: ClassVar[bool] = True
-    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 of them take about a minute"
+    hf_loop: ClassVar[str] = "the tokens in Python: 4,096 tokens take about a minute"
     recurrence: ClassVar[str] = "the recurrence of RWKV"
 
     def lines(self, at: str) -> tuple[Line, ...]:
@@ -75,7 +75,7 @@ class ChannelMix(Mixer):
     width: Size
 
     name: ClassVar[str] = "channel_mix"
-    label: ClassVar[str] = "RWKV's mixing of channels"
+    label: ClassVar[str] = "RWKV channel mixing"
     listed_after: ClassVar[tuple[str, int]] = (DeltaNet.name, 1)
     axis_names: ClassVar[dict[str, str]] = {"hidden": "D", "width": "F"}
     legend: ClassVar[dict[str, str]] = {
@@ -144,8 +144,8 @@ class Rwkv(Family):
         "channel_mix.r_mix.weight": "feed_forward.time_mix_receptance",
     }
     hf_extra_note = (
-        "in a step of one token for each sequence, it mixes that of each with the tokens before of all of them, and so "
-        "runs every product once for each pair of sequences"
+        "in a decode step, it mixes each token with the previous tokens of all sequences, so it runs every matmul once"
+        " per pair of sequences"
     )
     context = property(attrgetter("context_length"))
 
@@ -166,9 +166,9 @@ class Rwkv(Family):
     def hf_unsupported(self) -> str | None:
         """Its states have hidden_size channels. It divides by layers − 1 and by channels − 1 when it is built."""
         if self.attention_hidden_size != self.hidden_size:
-            return "it does not run where attention_hidden_size is not hidden_size"
+            return "it needs attention_hidden_size equal to hidden_size"
         if 1 in (self.num_hidden_layers, self.attention_hidden_size):
-            return "it cannot be built with one layer or with one channel"
+            return "it needs at least two layers and two channels"
         return None
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:

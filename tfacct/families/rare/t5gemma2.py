@@ -38,7 +38,7 @@ class MergedAttention(Attention):
     it.
     """
 
-    mesh_unsupported: ClassVar[str] = "attention to tokens and to a source at once"
+    mesh_unsupported: ClassVar[str] = "merged self- and cross-attention"
     reads_source: ClassVar[bool] = True
     legend: ClassVar[dict[str, str]] = {axis: Attention.legend[axis] for axis in ("D", "N", "K", "G", "H", "W")}
 
@@ -159,7 +159,9 @@ class T5Gemma2(GemmaEncoderDecoder):
         for name in ("hidden_size", "vocab_size"):
             one, other = getattr(encoder, name), getattr(decoder, name)
             if one != other:
-                raise ConfigError(f"{name} is {one:,} in encoder.text_config and {other:,} in decoder: it must be one")
+                raise ConfigError(
+                    f"{name} is {one:,} in encoder.text_config and {other:,} in decoder: they must be equal"
+                )
         if self.vocab_size not in (None, decoder.vocab_size):
             vocab = format_value(self.vocab_size)
             raise ConfigError(f"vocab_size = {vocab} contradicts {decoder.vocab_size:,} in decoder")

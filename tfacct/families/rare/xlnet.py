@@ -26,11 +26,11 @@ class RelativeAttention(Attention):
     of segments are stored, and never read without segments.
     """
 
-    mesh_unsupported: ClassVar[str] = "attention that scores distances by products"
+    mesh_unsupported: ClassVar[str] = "attention with relative-position score matmuls"
     legend: ClassVar[dict[str, str]] = {
         **{axis: Attention.legend[axis] for axis in "DNKGH"},
         "Xd": DIRECTIONS,
-        "Vt": "texts of a pair, 2",
+        "Vt": "segments of a pair, 2",
     }
 
     def derived(self) -> dict[str, str]:
@@ -94,7 +94,7 @@ class XLNet(BertLike):
     constant_axes = frozenset({"G", "Xd", "Vt"})
     norm_after_embeddings = False
     hf_no_cache = True
-    hf_extra_note = "of a text of one token its values are no product"
+    hf_extra_note = "with one token, its values are not a matmul"
     task_heads = {
         "LMHeadModel": replace(CAUSAL_MODEL, gives=False),
         "Model": BODY,

@@ -141,4 +141,4 @@ class Zamba(ZambaDecoder):
 
     def hf_unsupported(self) -> str | None:
         """It ties the second hybrid layer to the first."""
-        return None if len(self.hybrid_layers()) > 1 else "it does not run without two layers that have attention"
+        return None if len(self.hybrid_layers()) > 1 else "it needs at least two attention layers"

@@ -67,7 +67,7 @@ class CCA(Attention):
     second: Size
     head_dim: Size = 0
 
-    mesh_unsupported: ClassVar[str] = "attention whose queries and keys pass convolutions"
+    mesh_unsupported: ClassVar[str] = "attention with convolutions on queries and keys"
     axis_names: ClassVar[dict[str, str]] = {
         **{field: axis for field, axis in Attention.axis_names.items() if field != "head_dim"},
         "half": "Hj",
@@ -77,7 +77,7 @@ class CCA(Attention):
     legend: ClassVar[dict[str, str]] = {
         **{axis: Attention.legend[axis] for axis in ("D", "N", "K", "G", "H", "Hr", "W")},
         "Hj": "half the size of one head",
-        "Ho": "numbers of a head after the second convolution of queries and keys, 2 · Hj",
+        "Ho": "values per head after the second convolution of queries and keys, 2 · Hj",
         "Nj": "heads of queries and of keys, K · G + K",
         "Ka": "tokens before a token's own that the first convolution of queries and keys sees",
         "Kq": "tokens that it sees, Ka + 1",
@@ -169,7 +169,7 @@ class MLPRoutedExperts(Experts):
 
 
 class Zaya(DecoderBase):
-    """ZAYA1: attention whose queries and keys pass convolutions; experts, whose router is an MLP that also reads the
+    """ZAYA1: attention with convolutions on queries and keys; experts, whose router is an MLP that also reads the
     router of the layer before."""
 
     vocab_size: PositiveInt = 262272
@@ -232,9 +232,7 @@ class Zaya(DecoderBase):
             for tensor, name in (("weight", "scale"), ("bias", "bias"))
         },
     }
-    hf_extra_note = (
-        "it makes late values of a token of zeros in front of the first one, whose result is zero, or their bias"
-    )
+    hf_extra_note = "it computes the delayed values of the first token from zeros"
 
     def layers(self) -> list[Layer]:
         """The router of the first layer has no router before it."""
@@ -252,7 +250,7 @@ class Zaya(DecoderBase):
         kind, given = FULL if layer.window is None else SLIDING, self.rope_parameters
         rope: Any = {"rope_theta": ROPE_THETA[kind], "partial_rotary_factor": 0.5} if given is None else given.get(kind)
         if not isinstance(rope, Mapping):
-            raise ConfigError(f"rope_parameters must have the angles of {kind}")
+            raise ConfigError(f"rope_parameters needs an entry for {kind}")
         size = int(self.head_dim * read_partial_rotary_factor(1.0, rope))
         require_even(size, "head_dim · partial_rotary_factor")
         return CCA(
