@@ -273,7 +273,7 @@ def test_no_keyword_is_dropped(ask) -> None:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda m: m.flops(train="no"), "train must be True or False, not 'no'"),
+        (lambda m: m.flops(train="no"), "train is True or False, not 'no'"),
         (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
         (lambda m: m.time(on=None), "on must be a string, not None"),
         (lambda m: m.solve("ctx"), "solve needs until or on"),
