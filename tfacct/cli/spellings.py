@@ -58,8 +58,9 @@ BY_COMMAND: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Option → its name in this program, and the commands in which it is an option of its own."""
 OF_ENGINES: Mapping[str, str] = {
     "version": "engine-version",
-    "use": "gpu-memory-utilization",
-    "ctx": "max-model-len",
+    **dict.fromkeys(("use", "mem-fraction-static"), "gpu-memory-utilization"),
+    **dict.fromkeys(("ctx", "ctx-size", "context-length"), "max-model-len"),
+    **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
 }
 """Short form of an option of `engine` → the engine's own name."""
 VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}

@@ -44,13 +44,13 @@ class LaunchFlags(TypedDict, total=False):
 def engine(
     *,
     engine_name: Annotated[
-        str | None, Option("vllm; without one, all that are known.", "[ENGINE]", argument=True)
+        str | None, Option("vllm, sglang, llama.cpp; none: list them.", "[ENGINE]", argument=True)
     ] = None,
     served: Annotated[str | None, Option(opt.MODEL_HELP, "[MODEL]", argument=True, complete="model")] = None,
     fields: opt.Sets = None,
     **flags: Unpack[LaunchFlags],
 ) -> Found:
-    """What vLLM will allocate at start, and print."""
+    """What vLLM, SGLang or llama.cpp will allocate at start."""
     if engine_name is None:
         from tfacct.reports.engine import engines
 
@@ -69,7 +69,7 @@ def engine(
 def engine_of(
     model: "LoadedModel",
     *,
-    engine: Annotated[str, Option("The engine: vllm.", "ENGINE")] = "vllm",
+    engine: Annotated[str, Option("vllm, sglang or llama.cpp.", "ENGINE")] = "vllm",
     **flags: Unpack[LaunchFlags],
 ) -> "Found[EngineReport]":
     """What a serving engine allocates at start: tokens of KV cache, concurrent requests, each term of its memory.
@@ -97,6 +97,15 @@ def engine_of(
         typed = {name for name, value in given.items() if value not in (None, False) and value != absent.get(name)}
         given |= {name: value for name, value in logs.flags(figures).items() if name not in typed}
     launch, hub_id = _launch(model, engine, given)
+    if launch.engine.id != "vllm":
+        from tfacct.reports.engine import simple_start
+
+        for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager"):
+            if flags.get(name):
+                raise UsageError(f"{option(name)} is not derived for {launch.engine.name}", "leave it out")
+        if launch.flags.max_model_len is None:
+            launch = launch.with_flags(max_model_len=launch.profile.facts.get("context"))
+        return Found(simple_start(launch, hub_id=hub_id, figures=figures))
     return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests"), figures=figures))
 
 
@@ -143,7 +152,7 @@ def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
     supported = whole and (model.whole or {}).get("model_type") in found.facts.get("images", {})
     encoders = model.of_parts("parameters")[1:] if supported else ()
     launch = Launch(found, profile, model, device, flags, encoders=encoders)
-    if longest:
+    if longest and name == "vllm":
         from tfacct.engines.launch import check_supported, refusal
 
         check_supported(launch)

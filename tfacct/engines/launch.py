@@ -79,7 +79,7 @@ class Launch:
     engine: Engine
     profile: Profile
     model: LoadedModel
-    device: Device | None
+    device: Device
     flags: Flags
     seen: Seen = Seen()
     encoders: Sequence[LoadedModel] = ()
@@ -89,10 +89,7 @@ class Launch:
     @property
     def total(self) -> int:
         """Memory of a card as torch reports it."""
-        if self.flags.total_memory is not None:
-            return self.flags.total_memory
-        assert self.device is not None
-        return self.device.memory
+        return self.flags.total_memory or self.device.memory
 
     @property
     def length(self) -> int:
@@ -113,7 +110,7 @@ class Launch:
 
     @property
     def _defaults(self) -> tuple[int, int]:
-        small = self.device is not None and self.device.id.startswith(tuple(self.profile.small_cards))
+        small = self.device.id.startswith(tuple(self.profile.small_cards))
         memory = 0 if small else self.total
         return next((tokens, seqs) for least, tokens, seqs in self.profile.batch if memory >= least * GIB)
 
@@ -157,15 +154,14 @@ class Launch:
     @property
     def hopper(self) -> bool:
         """True for cards of Hopper and later."""
-        return self.device is None or self.device.architecture in HOPPER
+        return self.device.architecture in HOPPER
 
     @property
     def cublas(self) -> int:
         """Bytes of cuBLAS's workspace."""
         if self.seen.cublas_bytes is not None:
             return self.seen.cublas_bytes
-        architecture = "Hopper" if self.device is None else self.device.architecture
-        return int(self.engine.facts["architectures"][architecture] * MIB)
+        return int(self.engine.facts["architectures"][self.device.architecture] * MIB)
 
     @property
     def sizes(self) -> vllm.Sizes:
@@ -191,7 +187,8 @@ class Launch:
     def rank_weights(self, rank: LoadedModel) -> Weights:
         """Weights of one rank, those of image encoders too."""
         value_bytes = self.sizes.bytes
-        found = weights(rank, self.model, self.flags.tp, self.storage, value_bytes, self.profile.split_limit)
+        split = bool(self.profile.facts.get("split_limit"))
+        found = weights(rank, self.model, self.flags.tp, self.storage, value_bytes, split)
         encoders = sum(one.parameters for one in self.encoders) * value_bytes
         if encoders and self.engine.facts["images"][str((self.model.whole or {}).get("model_type"))]["sharded"]:
             encoders //= self.flags.tp
@@ -208,17 +205,12 @@ class Launch:
             first=first,
             last=last,
             kind=self.seen.sampler,
-            multiprocessors=self.multiprocessors,
+            multiprocessors=self.device.multiprocessors or 0,
             cublas=self.cublas,
             images=self.images(),
             own_workspace=self.mxfp4,
             eager=self.flags.enforce_eager,
         )
-
-    @property
-    def multiprocessors(self) -> int:
-        """Streaming multiprocessors of a card; of an H100 where no card is named."""
-        return 132 if self.device is None or not self.device.multiprocessors else self.device.multiprocessors
 
     def stage_pages(self, stage: LoadedModel, pool: int) -> Pages:
         """Pages of the pool of a rank of a pipeline stage."""
@@ -329,9 +321,9 @@ def features(launch: Launch) -> Iterator[str]:
         yield "no_head"
     if launch.model.family in facts["refused_types"]:
         yield "type"
-    if launch.device is not None and launch.device.architecture not in facts["architectures"]:
+    if launch.device.architecture not in facts["architectures"]:
         yield "card"
-    if launch.device is not None and launch.device.totals.torch is None and flags.total_memory is None:
+    if launch.device.totals.torch is None and flags.total_memory is None:
         yield "total"
     if any(getattr(part, "indexer", None) is not None for part in shape.attentions):
         yield "sparse"
@@ -360,8 +352,8 @@ def check_supported(launch: Launch) -> None:
         **{name: option(name) for name in names},
         "engine": launch.engine.name,
         "type": (model.whole or model.raw).get("model_type", model.family),
-        "device": "" if device is None else device.name,
-        "architecture": "" if device is None else device.architecture or device.name,
+        "device": device.name,
+        "architecture": device.architecture or device.name,
         "format": launch.storage.name,
     }
     why, instead = UNSUPPORTED[found]
@@ -394,7 +386,7 @@ def refusal(launch: Launch) -> Refusal | None:
             f"max_num_batched_tokens ({launch.batched:,}) must be at least max_num_seqs ({launch.seqs:,})",
             starting(option("max_num_seqs", str(launch.batched))),
         )
-    if launch.value_dtype == "bf16" and launch.device is not None and "bf16" not in launch.device.peak:
+    if launch.value_dtype == "bf16" and "bf16" not in launch.device.peak:
         return Refusal("bfloat16 needs a card of compute capability 8.0 or later", starting(option("dtype", "fp16")))
     return None
 
@@ -464,7 +456,7 @@ def _fewer_requests(launch: Launch, layer: int) -> int:
     kind = launch.seen.sampler or vllm.sampler_of(launch.profile, of)
 
     def peak(seqs: int) -> int:
-        return vllm.sampler(kind, of, launch.batched, seqs, launch.multiprocessors)
+        return vllm.sampler(kind, of, launch.batched, seqs, launch.device.multiprocessors or 0)
 
     return next((seqs for seqs in steps if seqs < launch.seqs and peak(seqs) <= layer), 0)
 

@@ -15,7 +15,7 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.loading import files
 
-VERSION = re.compile(r"v?(\d{1,3})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:[.a-z+-].*)?", re.ASCII)
+VERSION = re.compile(r"v?(\d{1,4})(?:\.(\d{1,3}))?(?:\.(\d{1,3}))?(?:[.a-z+-].*)?", re.ASCII)
 """`0.19`, `v0.19.1`, `0.28.1rc1.dev50`."""
 
 

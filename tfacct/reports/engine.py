@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.engines import launch as launches
+from tfacct.engines import simple_start as simple
 from tfacct.engines import vllm
 from tfacct.engines.launch import Change, Launch, RankStart, Refusal
 from tfacct.engines.logs import Figure
@@ -61,7 +62,7 @@ class EngineReport(build.ModelReport):
 
     engine: str
     engine_version: str
-    device: str | None
+    device: str
     devices: int
     starts: bool
     reason: str | None
@@ -171,11 +172,14 @@ def _compared(launch: Launch, found: RankStart, figures: Mapping[str, Figure]) -
     }
     if found.weights is not None:
         computed["weights"] = found.weights.total
+    yield from _next_to(computed, figures)
+
+
+def _next_to(computed: Mapping[str, float], figures: Mapping[str, Figure]) -> Iterator[LogLine]:
     for what in CAUSES:
         if what in computed and what in figures:
             printed, rounding = figures[what]
-            slack = rounding + SLACK.get(what, printed / 100)
-            agrees = abs(printed - computed[what]) <= slack
+            agrees = abs(printed - computed[what]) <= rounding + SLACK.get(what, printed / 100)
             yield {"what": what, "printed": printed, "computed": computed[what], "agrees": agrees}
 
 
@@ -212,8 +216,7 @@ def _log_table(log: Sequence[LogLine]) -> Table:
 
 def _cards(launch: Launch) -> str:
     count = launch.flags.tp * launch.flags.pp
-    name = f"{launch.total / GIB:.2f} GiB" if launch.device is None else launch.device.name
-    return name if count == 1 else f"{count} × {name}"
+    return launch.device.several(count)
 
 
 def _answer(about: About) -> str:
@@ -338,9 +341,7 @@ NOTES = (
     NoteRow("cheaper", 1, _cheaper),
     NoteRow("not_measured", 2, _not_measured, "Starts were measured with {} alone."),
     NoteRow("images", 2, _images, "The activations include {}."),
-    NoteRow(
-        "total", 2, lambda about: about.launch.device and about.launch.device.memory_words, "Memory of a card: {}."
-    ),
+    NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
     NoteRow("concurrency", 3, lambda about: "; ".join(log_lines(about)[1:]), "It will also say: {}"),
     NoteRow("changes", 3, _other_changes),
 )
@@ -351,7 +352,7 @@ def _facts(about: About) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "engine": launch.engine.id,
         "engine_version": launch.profile.newest,
-        "device": None if launch.device is None else launch.device.id,
+        "device": launch.device.id,
         "devices": launch.flags.tp * launch.flags.pp,
         "starts": about.refusal is None,
         "reason": None if about.refusal is None else about.refusal.reason,
@@ -392,6 +393,80 @@ def _facts(about: About) -> dict[str, Any]:
         if about.measured and not about.exact
         else None,
     }
+
+
+@answers(EngineReport)
+def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] | None = None) -> Report:
+    """What SGLang or llama.cpp allocates, by a formula that was hardly measured. Raises UsageError."""
+    start = STARTS[launch.engine.id](launch, hub_id)
+    each = start.bytes
+    reason = f"{launch.length:,} tokens lack {start.missing / GIB:.1f} GiB" if start.missing > 0 else None
+    log = [] if figures is None else list(_compared_simple(start, figures))
+    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache (formula, not measured)."
+    if launch.flags.max_model_len is not None and start.tokens == launch.length:  # as many as were asked for
+        answer = f"Starts: a cache of {start.tokens:,} tokens fits, {-start.missing / GIB:.1f} GiB stay free (formula)."
+    if reason is not None:
+        answer = f"Does not start: {reason}. Use more cards or shorter requests."
+    rows: list[Row] = [{"what": one.what, "bytes": one.bytes, "source": one.how} for one in start.terms]
+    columns = Column("what", "what"), Column("bytes", "GiB", "bytes", unit="GiB"), Column("source", "how")
+    pool: Row = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
+    return build.report(
+        "engine",
+        [launch.model],
+        _log_table(log) if log else (columns, (tuple(rows),), (pool,)),
+        [
+            {
+                "engine": launch.engine.id,
+                "engine_version": launch.profile.newest,
+                "device": launch.device.id,
+                "devices": launch.flags.tp,
+                "starts": reason is None,
+                "reason": reason,
+                "launch": start.launch_line,
+                "log_lines": [start.log_line] if reason is None else [],
+                "max_model_len": launch.length,
+                "kv_cache_tokens": start.tokens,
+                "max_concurrency": start.tokens / launch.length,
+                "pool_bytes": start.pool,
+                "weights_bytes": each["weights"],
+                "activation_peak_bytes": each.get("compute buffer"),
+                "outside_bytes": each["CUDA context"],
+                "total_memory_bytes": launch.total,
+                "groups": [],
+                "terms": [_simple_term(one) for one in start.terms],
+                "cheaper": [],
+                "ranks": 1,
+                "log": log or None,
+            }
+        ],
+        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {_cards(launch)}",
+        convention=CONVENTION,
+        answer=_log_answer(log) if log else answer,
+        notes=lambda _: notes(SIMPLE_NOTES, start),
+    )
+
+
+STARTS = {"sglang": simple.sglang, "llama.cpp": simple.llama_cpp}
+"""What is known of an engine's start, by its name."""
+SIMPLE_NOTES = (
+    NoteRow("launch", 1, lambda start: start.launch_line),
+    NoteRow("log", 1, lambda start: start.log_line if start.missing <= 0 else "", "The log will say: {}"),
+    NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
+)
+
+
+def _compared_simple(start: simple.SimpleStart, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
+    """Figures of a log next to what is computed."""
+    names = {"weights": "weights", "activations": "compute buffer"}
+    computed: dict[str, float] = {own: start.bytes[name] for own, name in names.items() if name in start.bytes}
+    yield from _next_to({**computed, "pool": start.pool, "tokens": start.tokens}, figures)
+
+
+def _simple_term(term: simple.Term) -> EngineTerm:
+    low, high = (term.bytes, term.bytes) if term.seen is None else (term.seen.low, term.seen.high)
+    kind: Literal["exact", "estimate"] = "exact" if term.seen is None else "estimate"
+    ends = {"low_bytes": low, "high_bytes": high}
+    return {"what": term.what, "bytes": term.bytes, "kind": kind, **ends, "source": term.how}  # type: ignore[typeddict-item]
 
 
 @answers(Answer)

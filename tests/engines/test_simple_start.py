@@ -1,0 +1,81 @@
+"""SGLang and llama.cpp: formulas by hand arithmetic, and what is not derived."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+from tfacct import load
+from tfacct.engines.simple_start import static_tokens
+from tfacct.engines.units import GIB
+
+
+def test_sglangs_pool_by_hand() -> None:
+    """78 GiB free, 63 after loading, 0.88 static: 63 − 9.36 GiB, of 128 KiB a token."""
+    assert static_tokens(78 * GIB, 63 * GIB, 0.88, 131_072) == int((63 - 9.36) * GIB) // 131_072
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100", gpu_memory_utilization=0.9)
+    assert start.kv_cache_tokens == start.pool_bytes // 131_072 and start.interval is None
+    terms = {one["what"]: one["bytes"] for one in start.terms}
+    assert terms["not static"] == int((terms["card"] - terms["CUDA context"]) * (1 - 0.9))
+    left = terms["card"] - terms["CUDA context"] - terms["weights"] - terms["not static"]
+    assert 0 <= left - start.pool_bytes < 2 * 131_072
+
+
+@pytest.mark.parametrize(("cards", "share"), [(1, 0.88), (2, 0.87), (4, 0.85), (8, 0.81)])
+def test_the_default_share_of_sglang_0_4_is_by_cards(cards: int, share: float) -> None:
+    start = load("llama-3.1-8b").engine(engine="sglang", on=f"{cards}xh100", engine_version="0.4.6")
+    assert any(one["source"].endswith(f"{share:g}") for one in start.terms)
+
+
+def test_the_default_share_of_sglang_0_5_by_hand() -> None:
+    """An H100: 512 MiB, 1.5 for each of 8,192 tokens, 2 for each of 256 requests, 128 for a rank; of 81,090 MiB."""
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100")
+    assert round(1 - (512 + 12_288 + 512 + 128) / 81_090, 3) == 0.834
+    assert any(one["source"].endswith("0.834") for one in start.terms)
+
+
+def test_llama_cpps_buffers_by_hand() -> None:
+    """512 rows of 128,256 logits and one or two residual streams, in fp32; a cache of 8,192 tokens of 128 KiB."""
+    start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", max_model_len="8k")
+    buffer = next(one for one in start.terms if one["what"] == "compute buffer")
+    assert (buffer["low_bytes"], buffer["high_bytes"]) == tuple(512 * (128_256 + c * 4096) * 4 for c in (1, 2))
+    assert start.pool_bytes == GIB and start.log_lines == ["CUDA0 KV buffer size = 1024.00 MiB"]
+    file = load("llama-3.1-8b").memory(dtype="q4_k_m", ctx=8).weights_bytes
+    assert file - start.weights_bytes == 128_256 * 4096 * 144 // 256  # the embedding stays on the host, in q4_k
+
+
+def test_a_card_that_is_too_small() -> None:
+    start = load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", max_model_len=4096)
+    assert not start.starts and start.answer.startswith("Does not start: 4,096 tokens lack ")
+    assert load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", dtype="q4_k_m").starts
+    assert not load("llama-3.1-70b").engine(engine="sglang", on="h100").starts
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("sglang gemma-3-12b-text --on h100", "caches of layers with windows are not derived"),
+        ("sglang qwen3-next-80b-a3b --on h200", "layers with states"),
+        ("sglang llama-3.1-8b --on mi300x", "cards of CDNA3"),
+        ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not derived for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --engine-version 0.6", "SGLang 0.6 has no profile"),
+        ("sglang llama-3.1-8b --on 16xh100 --pp 2", "16xh100"),
+        ("llama.cpp deepseek-v2-lite --on h100", "latent attention"),
+        ("llama.cpp llama-3.1-8b --on 2xh100", "several cards"),
+        ("llama.cpp llama-3.1-8b --on m4", "cards of Apple silicon"),
+        ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
+        ("llama.cpp bert-base --on h100", "models without a cache"),
+    ],
+)
+def test_what_is_not_derived_is_named(run: Callable[..., Ran], line: str, message: str) -> None:
+    ran = run("engine", *line.split())
+    assert (ran.code, ran.out) == (2, "") and message in ran.err
+
+
+def test_figures_of_a_log_of_llama_cpp(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    file = tmp_path / "llama.log"
+    file.write_text("llama_context: n_ctx = 8192\nllama_kv_cache: CUDA0 KV buffer size =  1024.00 MiB\n")
+    start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", log=str(file))
+    assert [(one["what"], one["agrees"]) for one in start.log] == [("pool", True)]
