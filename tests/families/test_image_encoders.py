@@ -288,7 +288,7 @@ def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     ran = run("sweep", name, "--ctx", "1k,4k")
     assert ran.code == 2 and "--ctx would count some that no image has" in " ".join(ran.err.split())
     field, _, sizes = instead.partition("=")
-    assert f"change the images: --set {field}={sizes.split(',')[1]}" in " ".join(ran.err.split())
+    assert f"change the image size: --set {field}={sizes.split(',')[1]}" in " ".join(ran.err.split())
     for asked in ("flops", "memory", "train", "formula", "verify"):
         assert run(asked, name, "--ctx", "512").err == ran.err
     assert run("solve", name, "--for", "ctx", "--until", "total_flops=1T").err == ran.err

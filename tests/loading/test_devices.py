@@ -346,10 +346,10 @@ def test_no_number_of_devices(text: str) -> None:
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("24GB", "--on 24GB is memory alone, and its speed is not known"),
+        ("24GB", "--on 24GB gives only memory; this needs a device with a known speed"),
         ("2x80GiB", "--on 2x80GiB is memory alone"),
         ("8", "--on 8 names no device hint: for example 8xh100"),
-        ("all", "--on must name one kind of device here, not all"),
+        ("all", "--on must name one kind of device here, not `all`"),
         ("h100,h200", "--on must name a device, not 'h100,h200'"),
     ],
 )
@@ -405,12 +405,15 @@ def test_a_users_file_wins(own: Path, run: Callable[..., Ran]) -> None:
         (("board_bytes", "torch_range = 3\nboard_bytes"), "torch_range must be the least and the most bytes"),
         (("165.2e12", "1e40"), "[peak] bf16 must be a number"),
         (("bf16 =", "bf17 ="), "[peak] bf17 is no dtype"),
-        (("[peak]", "[peaks]"), "peaks is not a key of a device's file\ndid you mean peak?"),
+        (("[peak]", "[peaks]"), "peaks is not a key of device files\ndid you mean peak?"),
         (("bf16 = 165.2e12\nfp8 = 330.3e12", ""), "[peak] is missing"),
         (("bandwidth = 1.008e12", ""), "[memory] bandwidth is missing"),
-        (("1.008e12", "1008"), "[memory] bandwidth is 1,008 bytes per second, too few for a device\nsuch as 1.008e12"),
-        (("one_way", "oneway"), "[link] oneway is not a key of a device's file\ndid you mean one_way?"),
-        (('vendor = "ACME"', 'colour = "red"'), "colour is not a key of a device's file"),
+        (
+            ("1.008e12", "1008"),
+            "[memory] bandwidth is 1,008 bytes per second, too small for a device\nsuch as 1.008e12",
+        ),
+        (("one_way", "oneway"), "[link] oneway is not a key of device files\ndid you mean one_way?"),
+        (('vendor = "ACME"', 'colour = "red"'), "colour is not a key of device files"),
         (('kind = "own"', 'kind = "mine"'), "kind must be one of"),
         (('urls = ["https://example.org/my-card"]', "urls = 3"), "list of addresses"),
         (('name = "My card"', "name = 3"), "name must be text"),

@@ -187,7 +187,7 @@ def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Pa
 def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert "holds no safetensors and no GGUF file" in run("check", str(empty)).err
+    assert "has no safetensors or GGUF files" in run("check", str(empty)).err
     (empty / "pytorch_model.bin").write_bytes(b"\x80\x02")
     assert "pickles, which can run code and are not opened" in run("check", str(empty)).err
     (empty / "model.safetensors").symlink_to("model.safetensors")
@@ -213,7 +213,7 @@ def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_
     ran = run("check", str(shards))
     assert ran.code == 0 and "48 B in 2 files" in ran.out
     written(shards / "model-00002-of-00002.safetensors", {"a": ("F32", (2, 3))})
-    assert "is in another file too" in run("check", str(shards)).err
+    assert "is also in another file" in run("check", str(shards)).err
 
 
 def tensor(name: str, shape: tuple[int, ...] = (32,), kind: int = 0, offset: int = 0) -> bytes:
@@ -250,9 +250,9 @@ BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
     "no alignment": (file_of([], [text("general.alignment") + struct.pack("<II", 4, 0)]), "an alignment of 0 bytes"),
     "a tensor twice": (file_of([tensor("w"), tensor("w", offset=128)], size=256), "has 'w' twice"),
     "an overlap": (file_of([tensor("w"), tensor("v", offset=64)], size=256), "overlap"),
-    "a hole": (file_of([tensor("w"), tensor("v", offset=192)], size=512), "64 bytes before 'v' belong to no tensor"),
-    "bytes too many": (file_of([tensor("w")], size=256), "128 bytes at its end belong to no tensor"),
-    "tensors cut short": (file_of([tensor("w")], size=127), "'w' ends at byte 128 of its tensors, of which 127"),
+    "a hole": (file_of([tensor("w"), tensor("v", offset=192)], size=512), "64 bytes before 'v' do not belong"),
+    "bytes too many": (file_of([tensor("w")], size=256), "128 bytes at its end do not belong to a tensor"),
+    "tensors cut short": (file_of([tensor("w")], size=127), "'w' ends at byte 128 of its tensors, but only 127"),
     "an offset of 2^63": (file_of([tensor("w", offset=1 << 63)]), "sizes that fp32 has not"),
     "sizes that wrap": (file_of([tensor("w", (1 << 62, 1 << 62))]), "sizes that fp32 has not"),
     "half a block": (file_of([tensor("w", (48,), 2)]), "sizes that q4_0 has not"),

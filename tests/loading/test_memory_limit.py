@@ -130,7 +130,7 @@ def test_other_devices_than_ranks_are_refused(asked: str, run: Callable[..., Ran
     [
         ("memory gpt2 --use 0.9", "--use needs --on"),
         ("train gpt2 --reserve 1GB", "--reserve needs --on"),
-        ("plan gpt2 --gpus 2 --on 3xh100", "--on 2x3xh100 has two numbers of devices"),
+        ("plan gpt2 --gpus 2 --on 3xh100", "--on 2x3xh100 has two device counts"),
         ("memory gpt2 --on t4 --use 1.5", "--use must be above 0 and at most 1"),
         ("plan gpt2 --on 2xt4 --use 0", "--use must be above 0 and at most 1"),
         ("memory gpt2 --reserve 1 --on t4,", "--reserve must be a size with its unit"),

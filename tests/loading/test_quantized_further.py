@@ -76,7 +76,7 @@ def test_names_of_deepseek_v4_in_its_own_files_and_in_vllms() -> None:
 
 
 def test_a_group_whose_names_no_matrix_has_is_refused() -> None:
-    with pytest.raises(TfacctError, match="no matrix is called"):
+    with pytest.raises(TfacctError, match="no matrix is named"):
         weighed(LLAMA, grouped("re:.*wq_b$"))
     beside = grouped("Linear")
     beside["config_groups"]["v"] = {**grouped("re:.*vision_tower.*")["config_groups"]["g"]}
@@ -92,7 +92,7 @@ def test_the_shared_network_in_lagunas_files_is_called_in_the_singular() -> None
 
 def test_auto_round_by_its_first_name() -> None:
     assert weighed(LLAMA, {**ROUND, "quant_method": "intel/auto-round"}) == weighed(LLAMA, ROUND)
-    with pytest.raises(TfacctError, match="one with a packing_format is"):
+    with pytest.raises(TfacctError, match="expected a backend with a packing_format"):
         weighed(LLAMA, {**ROUND, "backend": "auto_round:awq:gemm"})
 
 
@@ -124,10 +124,10 @@ def test_auto_round_with_modules_of_their_own() -> None:
     [
         ({"group_size": None}, "group_size is missing"),
         ({"packing_format": "auto_round:llm_compressor"}, "auto_round:llm_compressor"),
-        ({"packing_format": "auto_round:auto_awq", "bits": 3}, "4 is, as AWQ packs them"),
+        ({"packing_format": "auto_round:auto_awq", "bits": 3}, "expected 4, as AWQ packs"),
         ({"data_type": "mx_fp"}, "mx_fp"),
         ({"act_bits": 8}, "16 is"),
-        ({"block_name_to_quantize": "model.layers.0"}, "a name of all layers is"),
+        ({"block_name_to_quantize": "model.layers.0"}, "expected the name of all layers"),
         ({"extra_config": {"lm_head": {"bits": 4, "data_type": "nv_fp"}}}, "nv_fp"),
         ({"extra_config": {"lm_head": 4}}, "lm_head"),
         ({"surprise": 1}, "surprise = 1 is not known"),
@@ -174,8 +174,8 @@ def test_deepseek_v4_with_experts_of_model_optimizer() -> None:
     assert weighed(config, said) - weighed(config, fp8) == experts * (64 * 96 // 32 + 8)
     for wrong, words in (
         ({"quantized_layers": {**listed, "layers.0.attn.wq_a": nvfp4}}, "which is not all experts of a layer"),
-        ({"quantized_layers": {"layers.0.ffn.experts": nvfp4}}, "does not name the experts of every layer"),
-        ({"expert_dtype": "fp8"}, "expert_dtype fp4 is given too"),
+        ({"quantized_layers": {"layers.0.ffn.experts": nvfp4}}, "does not cover the experts of every layer"),
+        ({"expert_dtype": "fp8"}, "expert_dtype fp4 is also given"),
     ):
         with pytest.raises(TfacctError, match=words):
             weighed(config, {**said, **wrong})

@@ -53,7 +53,7 @@ def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     (model,) = json.loads(run("params", typed, "--json").out)["models"]
     assert model["model"] == preset
     assert model["notes"][-1].startswith(f"using the preset {preset} for ")
-    assert ", whose config has the same sizes" in model["notes"][-1]
+    assert ", which has the same sizes" in model["notes"][-1]
 
 
 def test_the_name_itself_in_capitals_needs_no_word(run) -> None:
@@ -80,7 +80,7 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
 def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: str, preset: str, of: str) -> None:
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, "")
-    said = f"error: no preset counts the language model of {typed}\nhint: {preset} counts its encoder of {of}\n"
+    said = f"error: there is no preset for the language model of {typed}\nhint: {preset} counts its encoder of {of}\n"
     assert ran.err == said
     assert run("params", preset.upper()).out == run("params", preset).out
 
@@ -170,7 +170,7 @@ def test_every_page_on_the_hub_means_its_own_preset() -> None:
     [
         ("hub = 'a/b'", "[source] hub must be a list of names"),
         ("also = [1]", "[source] also must be a list of names"),
-        ("hub = ['gpt2']", "[source] hub holds ids as OWNER/NAME, not 'gpt2'"),
+        ("hub = ['gpt2']", "[source] hub must list ids as OWNER/NAME, not 'gpt2'"),
         ("without = [' ']", "[source] without must be a list of names"),
     ],
 )

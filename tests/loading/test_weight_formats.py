@@ -184,7 +184,9 @@ def test_model_optimizers_file_that_is_not_understood_is_named(tmp_path: Path, s
 def test_ascends_file_is_named(tmp_path: Path) -> None:
     tensors = {"model_quant_type": "W8A8", "model.layers.0.self_attn.q_proj.weight": "W8A8", "lm_head.weight": "FLOAT"}
     at = folder(tmp_path, LLAMA_70B, quant_model_description=tensors)
-    with pytest.raises(TfacctError, match=r"quant_model_description\.json says that the weights are W8A8") as refused:
+    with pytest.raises(
+        TfacctError, match=r"quant_model_description\.json gives the format of the weights as W8A8"
+    ) as refused:
         load(str(at)).memory(ctx=1)
     assert "dtype='bf16'" in str(refused.value.hint)
     assert weights(str(at), dtype="bf16") == 2 * 70_553_706_496 == 2 * load(str(at)).params().total
@@ -239,7 +241,7 @@ def test_ascends_file_by_its_older_name_and_of_any_length(tmp_path: Path) -> Non
     names = {f"model.layers.{number}.mlp.experts.{number}.weight_scale": "W8A8_DYNAMIC" for number in range(70_000)}
     at = folder(tmp_path, TINY_LLAMA, quant_model_description_w8a8_dynamic=names)
     with pytest.raises(
-        TfacctError, match=r"quant_model_description_w8a8_dynamic\.json says how the weights are stored"
+        TfacctError, match=r"quant_model_description_w8a8_dynamic\.json gives the format of the weights"
     ):
         load(str(at)).memory()
 
@@ -448,7 +450,7 @@ def test_model_optimizers_algorithms_by_hand(tmp_path: Path, said: dict[str, Any
     assert weights(str(at)) == total
 
 
-NEITHER = "stores the cache in nvfp4, whose bytes are not counted."
+NEITHER = "stores the cache in nvfp4, which is not supported."
 
 
 @pytest.mark.parametrize(

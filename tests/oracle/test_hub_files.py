@@ -165,7 +165,7 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask: Ask, tmp_path: Pat
     weights = {
         "a/long": ("/long", "70.3 KiB in one file, all fp32; not compared"),
         "a/whole": ("/whole", "its answer is 200 OK"),
-        "a/liar": ("/liar", "bytes at its end belong to no tensor"),
+        "a/liar": ("/liar", "bytes at its end do not belong to a tensor"),
         "a/cut": ("/cut", "cannot fetch"),
         "a/loop": ("/loop", "redirects again and again"),
         "a/page": ("/page", "a page of the web"),

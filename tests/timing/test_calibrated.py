@@ -90,7 +90,7 @@ def test_a_file_says_what_was_found(tmp_path: Path) -> None:
         (("cold = true", "cold = 3"), "cold must be true or false"),
         (("[calibration.work.add]", "[calibration.work.ad]"), "work has no add"),
         (("[calibration.checks]", "[calibration.check]"), "checks is missing"),
-        (('dtype = "fp32"', 'dtype = "bf16"'), "which [peak] does not have"),
+        (('dtype = "fp32"', 'dtype = "bf16"'), "which is missing from [peak]"),
         (("cache = 1", "cash = 1"), "cache is missing"),
     ],
 )

@@ -1,1 +1,1 @@
-"""From the name that a user gives to a loaded model: presets, files, hub ids, checkpoints, devices."""
+"""From a user's name of a model to a loaded model: presets, files, hub ids, checkpoints, devices."""

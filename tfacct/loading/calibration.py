@@ -1,6 +1,6 @@
-"""A calibration: the result of a sweep of a machine (`devices --calibrate`), as a table of a device's file.
+"""Calibrations: results of a sweep of a machine (`devices --calibrate`), as a table in a device's file.
 
-The sweep times products, attention, copies and other work at a few sizes.
+The sweep times matmuls, attention, copies and other operations at a few sizes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tfacct.base.record import record
 from tfacct.base.spelling import spelled
 
 Pass = Literal["forward", "train"]
-"""A forward pass, or that with a backward pass behind it."""
+"""A forward pass, or forward and backward."""
 DOUBTFUL = 0.25
-"""Median error of its own checks above which a sweep is doubted."""
+"""Median error of its checks above which a sweep is reported as doubtful."""
 ACTIVATIONS: Mapping[str, str] = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -30,29 +30,29 @@ ACTIVATIONS: Mapping[str, str] = {
     "swish": "silu",
     "relu": "relu",
 }
-"""Kinds of work by the names of activations; others are taken to be gelu."""
+"""Kinds of operations by names of activations; others are timed as gelu."""
 WORK = (
     *("layer_norm", "rms_norm", "add", "mean", "rearrange", "join", "rotary", "softmax"),
     *dict.fromkeys(ACTIVATIONS.values()),
     *("own_heads", "shared_heads", "own_token", "shared_token"),
 )
-"""Kinds of work that a sweep times, forward and backward."""
+"""Kinds of operations that a sweep times, forward and backward."""
 BLOCK = "block"
-"""Kind of work that is what a block takes beside all other kinds: the calls of its modules, views, masks."""
+"""Kind for the overhead of a layer: module calls, views, masks."""
 BACKWARD = ("table", "sum")
-"""Kinds of work of a backward pass alone: a table's gradient, and the sum of two, as a tied head has."""
+"""Kinds in the backward pass only: gradient of an embedding, and the sum of two gradients for a tied head."""
 
 
 @record
 class Curve:
-    """Seconds by size, which rises: of a forward pass, and of that with a backward pass behind it."""
+    """Seconds by ascending size: of a forward pass, and of forward and backward."""
 
     sizes: tuple[int, ...]
     forward: tuple[float, ...]
     train: tuple[float, ...]
 
     def at(self, wanted: float, run: Pass) -> float:
-        """Seconds at a size: between two by logarithms, beyond the last in proportion, below the first as there."""
+        """Seconds at a size: log-log interpolation, proportional above the last size, constant below the first."""
         seconds = self.forward if run == "forward" else self.train
         if wanted >= self.sizes[-1]:
             return seconds[-1] * wanted / self.sizes[-1]
@@ -60,7 +60,7 @@ class Curve:
 
 
 def between(sizes: Sequence[float], values: Sequence[float], wanted: float) -> float:
-    """Value at a size, between two by logarithms; outside, that of the nearest."""
+    """Value at a size by log-log interpolation; outside the range, the nearest value."""
     if wanted <= sizes[0] or len(sizes) == 1:
         return values[0]
     if wanted >= sizes[-1]:
@@ -72,7 +72,7 @@ def between(sizes: Sequence[float], values: Sequence[float], wanted: float) -> f
 
 @record
 class Swept:
-    """Products with a weight of `inputs` × `outputs`, by rows. `cold`: no cache held the weight."""
+    """Times of matmuls with a weight of `inputs` × `outputs`, by rows. `cold`: the weight was in no cache."""
 
     inputs: int
     outputs: int
@@ -87,8 +87,7 @@ class Swept:
 
 @record
 class Checks:
-    """What a calibration was held against, on the same machine: measured over predicted seconds of whole passes, by
-    their names."""
+    """Checks of a calibration on the same machine: ratios of measured to predicted seconds of whole passes, by name."""
 
     ratios: Mapping[str, float]
 
@@ -101,20 +100,20 @@ class Checks:
 
     @property
     def doubtful(self) -> bool:
-        """True if the sweep does not tell what whole passes took: others used the machine, or its threads waited."""
+        """True if the sweep does not predict whole passes, for example because the machine was busy."""
         return self.error > DOUBTFUL
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Factors between which all of them lay."""
+        """Smallest and largest ratio."""
         return min(self.ratios.values()), max(self.ratios.values())
 
 
 @record
 class Calibration:
-    """What a sweep found: on which machine, with which torch, threads and clock, and when; seconds by kind of work.
+    """Results of a sweep: machine, torch, threads, clock and date, and seconds by kind of operation.
 
-    `cache`: bytes of weights up to which they are taken to stay in a cache from step to step.
+    `cache`: bytes of weights up to which they are assumed to stay in a cache between steps.
     """
 
     machine: str
@@ -130,11 +129,11 @@ class Calibration:
 
     @property
     def threads_words(self) -> str:
-        """The threads in words: `one thread`, `4 threads`."""
+        """Text of the number of threads: `one thread`, `4 threads`."""
         return "one thread" if self.threads == 1 else f"{self.threads:,} threads"
 
     def facts(self) -> dict[str, Any]:
-        """The sweep in the JSON: machine, error and the ends of its checks."""
+        """Data for JSON: machine, error and range of the checks."""
         low, high = self.checks.ends
         fields = ("machine", "dtype", "threads", "torch", "clock", "read")
         return {
@@ -146,7 +145,7 @@ class Calibration:
         }
 
     def product(self, m: int, k: int, n: int, run: Pass, cold: bool) -> float:
-        """Seconds of a product of m × k by k × n with a weight."""
+        """Seconds of an m × k by k × n matmul with a weight."""
         alike = sorted((one for one in self.products if one.cold is cold), key=lambda one: one.elements)
         each = [one.rows.at(m, run) / one.elements for one in alike]
         return float(k * n * between([one.elements for one in alike], each, k * n))
@@ -171,9 +170,9 @@ class _Curve(_Strict):
     @model_validator(mode="after")
     def _alike(self) -> _Curve:
         if not len(self.sizes) == len(self.forward) == len(self.train):
-            raise ValueError("sizes, forward and train must be equally many")
+            raise ValueError("sizes, forward and train must have the same length")
         if list(self.sizes) != sorted(set(self.sizes)):
-            raise ValueError("sizes must rise")
+            raise ValueError("sizes must be in ascending order")
         return self
 
     def curve(self) -> Curve:
@@ -181,7 +180,7 @@ class _Curve(_Strict):
 
 
 class _Product(_Curve):
-    """Seconds of a product by rows."""
+    """Seconds of a matmul by rows."""
 
     inputs: Size
     outputs: Size
@@ -208,21 +207,21 @@ class _Calibration(_Strict):
     @model_validator(mode="after")
     def _whole(self) -> _Calibration:
         if missing := [kind for kind in (*WORK, *BACKWARD, BLOCK) if kind not in self.work]:
-            raise ValueError(f"work has no {missing[0]}")
+            raise ValueError(f"work lacks {missing[0]}")
         if {one.cold for one in self.products} != {True, False}:
-            raise ValueError("products must be cold and not")
+            raise ValueError("products needs cold and warm times")
         return self
 
 
 def read(path: Path, table: object) -> Calibration:
-    """Calibration of a device's file. Raises ConfigError, which names the field."""
+    """Calibration from a device's file. Raises ConfigError with the field."""
     try:
         found = _Calibration.model_validate(table)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ConfigError(
-            f"{path}: [calibration] {cut(where)}{_complaint_words(first)}",
+            f"{path}: [calibration] {cut(where)}{_problem(first)}",
             spelled("`tfacct devices --calibrate` writes such a file", "calibrate() writes such a file"),
         ) from None
     return Calibration(
@@ -239,21 +238,23 @@ def read(path: Path, table: object) -> Calibration:
     )
 
 
-def _complaint_words(complaint: Mapping[str, Any]) -> str:
-    """A complaint of pydantic, as it goes on behind the name of the field."""
-    found = complaint.get("ctx", {})
-    if complaint["type"] == "value_error":
-        return f"{': ' if complaint['loc'] else ''}{cut(str(found['error']), 200)}"
-    if complaint["type"] == "missing":
+def _problem(error: Mapping[str, Any]) -> str:
+    """Error of pydantic, to follow the name of the field."""
+    context = error.get("ctx", {})
+    if error["type"] == "value_error":
+        return f"{': ' if error['loc'] else ''}{cut(str(context['error']), 200)}"
+    if error["type"] == "missing":
         return " is missing"
-    if complaint["type"] == "extra_forbidden":
-        return " is not a field of it"
-    return f" {describe_error(complaint)}"
+    if error["type"] == "extra_forbidden":
+        return " is not a calibration field"
+    return f" {describe_error(error)}"
 
 
 def written(name: str, memory: int, bandwidth: float, peak: float, on: Calibration, *, machine: bool = True) -> str:
-    """A device's file; `machine`: its memory is the machine's, not what torch reports of a card. Its name, machine and
-    torch must be plain text."""
+    """Text of a device's file. `machine`: the memory is the machine's, not torch's total of a card.
+
+    Name, machine and torch must be plain text.
+    """
     total = [f"board_bytes = {memory:_}", 'board_from = "machine"'] if machine else [f"torch_bytes = {memory:_}"]
     return "\n".join(_lines(name, total, bandwidth, peak, on)) + "\n"
 

@@ -1,4 +1,4 @@
-"""A checkpoint: the files that hold a model's weights, found in a folder, by an index, or on the hub."""
+"""Checkpoints: files with a model's weights, found in a folder, by an index, or on the hub."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tfacct.loading.headers import FileTensor, LocalFile, Source, check_names, p
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
 LONGEST_INDEX = 30_000_000
-"""Bytes of an index that is read."""
+"""Most bytes of an index."""
 MOST = 300_000
-"""Tensors of all files together: the largest published checkpoints have 200,000."""
+"""Most tensors in all files; the largest published checkpoints have 200,000."""
 MOST_FILES = 1_000
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.(safetensors|gguf)")
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+ -]{0,198}")
 
 
 class File(NamedTuple):
-    """One file: its name, its bytes, its tensors."""
+    """A file: name, bytes, tensors."""
 
     name: str
     bytes: int
@@ -33,15 +33,15 @@ class File(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Files of one model. `gguf`: the architecture that their GGUF headers name; empty of safetensors."""
+    """Files of one model. `gguf`: architecture in GGUF headers; empty for safetensors."""
 
     name: str
     files: Sequence[File]
     gguf: str = ""
     part_of: int = 0
-    """Number of files of which this is one, where the others were not read."""
+    """Number of shards, if only this one was read; else 0."""
     claimed: int | None = None
-    """Bytes of all tensors as the index says."""
+    """Bytes of all tensors according to the index."""
 
     @property
     def tensors(self) -> list[FileTensor]:
@@ -50,7 +50,7 @@ class Checkpoint(NamedTuple):
 
 
 def local(path: Path) -> Checkpoint:
-    """Checkpoint in a file or a folder. Raises a TfacctError, within a second, whatever the files hold."""
+    """Checkpoint in a file or folder. Raises TfacctError within a second, whatever the files contain."""
     if path.is_dir():
         return _folder(path)
     if path.name.endswith(".index.json"):
@@ -62,7 +62,7 @@ def local(path: Path) -> Checkpoint:
 
 
 def _folder(path: Path) -> Checkpoint:
-    """Checkpoint in a folder: what its index names, or its one file, or its one set of shards."""
+    """Checkpoint in a folder: files in its index, a single file, or a single set of shards."""
     name = path.resolve().name
     try:
         names = sorted(os.listdir(path))  # noqa: PTH208  a path for each of a million names takes too long
@@ -75,18 +75,18 @@ def _folder(path: Path) -> Checkpoint:
     found = [file for file in names if file.endswith((".safetensors", ".gguf"))]
     if not found:
         pickles = [file for file in names if file.endswith(PICKLES)]
-        hint = "it holds pickles, which can run code and are not opened" if pickles else None
-        raise NotFoundError(f"{path} holds no safetensors and no GGUF file", hint)
+        hint = "it contains pickles, which can run code, so they are not opened" if pickles else None
+        raise NotFoundError(f"{path} has no safetensors or GGUF files", hint)
     alone = len(found) == 1 and not _SHARD.fullmatch(found[0])
     return together(name, [LocalFile(path / file) for file in (found if alone else _one_set(path, found))])
 
 
 def _one_set(path: Path, names: Sequence[str]) -> Sequence[str]:
-    """All files of one set of shards. Raises CheckpointError where one is missing or others lie beside them."""
+    """Files of a set of shards. Raises CheckpointError if one is missing, NotFoundError if there are other files."""
     parts = [_SHARD.fullmatch(name) for name in names]
     sets = {(part[1], part[3], part[4]) for part in parts if part}
     if len(sets) != 1 or not all(parts):
-        raise NotFoundError(f"{path} holds several models' files: {listed(names, 4)}", "name one of the files")
+        raise NotFoundError(f"{path} has files of several models: {listed(names, 4)}", "give one of the files")
     ((stem, count, ending),) = sets
     wanted = [f"{stem}-{number:05}-of-{count}.{ending}" for number in range(1, min(int(count), MOST_FILES) + 1)]
     if missing := [name for name in wanted if name not in set(names)]:
@@ -97,12 +97,12 @@ def _one_set(path: Path, names: Sequence[str]) -> Sequence[str]:
 def _read_index(source: Source) -> Mapping[str, object]:
     """Fields of an index."""
     if source.size > LONGEST_INDEX:
-        raise CheckpointError(f"{source.name} has {source.size:,} bytes: at most {LONGEST_INDEX:,} are read")
+        raise CheckpointError(f"{source.name} has {source.size:,} bytes; the maximum is {LONGEST_INDEX:,}")
     return index(source.name, source.read(0, source.size))
 
 
 def claimed(folder: Path) -> int | None:
-    """Bytes of all tensors as a folder's index says; None where it has none that can be read."""
+    """Bytes of all tensors according to a folder's index; None without a readable index."""
     try:
         fields = _read_index(LocalFile(folder / INDEX))
     except CheckpointError:
@@ -117,47 +117,47 @@ def _total(fields: Mapping[str, object]) -> int | None:
 
 
 def index(where: str, data: bytes) -> dict[str, object]:
-    """Fields of an index, whose `weight_map` names a file for each tensor. Raises CheckpointError."""
+    """Fields of an index with a `weight_map` from tensors to files. Raises CheckpointError."""
     if data.count(b",") > MOST + 100:
         raise CheckpointError(f"{where} names more than {MOST:,} tensors")
     read = parsed(where, data)
     fields: dict[str, object] = read if isinstance(read, dict) else {}
     files = fields.get("weight_map")
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
-        raise CheckpointError(f"{where} has no weight_map that names a file for each tensor")
+        raise CheckpointError(f"{where} has no weight_map from tensors to files")
     check_names(where, files)
     for name in dict.fromkeys(files.values()):
         if not _PLAIN.fullmatch(name) or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{where} names {cut(name)!r}, which is no safetensors file in its folder")
+            raise CheckpointError(f"{where} names {cut(name)!r}, which is not a safetensors file in its folder")
     return fields
 
 
 def files_of(name: str, fields: Mapping[str, object]) -> list[str]:
-    """Names of the files that an index names. Raises CheckpointError."""
-    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # which `index` has checked
+    """Names of the files in an index. Raises CheckpointError."""
+    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # checked by `index`
     names = sorted(set(where.values()))
     if len(names) > MOST_FILES:
-        raise CheckpointError(f"the index of {name} names {len(names):,} files: at most {MOST_FILES:,} are read")
+        raise CheckpointError(f"the index of {name} names {len(names):,} files; the maximum is {MOST_FILES:,}")
     return names
 
 
 def indexed(name: str, fields: Mapping[str, object], source: Callable[[str], Source]) -> Checkpoint:
-    """Checkpoint of the files that an index names, each of which must hold what the index says."""
-    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # which `index` has checked
+    """Checkpoint of the files in an index, which must match the index."""
+    where: Mapping[str, str] = fields["weight_map"]  # type: ignore[assignment]  # checked by `index`
     names = files_of(name, fields)
     found = together(name, [source(file) for file in names], called=names)
     for file in found.files:
         wrong = next((tensor for tensor in file.tensors if where.get(tensor.name) != file.name), None)
         if wrong is not None:
-            raise CheckpointError(f"{file.name} holds {wrong.name!r}, which the index does not say")
+            raise CheckpointError(f"{file.name} has {wrong.name!r}, which is not in the index")
     there = {tensor.name for tensor in found.tensors}
     if lost := next((tensor for tensor in where if tensor not in there), None):
-        raise CheckpointError(f"{where[lost]} lacks {lost!r}, which the index says it holds")
+        raise CheckpointError(f"{where[lost]} lacks {lost!r}, which the index lists there")
     return found._replace(claimed=_total(fields))
 
 
 def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: Sequence[str] = ()) -> Checkpoint:
-    """Checkpoint of these files. Raises CheckpointError where two hold one tensor."""
+    """Checkpoint of these files. Raises CheckpointError if a tensor is in two files."""
     files: list[File] = []
     seen: set[str] = set()
     architectures: list[str] = []
@@ -170,7 +170,7 @@ def together(name: str, sources: Sequence[Source], *, part_of: int = 0, called: 
             tensors = safetensors(source)
         for tensor in tensors:
             if tensor.name in seen:
-                raise CheckpointError(f"{source.name}: {tensor.name!r} is in another file too")
+                raise CheckpointError(f"{source.name}: {tensor.name!r} is also in another file")
             seen.add(tensor.name)
         if len(seen) > MOST:
             raise CheckpointError(f"{name} has more than {MOST:,} tensors")

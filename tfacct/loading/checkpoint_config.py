@@ -1,4 +1,4 @@
-"""A checkpoint and the config in its folder, by the name that a user gives."""
+"""A checkpoint and the config in its folder, by a user's name."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 def read(
     name: str, *, compared: bool = True, ask_hub: bool = True, waiting: Waiting | None = None
 ) -> tuple[Checkpoint, LoadedModel | None, str]:
-    """The files that `name` means, a path or a hub id; unless they are not `compared` with it, the model of their
-    config; and, where nobody here understands that, why there is none."""
+    """Checkpoint at a path or hub id, the model of its config, and the reason if there is no model.
+
+    Without `compared`, the config is not read.
+    """
     path = Path(name)
     if find.exists(path):
         files = checkpoint.local(path)
@@ -46,7 +48,7 @@ def read(
 
 
 def _model(load: Callable[[], LoadedModel]) -> tuple[LoadedModel | None, str]:
-    """The model of a config, or why there is none: nobody here understands it."""
+    """Model of a config, and the reason if the config is not supported."""
     try:
         return load(), ""
     except (ConfigError, NotFoundError) as error:

@@ -1,4 +1,4 @@
-"""The devices: a TOML file each, with the maker's figures and where they were read. They are data, never Python."""
+"""Devices: one TOML file each, with the manufacturer's figures and their sources."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from tfacct.loading.calibration import Calibration
 
 LARGEST = 10**21
-"""No device has more bytes, FLOPs per second or bytes per second."""
+"""Largest bytes, FLOPs per second or bytes per second that are accepted."""
 LEAST = 10**6
-"""No device has fewer bytes, bytes per second or FLOPs per second: a smaller number is one of giga or tera."""
+"""Smallest bytes, bytes per second or FLOPs per second; smaller numbers are probably in giga or tera."""
 KEYS = {
     "": "name aliases vendor architecture year memory peak link power source check calibration",
     "memory": "torch_bytes torch_range torch_seen board_bytes board_from bytes bytes_from bandwidth type",
@@ -34,30 +34,31 @@ KEYS = {
     "source": "urls unread read kind confidence note",
     "check": "dtype units flops_per_clock clock clock_from",
 }
-"""Keys of a device's file, and of its tables; [peak] has dtypes, and [calibration] is read elsewhere."""
+"""Keys of a device's file and of its tables; [peak] has dtypes, and [calibration] is checked in its module."""
 EXAMPLE = {"bytes": "25_757_220_864", "bytes per second": "1.008e12", "FLOPs per second": "165.2e12"}
 NOTICEABLE = 0.998
 """Share of the torch total below which the smallest total seen is reported."""
 CPU = "cpu"
-"""The device that a calibration of a CPU is kept under."""
+"""Name of the device for a calibration of a CPU."""
 ALL = "all"
-"""What stands for every device that is for sale."""
+"""Name for all devices that are for sale."""
 MOST = 1_000_000
-"""Devices that one budget may count."""
+"""Most devices in one budget."""
 MEMORY: Mapping[str, str] = {
     "torch": "torch's total of the card",
     "nvidia-smi": "the board's memory; torch reports 0.4–3% less",
-    "maker": "the maker's figure; torch's total is not known",
+    "maker": "the manufacturer's figure; torch's total is not known",
     "marketed": "as marketed, in decimal gigabytes; torch's total is not known",
     "machine": "the machine's memory",
 }
-"""Origin of the bytes of a device's memory, and what they are in words. All but `torch` are of the board's bytes."""
+"""Sources of a device's memory size, in words. All but `torch` are sizes of the board's memory."""
 KINDS = ("vendor", "secondary", "unread", "own", "measured")
-"""Origin of the figures: a page of the maker's, another's, one that was not read again, the user's, or a sweep."""
+"""Sources of the figures: the manufacturer's page, another page, a page that was not read again, the user, or a
+sweep."""
 SEVERAL = re.compile(r"(\d[\d.,_]*(?:e\d+)?[kmbt]?)\s*[x×]\s*(\S.*)", re.IGNORECASE | re.ASCII)
-"""How many of a device: `4xh100`, `8 x H100`, `2x24GB`, `16kxh100`."""
+"""Several devices: `4xh100`, `8 x H100`, `2x24GB`, `16kxh100`."""
 NAME = re.compile(r"[a-z0-9][a-z0-9.+]*", re.ASCII)
-"""A device's name or alias, as `fold` has it."""
+"""Normalized name or alias of a device (see `fold`)."""
 TEMPLATE = """name = "My card"                  # save as ~/.config/tfacct/devices/my-card.toml
 aliases = []                      # other names for --on
 vendor = "ACME"
@@ -90,8 +91,7 @@ kind = "own"
 
 @record
 class Check:
-    """What the peak is held against: units · FLOPs per clock · clock, in hertz. `circular`: the clock was solved from
-    the peak."""
+    """Check of the peak: units · FLOPs per clock · clock in hertz. `circular`: the clock was derived from the peak."""
 
     dtype: str
     peak: int
@@ -100,8 +100,10 @@ class Check:
 
 @record
 class Memory:
-    """Bytes of a device's memory: torch's total, with the least and the most that was seen and where, and the board's.
-    One of the two may be unknown."""
+    """Bytes of a device's memory: torch's total with the range that was seen and where, and the board's memory.
+
+    One of the two may be unknown.
+    """
 
     torch: int | None
     torch_range: tuple[int, int] | None
@@ -112,7 +114,7 @@ class Memory:
 
 @record
 class Device:
-    """One device as a framework sees it. Bytes, bytes per second, FLOPs per second, watts."""
+    """A device. Units are bytes, bytes per second, FLOPs per second, and watts."""
 
     id: str
     name: str
@@ -133,40 +135,40 @@ class Device:
     multiprocessors: int | None = None
 
     def several(self, count: int) -> str:
-        """So many of this device in words: `4 × H100 SXM5 80GB`."""
+        """Name with a count: `4 × H100 SXM5 80GB`."""
         return self.name if count == 1 else f"{count:,} × {self.name}"
 
     @property
     def memory(self) -> int:
-        """Bytes that a model may take: torch's total, or the board's where that is not known."""
+        """Bytes of memory: torch's total, or the board's memory if that is unknown."""
         found = self.totals.torch if self.totals.torch is not None else self.totals.board
         assert found is not None
         return found
 
     @property
     def memory_from(self) -> str:
-        """Origin of these bytes, a key of MEMORY."""
+        """Source of `memory`, a key of MEMORY."""
         return "torch" if self.totals.torch is not None else self.totals.board_from
 
     @property
     def memory_words(self) -> str:
-        """These bytes in words: `79.2 GiB (torch's total of the card)`; also the least that torch was seen to report,
-        where it is noticeably less."""
+        """Text of `memory`: `79.2 GiB (torch's total of the card)`, with the least that torch reported if noticeably
+        less."""
         least = self.memory if self.totals.torch_range is None else self.totals.torch_range[0]
         less = f"; down to {units.binary(least)} by driver" if least < self.memory * NOTICEABLE else ""
         return f"{units.binary(self.memory)} ({MEMORY[self.memory_from]}{less})"
 
     def link(self, devices: int) -> Link:
-        """The link of so many of these devices. Raises UsageError for one that is not known."""
+        """Link of this number of devices. Raises UsageError if it is unknown."""
         return self.links.between(devices, self.id)
 
     def memory_facts(self) -> dict[str, int | str]:
-        """These bytes and their origin, for JSON."""
+        """Data of `memory` for JSON."""
         return {"memory_bytes": self.memory, "memory_from": self.memory_from}
 
 
 def folder() -> Path:
-    """Folder of the devices that come with the package."""
+    """Folder of the package's devices."""
     return Path(__file__).parent.parent / "devices"
 
 
@@ -178,7 +180,7 @@ def own_folder() -> Path:
 
 @cache
 def paths() -> Mapping[str, Path]:
-    """Files of all devices by name; a user's stands in place of one of ours."""
+    """Files of all devices by name; the user's take precedence."""
     found = {path.stem: path for path in sorted(folder().glob("*.toml"))}
     try:
         own = {path.stem: path for path in sorted(own_folder().glob("*.toml"))}
@@ -188,12 +190,12 @@ def paths() -> Mapping[str, Path]:
 
 
 def for_sale() -> list[str]:
-    """Names of all devices but the machine that the calibration in the package is of."""
+    """Names of all devices except the machine of the package's calibration."""
     return [name for name, path in paths().items() if name != CPU or path.parent != folder()]
 
 
 def fold(name: str) -> str:
-    """A device's name without what does not matter in it: case, spaces, `_` and `-`.
+    """Device name without case, spaces, `_` and `-`.
 
     >>> fold("RTX 4090") == fold("rtx_4090") == fold("rtx-4090") == "rtx4090"
     True
@@ -202,7 +204,7 @@ def fold(name: str) -> str:
 
 
 class Names(NamedTuple):
-    """Every name of one device, folded: its own first."""
+    """Normalized names of a device, its own name first."""
 
     device: str
     names: tuple[str, ...]
@@ -211,7 +213,8 @@ class Names(NamedTuple):
 
 @cache
 def index() -> tuple[Names, ...]:
-    """Names of all devices, from the heads of their files. A broken file has no aliases: loading it says why."""
+    """Names of all devices, from the beginning of their files. Invalid files have no aliases; loading them raises the
+    error."""
     found = []
     for name, path in paths().items():
         try:
@@ -224,7 +227,7 @@ def index() -> tuple[Names, ...]:
 
 
 def find(name: str) -> str | None:
-    """The device of this name or alias. Raises ConfigError for an alias of two.
+    """Device with this name or alias; None if there is none. Raises ConfigError for an alias of two devices.
 
     >>> find("H100"), find("rtx_4090"), find("4090"), find("h1000")
     ('h100-sxm', 'rtx-4090', 'rtx-4090', None)
@@ -241,8 +244,7 @@ def find(name: str) -> str | None:
 
 
 def load(name: str) -> Device:
-    """Device by its name or alias, or from a TOML file. Raises NotFoundError, which suggests the nearest, and
-    ConfigError."""
+    """Device by name or alias, or from a TOML file. Raises NotFoundError with the nearest name, and ConfigError."""
     if name.endswith(".toml"):
         return _device(Path(name))
     if (found := find(name)) is None:
@@ -251,7 +253,7 @@ def load(name: str) -> Device:
 
 
 def _unknown(name: str) -> NotFoundError:
-    """An error that suggests the devices whose names begin like this one, or are spelled like it."""
+    """Error that suggests devices with the same beginning or a similar spelling."""
     folded, problem = fold(name), f"unknown device {cut(name)!r}"
 
     def common(known: str) -> int:
@@ -270,22 +272,22 @@ def _unknown(name: str) -> NotFoundError:
         return NotFoundError(
             f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?"
         )
-    every = spelled("`tfacct devices` lists all, `tfacct devices --template` begins a file", "devices() lists all")
+    every = spelled("`tfacct devices` lists all, `tfacct devices --template` prints a template", "devices() lists all")
     return NotFoundError(problem, every)
 
 
 def chosen(names: Sequence[str]) -> list[Device]:
-    """The devices of these names, or all that are for sale for `all` or without a name. Raises TfacctError."""
+    """Devices with these names, or all for `all` or without names. Raises TfacctError."""
     if not names or any(fold(name) == ALL for name in names):
         return [load(name) for name in for_sale()]
     if several := next((name for name in names if SEVERAL.fullmatch(name.strip())), None):
         each = number_and_name(option("on"), several)[1]
-        raise UsageError(f"how many of {cut(each)} is the question, not {cut(several)}", option("on", each))
+        raise UsageError(f"give {cut(each)} without a number, not {cut(several)}", option("on", each))
     return [load(name) for name in names]
 
 
 def memory_words(found: Sequence[Device]) -> str:
-    """What the memory of these devices is, in words."""
+    """Sentence on the sources of the memory of these devices."""
     names: dict[str, list[str]] = {}
     for device in found:
         names.setdefault(device.memory_from, []).append(device.id)
@@ -296,7 +298,7 @@ def memory_words(found: Sequence[Device]) -> str:
 
 
 def number_and_name(named: str, text: str) -> tuple[int, str]:
-    """Number of devices and the rest: `h100` is one, `4xh100` are four. Raises UsageError.
+    """Number of devices and the remaining text: 1 for `h100`, 4 for `4xh100`. Raises UsageError.
 
     >>> number_and_name("--on", "8 x H100"), number_and_name("--on", "2×24GB"), number_and_name("--on", "h100")
     ((8, 'H100'), (2, '24GB'), (1, 'h100'))
@@ -307,29 +309,29 @@ def number_and_name(named: str, text: str) -> tuple[int, str]:
     if not 1 <= count <= MOST:
         raise UsageError(f"{named} {cut(text)}: 1 to {MOST:,} devices")
     if SEVERAL.fullmatch(name):
-        raise UsageError(f"{named} {cut(text)} has two numbers of devices", f"for example {count}xh100")
+        raise UsageError(f"{named} {cut(text)} has two device counts", f"for example {count}xh100")
     return count, name
 
 
 def several(named: str, text: str) -> tuple[int, Device]:
-    """Number of devices and the device: `h100` is one H100, `4xh100` are four. Raises TfacctError, also for memory
-    alone."""
+    """Number of devices and the device: 1 for `h100`, 4 for `4xh100`. Raises TfacctError, also for a memory size."""
     count, name = number_and_name(named, text)
     if fold(name) == ALL and find(name) is None:
-        raise UsageError(f"{named} must name one kind of device here, not all", "for example h100 or 8xh100")
+        raise UsageError(f"{named} must name one kind of device here, not `all`", "for example h100 or 8xh100")
     if units.is_bytes(name) and find(name) is None:
         raise UsageError(
-            f"{named} {cut(text)} is memory alone, and its speed is not known", "name a device, such as h100 or 8xh100"
+            f"{named} {cut(text)} gives only memory; this needs a device with a known speed",
+            "name a device, such as h100 or 8xh100",
         )
     if not name.endswith(".toml") and not NAME.fullmatch(fold(name)):
         raise UsageError(f"{named} must name a device, not {cut(text)!r}", "for example h100 or 8xh100")
     if name.isdecimal() and find(name) is None:
-        raise UsageError(f"{named} {cut(text)} names no device", f"for example {name[:9]}xh100")
+        raise UsageError(f"{named} {cut(text)} has no device name", f"for example {name[:9]}xh100")
     return count, load(name)
 
 
 def _device(path: Path) -> Device:
-    """Device of a file. Raises ConfigError, which names it."""
+    """Device from a file. Raises ConfigError with the file."""
     file = files.parse_toml(str(path), files.read(path))
     memory, peak, link, power, source, check = (
         _table(path, file, name) for name in ("memory", "peak", "link", "power", "source", "check")
@@ -340,7 +342,7 @@ def _device(path: Path) -> Device:
         raise ConfigError(f"{path}: [peak] is missing", _whole())
     rates = {name: _rate(path, f"[peak] {name}", value, "FLOPs per second") for name, value in peak.items()}
     if unknown := next((name for name in rates if name not in (*units.BITS, "fp4")), None):
-        raise ConfigError(f"{path}: [peak] {cut(unknown)} is no dtype", nearest(unknown, [*units.BITS, "fp4"]))
+        raise ConfigError(f"{path}: [peak] {cut(unknown)} is not a dtype", nearest(unknown, [*units.BITS, "fp4"]))
     kind = source.get("kind", "own")
     if kind not in KINDS:
         raise ConfigError(f"{path}: [source] kind must be one of {', '.join(KINDS)}, not {cut(repr(kind))}")
@@ -367,7 +369,7 @@ def _device(path: Path) -> Device:
 
 
 def _aliases(path: Path, value: object) -> tuple[str, ...]:
-    """Other names of a device. Raises ConfigError for one that `--on` would read as something else."""
+    """Aliases of a device. Raises ConfigError for one with another meaning in `--on`."""
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ConfigError(f"{path}: aliases must be a list of names")
     for alias in value:
@@ -381,12 +383,12 @@ def _calibration(path: Path, table: object, rates: Mapping[str, int]) -> Calibra
 
     found = calibration.read(path, table)
     if found.dtype not in rates:
-        raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, which [peak] does not have")
+        raise ConfigError(f"{path}: [calibration] dtype is {found.dtype}, which is missing from [peak]")
     return found
 
 
 def _links(path: Path, table: Mapping[str, Any]) -> Links:
-    """Links of a device. Without `domain`, `one_way` joins the devices of a node. Raises ConfigError."""
+    """Links of a device. Without `domain`, `one_way` links the devices of a node. Raises ConfigError."""
     rates = {
         key: _rate(path, f"[link] {key}", table[key], "bytes per second") if key in table else None
         for key in ("one_way", "pcie", "node_network")
@@ -399,12 +401,12 @@ def _links(path: Path, table: Mapping[str, Any]) -> Links:
 
 
 def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
-    """Both totals of a device's memory. `bytes` is read as it was written until 2026: torch's total, unless
-    `bytes_from` is `marketed`. Raises ConfigError."""
+    """Memory of a device. `bytes` is the former key for torch's total, unless `bytes_from` is `marketed`. Raises
+    ConfigError."""
     origins = [name for name in MEMORY if name != "torch"]
     if "bytes" in table:
         if both := next((key for key in ("torch_bytes", "board_bytes") if key in table), None):
-            raise ConfigError(f"{path}: [memory] bytes is an older name of {both}", "leave bytes out")
+            raise ConfigError(f"{path}: [memory] bytes is an old name of {both}", "leave bytes out")
         origin = table.get("bytes_from", "framework")
         if origin not in ("framework", "marketed"):
             raise ConfigError(f"{path}: [memory] bytes_from must be framework or marketed, not {cut(repr(origin))}")
@@ -420,7 +422,7 @@ def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
         raise ConfigError(f"{path}: [memory] torch_bytes is missing, and board_bytes too", _whole())
     if torch is not None and board is not None and torch > board:
         raise ConfigError(
-            f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "exchange them?"
+            f"{path}: [memory] torch_bytes {torch:,} is more than board_bytes {board:,}", "are they swapped?"
         )
     origin = table.get("board_from", "nvidia-smi")
     if origin not in origins:
@@ -429,7 +431,7 @@ def _memory(path: Path, table: Mapping[str, Any]) -> Memory:
     if "torch_range" in table:
         ends = table["torch_range"]
         if not isinstance(ends, list) or len(ends) != 2:
-            raise ConfigError(f"{path}: [memory] torch_range must be the least and the most bytes that were seen")
+            raise ConfigError(f"{path}: [memory] torch_range must be the minimum and maximum bytes seen")
         low, high = (_rate(path, "[memory] torch_range", end, "bytes") for end in ends)
         if torch is None or not low <= torch <= high:
             raise ConfigError(f"{path}: [memory] torch_bytes is not in torch_range, {low:,} to {high:,}")
@@ -455,15 +457,15 @@ def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_keys(path: Path, name: str, table: Mapping[str, Any]) -> None:
-    """Raises ConfigError for a key that would not be read."""
+    """Raise ConfigError for an unknown key."""
     known = KEYS[name].split()
     if unknown := next((key for key in table if key not in known), None):
         where = f"[{name}] {cut(unknown)}" if name else cut(unknown)
-        raise ConfigError(f"{path}: {where} is not a key of a device's file", nearest(unknown, known) or _whole())
+        raise ConfigError(f"{path}: {where} is not a key of device files", nearest(unknown, known) or _whole())
 
 
 def _amount(path: Path, what: str, value: object, unit: str = "") -> int:
-    """An amount as a whole number. Raises ConfigError."""
+    """Whole number. Raises ConfigError."""
     if value is None:
         raise ConfigError(f"{path}: {what} is missing", _whole())
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -474,10 +476,10 @@ def _amount(path: Path, what: str, value: object, unit: str = "") -> int:
 
 
 def _rate(path: Path, what: str, value: object, unit: str) -> int:
-    """A rate or a size in its unit, which is not giga or tera. Raises ConfigError."""
+    """Rate or size in its base unit. Raises ConfigError for numbers that are probably in giga or tera."""
     amount = _amount(path, what, value, unit)
     if amount < LEAST:
-        raise ConfigError(f"{path}: {what} is {amount:,} {unit}, too few for a device", f"such as {EXAMPLE[unit]}")
+        raise ConfigError(f"{path}: {what} is {amount:,} {unit}, too small for a device", f"such as {EXAMPLE[unit]}")
     return amount
 
 

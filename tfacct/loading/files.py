@@ -1,4 +1,4 @@
-"""Readers of files from outside: bounded, with an error for anything that no config contains."""
+"""Readers of JSON and TOML files from users, with limits on size, depth and types."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     import json
 
 LARGEST = 4_000_000
-"""Bytes: a config.json has a few thousand, and three million where it names every matrix that is quantized or not."""
+"""Most bytes. A config.json has a few thousand, or three million if it lists every quantized matrix."""
 DEEPEST = 32
-"""Levels of tables and lists within each other: published configs have five."""
+"""Most levels of nesting; published configs have five."""
 BITS = 400
-"""Bits of the largest whole number: some tokenizers write 10³⁰ for no limit."""
+"""Most bits of a whole number; some tokenizers write 10³⁰ for no limit."""
 DOTS = 5_000_000
-"""Squares of the dots in each line of a TOML, added up: so the time grows that its keys of many parts take to read."""
+"""Largest sum of squared numbers of dots in the lines of a TOML file, which bounds the time to parse dotted keys."""
 
 
 def read(file: Path) -> bytes:
     """Bytes of a regular file, at most one more than LARGEST. Raises ConfigError."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some of /proc waits for news
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # some files in /proc block
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             what = "it is a folder" if file.is_dir() else "it is not a regular file"
-            raise ConfigError(f"cannot read {file}: {what}", "a MODEL is a file, a folder with a config.json, or -")
+            raise ConfigError(f"cannot read {file}: {what}", "give a file, a folder with a config.json, or - for stdin")
         with os.fdopen(os.open(file, flags), "rb") as stream:
             data: bytes | None = stream.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     if data is None:
-        raise ConfigError(f"cannot read {file}: it gives no data")
+        raise ConfigError(f"cannot read {file}: it has no data")
     return data
 
 
@@ -51,11 +51,11 @@ def read_stdin() -> bytes:
 
 
 def parse_json(where: str, data: bytes) -> dict[str, Any]:
-    """Fields of a config.json. Raises ConfigError, which begins with `where`."""
+    """Fields of a config.json. Raises ConfigError that starts with `where`."""
     import json
 
     if not data.strip():
-        raise ConfigError(f"{where} is empty", "it should hold a model's config.json")
+        raise ConfigError(f"{where} is empty", "it should contain the config.json of a model")
 
     def loads(text: str) -> Any:
         try:
@@ -65,18 +65,18 @@ def parse_json(where: str, data: bytes) -> dict[str, Any]:
 
     config = _parsed(where, data, loads)
     if not isinstance(config, dict):
-        raise ConfigError(f"{where} holds a JSON {type(config).__name__}, not an object of fields")
+        raise ConfigError(f"{where} is a JSON {type(config).__name__}, not an object with fields")
     return config
 
 
 def json_fault(error: json.JSONDecodeError) -> str:
-    """What is wrong with a text that is not JSON, and where. (Some messages of json end in "at", some in a colon.)"""
+    """Problem and place of a JSON error. (Some messages of json end in "at", some in a colon.)"""
     what = error.msg.removesuffix(" at").rstrip(": ")
     return f"{what[:1].lower()}{what[1:]} at line {error.lineno:,}, column {error.colno:,}"
 
 
 def parse_toml(where: str, data: bytes) -> dict[str, Any]:
-    """Tables of a TOML. Raises ConfigError, which begins with `where`."""
+    """Tables of a TOML file. Raises ConfigError that starts with `where`."""
 
     def loads(text: str) -> Any:
         if sum(line.count(".") ** 2 for line in text.split("\n")) > DOTS:
@@ -91,24 +91,24 @@ def parse_toml(where: str, data: bytes) -> dict[str, Any]:
 
 
 def _parsed(where: str, data: bytes, loads: Callable[[str], Any]) -> Any:
-    """Content of the text, checked for a size, a depth and types that a config may have."""
+    """Parsed content, checked for size, depth and types."""
     if len(data) > LARGEST:
         raise ConfigError(f"{where} is larger than 4 MB: a config is a few kilobytes")
     try:
         config = loads(data.decode("utf-8-sig").replace("\r\n", "\n"))
         _check(config)
     except UnicodeDecodeError:
-        raise ConfigError(f"{where} is not text: a config is UTF-8") from None
+        raise ConfigError(f"{where} is not UTF-8 text") from None
     except ConfigError as error:
         message = error.message if error.message.startswith(where) else f"{where}: {error.message}"
         raise ConfigError(message) from None
     except (ValueError, RecursionError):  # thousands of digits, or of brackets
-        raise ConfigError(f"{where} is not a model's config: a number is too large or the nesting too deep") from None
+        raise ConfigError(f"{where} is not a model config: a number is too large, or the nesting too deep") from None
     return config
 
 
 def _check(config: object) -> None:
-    """Refuse dates, endless numbers and tables within tables without end. Raises ConfigError and ValueError."""
+    """Check for dates, huge numbers and deep nesting. Raises ConfigError, ValueError or RecursionError."""
     level, depth = [config], 0
     while level:
         if depth > DEEPEST:
@@ -123,7 +123,7 @@ def _check(config: object) -> None:
                 if value.bit_length() > BITS:
                     raise ValueError
             elif isinstance(value, (date, datetime, time)):
-                raise ConfigError(f"a config holds no dates: {value}")
+                raise ConfigError(f"dates are not allowed in a config: {value}")
         level, depth = inner, depth + 1
 
 

@@ -1,5 +1,5 @@
 """Find the MODEL that a user names: a preset, a path to a config.json or a preset's TOML, a hub id or the address of
-its page, or `-` for stdin. A preset answers for its own hub id where the hub does not.
+its page, or `-` for stdin. If the hub does not answer, a preset is used for its hub id.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def find(
     ask_hub: bool = True,
     waiting: Waiting | None = None,
 ) -> LoadedModel:
-    """Return the model that `model` names. Raises a TfacctError that says what would work, such as a name in `also`.
+    """Return the model that `model` names. Raises TfacctError with a hint, which may suggest a name in `also`.
 
-    `waiting` is called with what is waited for, should the hub take its time.
+    `waiting` is called with a message if the hub is slow.
     """
     if model == "-":
         return load_model("stdin", files.parse_json("standard input", files.read_stdin()), sets)
@@ -47,7 +47,7 @@ def find(
         file = path / "config.json" if path.is_dir() else path
         found = presets.load_file(file, sets) if file.suffix == ".toml" else _from_file(file, sets)
         return replace(found, path=model)
-    from tfacct.loading import spellings  # no name of a preset gets here
+    from tfacct.loading import spellings  # not needed for presets
 
     page = spellings.hub_id(model) if ask_hub else None
     if page is None and path.suffix in (".json", ".toml"):
@@ -59,7 +59,7 @@ def find(
     if units.is_tokens(model):
         raise NotFoundError(
             f"{model} is a number, not a MODEL",
-            f"{option('ctx', model)} is a context; `tfacct models` lists the presets",
+            f"{option('ctx', model)} sets a context; `tfacct models` lists the presets",
         )
     raise NotFoundError(f"no preset or file named {model!r}", _suggestion(model, also))
 
@@ -72,7 +72,7 @@ def _from_file(file: Path, sets: Mapping[str, Any] | None) -> LoadedModel:
 
 
 def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str, Any] | None = None) -> LoadedModel:
-    """Model of the config in a folder, with what the files next to it say of its weights. Raises ConfigError."""
+    """Model of the config in a folder, with the format from files next to it. Raises ConfigError."""
     of_format = folder / published.HF_QUANT
     if published.quantized(fields) or not of_format.is_file():
         return replace(load_model(name, fields, sets), folder=folder)
@@ -81,18 +81,18 @@ def in_folder(name: str, fields: dict[str, Any], folder: Path, sets: Mapping[str
 
 
 def _closest(model: str, also: Iterable[str] = ()) -> str | None:
-    """The preset that may be meant. None is suggested for a name of quantized weights: it would count others."""
+    """Suggestion of a preset. For a name of quantized weights, a suggestion of `--dtype` instead."""
     from tfacct.loading import spellings
 
     if spellings.names_format(model):
-        return f"a preset counts another format with {option('dtype')}"
+        return f"a preset supports another format with {option('dtype')}"
     return nearest(model.rsplit("/", 1)[-1], [*presets.names(), *also])
 
 
 def _suggestion(model: str, also: Iterable[str]) -> str:
     close = _closest(model, also)
-    if model.count("/") > 1:  # a longer path, or the address of a page
-        address = "a hub id is OWNER/NAME"
+    if model.count("/") > 1:  # a path or an address
+        address = "a hub id has the form OWNER/NAME"
         return address if close is None else f"{close}{'' if close.endswith('?') else ';'} {address}"
     return close or "`tfacct models` lists the presets; a path to a config.json works too"
 
@@ -103,9 +103,9 @@ def looks_like_hub_id(model: str) -> bool:
 
 
 def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | None) -> LoadedModel:
-    """Model by its hub id, or the preset that stands for it where the hub cannot be asked or does not give it.
+    """Model by hub id, or its preset if the hub cannot be reached or denies access.
 
-    An error also names the preset that may be meant, which needs no network.
+    Errors also suggest a preset.
     """
     from tfacct.loading import hub, spellings
 
@@ -125,7 +125,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
     try:
         fields = files.parse_json(f"config.json of {name}", files.read(copy.path))
     except ConfigError as error:
-        error.hint = f"the hub's cache holds it as {copy.path}"
+        error.hint = f"the hub cache has it as {copy.path}"
         raise
     source = Provenance(url=copy.page, kind="fetched" if copy.newest else "cached", revision=copy.commit)
     found, folder = load_model(name, fields, sets, source), copy.path.parent
@@ -135,7 +135,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         file = hub.another(hub_id, copy, published.HF_QUANT, largest=files.LARGEST)
     except ConfigError:
         raise
-    except TfacctError:  # the config's own word is all there is
+    except TfacctError:  # only the config is known
         return replace(found, folder=folder, format_assumed=True)
     if file is None:
         return replace(found, folder=folder)
@@ -144,42 +144,42 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
 
 
 def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str = "") -> LoadedModel:
-    """The preset that another name stands for, and a note that says so. Raises NotFoundError where it is an encoder,
-    and the name that of a model that writes text."""
+    """The preset for another name, with a note. Raises NotFoundError if the preset is only the encoder of the named
+    model."""
     if asked.strip().casefold() == preset.name.casefold():
         return presets.load(preset.name, sets)
     if alone := _encoder_alone(preset):
-        raise NotFoundError(f"no preset counts the language model of {asked.strip()}", alone)
+        raise NotFoundError(f"there is no preset for the language model of {asked.strip()}", alone)
     found = presets.load(preset.name, sets)
-    sizes = "" if preset.itself else ", whose config has the same sizes"
+    sizes = "" if preset.itself else ", which has the same sizes"
     model = replace(found, format_assumed=not preset.itself, left_out=preset.without)
     stored = _format_assumed(model) if "/" in asked else ""
-    return replace(model, answers=f"using the preset {preset.name} for {asked.strip()}{sizes}{why}{stored}")
+    return replace(model, answers=f"using preset {preset.name} for {asked.strip()}{sizes}{why}{stored}")
 
 
 def _format_assumed(model: LoadedModel) -> str:
-    """In which format its weights are assumed to be, where nothing says it."""
+    """Note on the assumed format of the weights; empty if it is known."""
     try:
         if not model.format_assumed and (model.quantized or published.published(model) is not None):
             return ""
-        return f"; its weights are assumed to be in {model.storage().name}"
+        return f"; weights are assumed to be in {model.storage().name}"
     except TfacctError:
         return ""
 
 
 def _encoder_alone(preset: Preset) -> str | None:
-    """What a preset counts that is only the encoder of a model that writes text; None of any other.
+    """Hint for a preset that is only the encoder of a language model; None for others.
 
-    Encoders of CLIP and SigLIP are what their names are asked for: beside them stands no language model.
+    CLIP and SigLIP have no language model, so their encoders are what users ask for.
     """
     left_out = "text_config" in preset.without
     if not left_out or (found := presets.load(preset.name)).family.startswith(("clip_", "siglip")):
         return None
-    return f"{preset.name} counts its encoder of {'audio' if isinstance(found.architecture.embed, Stem) else 'images'}"
+    return f"{preset.name} is its encoder of {'audio' if isinstance(found.architecture.embed, Stem) else 'images'}"
 
 
 def exists(path: Path) -> bool:
-    """True if something is there."""
+    """True if the path exists."""
     try:
         return path.exists()
     except (OSError, ValueError):  # a name too long, or with a null byte in it
@@ -187,5 +187,5 @@ def exists(path: Path) -> bool:
 
 
 def _short_name(file: Path) -> str:
-    """Name of a model in a file: that of the folder for a `config.json`."""
+    """Name of a model in a file: the folder's name for a `config.json`."""
     return file.resolve().parent.name if file.name == "config.json" else file.name

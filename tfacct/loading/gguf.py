@@ -1,8 +1,8 @@
-"""Headers of GGUF files, as llama.cpp writes them: which tensors a file holds, of which types, shapes and bytes.
+"""Headers of GGUF files, as written by llama.cpp: tensors with types, shapes and bytes.
 
-The reader of the `gguf` package believes what a header says: it makes two arrays for every word of a vocabulary, walks
-lists of 2⁶³ items, and multiplies sizes until they wrap. So this one reads the few fields that are needed and checks
-each. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+The reader of the `gguf` package trusts the header: it creates two arrays for every word of a vocabulary, iterates over
+lists of 2⁶³ items, and multiplies sizes until they overflow. This module reads only the fields that are needed and
+checks each. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tfacct.ledger.formats import GGML
 from tfacct.loading.headers import BOUND, MOST, FileTensor, Source, check_names
 
 LONGEST = 64_000_000
-"""Bytes of a header that is read: vocabularies stand in it."""
+"""Most bytes of a header, which includes the vocabulary."""
 MOST_ITEMS = 2_000_000
-"""Texts in all lists together: the largest vocabularies have 262,144 words and as many merges."""
+"""Most strings in all lists; the largest vocabularies have 262,144 words and as many merges."""
 MOST_FIELDS = 10_000
 MOST_DIMS = 4
 ALIGNMENT = 32
@@ -36,20 +36,20 @@ TYPES = {
         }.items()
     },
 }  # fmt: skip
-"""Types by number: the name, the elements of a block, its bytes. ggml.h, `ggml_type`."""
+"""Types by number: name, elements per block, bytes per block. ggml.h, `ggml_type`."""
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 TEXT, LIST = 8, 9
 
 
 class Header(NamedTuple):
-    """What a GGUF file says of itself: its fields of one value, and its tensors."""
+    """Header of a GGUF file: fields with one value, and tensors."""
 
     fields: dict[str, Any]
     tensors: list[FileTensor]
 
 
 class _Cursor:
-    """Reads a file from its beginning, piece by piece, as far as a header may go."""
+    """Reads a file sequentially, up to the longest header."""
 
     def __init__(self, source: Source) -> None:
         self.source, self.at, self._data = source, 0, bytearray()
@@ -63,15 +63,15 @@ class _Cursor:
         return data
 
     def _fill(self, stop: int) -> None:
-        """Read as far as that."""
+        """Read up to byte `stop`."""
         if stop > self.source.size:
-            raise CheckpointError(f"{self.source.name} is cut short: its header goes past its end")
+            raise CheckpointError(f"{self.source.name} is truncated: its header extends past the end")
         if stop > LONGEST:
             raise CheckpointError(f"the header of {self.source.name} is longer than {LONGEST:,} bytes")
         while stop > len(self._data):
             piece = self.source.read(len(self._data), max(CHUNK, stop - len(self._data)))
             if not piece:
-                raise CheckpointError(f"{self.source.name} is cut short")
+                raise CheckpointError(f"{self.source.name} is truncated")
             self._data += piece
 
     def number(self, how: str) -> Any:
@@ -79,14 +79,14 @@ class _Cursor:
         return struct.unpack(how, self.take(struct.calcsize(how)))[0]
 
     def text(self, most: int = LONGEST) -> str:
-        """The next text."""
+        """The next string."""
         length = self.number("<Q")
         if length > most:
-            raise CheckpointError(f"{self.source.name}: a text of {length:,} bytes in the header")
+            raise CheckpointError(f"{self.source.name}: a string of {length:,} bytes in the header")
         return self.take(length).decode("utf-8", "replace")
 
     def skip_texts(self, count: int) -> None:
-        """Go past a list of texts: there may be a million."""
+        """Skip a list of strings, possibly a million."""
         length, at = struct.Struct("<Q").unpack_from, self.at
         for _ in range(count):
             if at + 8 > len(self._data):
@@ -97,18 +97,18 @@ class _Cursor:
 
 
 def gguf(source: Source) -> Header:
-    """Fields and tensors of a file. Raises CheckpointError for whatever the format does not allow."""
+    """Fields and tensors of a file. Raises CheckpointError for an invalid file."""
     cursor, name = _Cursor(source), source.name
     if source.size < 24 or cursor.take(4) != b"GGUF":
-        raise CheckpointError(f"{name} is no GGUF file: it does not begin with GGUF")
+        raise CheckpointError(f"{name} is not a GGUF file: it does not start with GGUF")
     version = cursor.number("<I")
     if version not in (2, 3):
         other = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise CheckpointError(f"{name} is {other}: versions 2 and 3 are read, little-endian")
+        raise CheckpointError(f"{name} is {other}: only little-endian versions 2 and 3 are supported")
     count, fields = cursor.number("<Q"), cursor.number("<Q")
     if count > MOST or fields > MOST_FIELDS:
         raise CheckpointError(
-            f"{name} claims {count:,} tensors and {fields:,} fields: at most {MOST:,} and {MOST_FIELDS:,}"
+            f"{name} claims {count:,} tensors and {fields:,} fields; the maximum is {MOST:,} and {MOST_FIELDS:,}"
         )
     known = _fields(cursor, fields)
     alignment = known.get("general.alignment", ALIGNMENT)
@@ -118,13 +118,13 @@ def gguf(source: Source) -> Header:
 
 
 def _fields(cursor: _Cursor, count: int) -> dict[str, Any]:
-    """The fields of one value; lists are gone past."""
+    """Fields with one value; lists are skipped."""
     found: dict[str, Any] = {}
     left = MOST_ITEMS
     for _ in range(count):
         key, kind = cursor.text(1 << 16), cursor.number("<I")
         if key in found:
-            raise CheckpointError(f"{cursor.source.name} has the field {cut(key)!r} twice")
+            raise CheckpointError(f"{cursor.source.name} has field {cut(key)!r} twice")
         found[key] = None
         if kind == LIST:
             inner, length = cursor.number("<I"), cursor.number("<Q")
@@ -134,20 +134,18 @@ def _fields(cursor: _Cursor, count: int) -> dict[str, Any]:
             elif inner in SCALARS and length <= LONGEST:
                 cursor.take(length * struct.calcsize(SCALARS[inner]))
             else:
-                raise CheckpointError(
-                    f"{cursor.source.name}: {cut(key)!r} is a list of {length:,} things that is not read"
-                )
+                raise CheckpointError(f"{cursor.source.name}: {cut(key)!r} is an unsupported list of {length:,} items")
         elif kind == TEXT:
             found[key] = cursor.text()
         elif kind in SCALARS:
             found[key] = cursor.number(SCALARS[kind])
         else:
-            raise CheckpointError(f"{cursor.source.name}: {cut(key)!r} has type {kind}, which is not known")
+            raise CheckpointError(f"{cursor.source.name}: {cut(key)!r} has unknown type {kind}")
     return found
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[FileTensor]:
-    """The tensors, whose bytes must lie one behind the other, but for padding."""
+    """Tensors, whose bytes must be contiguous except for padding."""
     name, found = cursor.source.name, {}
     for _ in range(count):
         tensor, offset = _tensor(cursor)
@@ -160,33 +158,33 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> list[FileTensor]:
         if offset < end:
             raise CheckpointError(f"{name}: {before!r} and {tensor.name!r} overlap")
         if offset != _padded(end, alignment):
-            raise CheckpointError(f"{name}: {offset - end:,} bytes before {tensor.name!r} belong to no tensor")
+            raise CheckpointError(f"{name}: {offset - end:,} bytes before {tensor.name!r} do not belong to a tensor")
         end, before = offset + tensor.bytes, tensor.name
         if end > size:
             raise CheckpointError(
-                f"{name} is cut short: {tensor.name!r} ends at byte {end:,} of its tensors, of which"
-                f" {max(size, 0):,} are there"
+                f"{name} is truncated: {tensor.name!r} ends at byte {end:,} of its tensors, but"
+                f" only {max(size, 0):,} are present"
             )
     if size > _padded(end, alignment):
-        raise CheckpointError(f"{name}: {size - end:,} bytes at its end belong to no tensor")
+        raise CheckpointError(f"{name}: {size - end:,} bytes at its end do not belong to a tensor")
     return [tensor for _, tensor in found.values()]
 
 
 def _tensor(cursor: _Cursor) -> tuple[FileTensor, int]:
-    """The next tensor and the offset of its bytes. Its sizes stand innermost first."""
+    """The next tensor and the offset of its bytes. Sizes are stored innermost first."""
     name, dims = cursor.text(1 << 16), cursor.number("<I")
     if dims > MOST_DIMS:
         raise CheckpointError(
-            f"{cursor.source.name}: {cut(name)!r} has {dims:,} dimensions: there are at most {MOST_DIMS}"
+            f"{cursor.source.name}: {cut(name)!r} has {dims:,} dimensions; the maximum is {MOST_DIMS}"
         )
     inner = [cursor.number("<Q") for _ in range(dims)]
     kind, offset = cursor.number("<I"), cursor.number("<Q")
     if kind not in TYPES:
-        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has a type that is not known: {kind}")
+        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has an unknown type: {kind}")
     called, block, bytes_ = TYPES[kind]
     elements = prod(inner)
     if max(elements, offset, *inner, 0) >= BOUND or (inner[0] if inner else 1) % block:
-        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that {called} has not: {inner}")
+        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that do not fit {called}: {inner}")
     return FileTensor(name, called, tuple(reversed(inner)), elements // block * bytes_), offset
 
 

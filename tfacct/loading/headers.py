@@ -1,8 +1,8 @@
-"""Headers of safetensors files: which tensors a file holds, of which shapes and bytes. No number of a tensor is read.
+"""Headers of safetensors files: tensors with shapes and bytes. Tensor data is not read.
 
-A file is 8 bytes of length, a JSON header of that length, and the tensors' bytes one behind the other. Whatever the
-header says is checked before it is believed: every byte belongs to one tensor, and each tensor has the bytes that its
-dtype and its shape take. https://huggingface.co/docs/safetensors
+A file has 8 bytes of length, a JSON header of that length, and the contiguous data of the tensors. The header is
+checked: every byte belongs to one tensor, and the bytes of each tensor match its dtype and shape.
+https://huggingface.co/docs/safetensors
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from tfacct.base.errors import CheckpointError, cut
 from tfacct.loading.files import json_fault
 
 LONGEST = 10_000_000
-"""Bytes of a header that is read: the format allows ten times as many, the largest published ones have a tenth."""
+"""Most bytes of a header. The format allows ten times as many; the largest published ones have a tenth."""
 MOST = 100_000
-"""Tensors of one file."""
+"""Most tensors in a file."""
 LONGEST_NAME = 256
 MOST_DIMS = 16
 BOUND = 2**63
-"""Sizes and offsets stay below it."""
+"""Upper bound of sizes and offsets."""
 
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
     "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "F8_E3M4": 8, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }  # fmt: skip
-"""Bits of one element, by the dtype that a header names."""
+"""Bits per element by dtype in a header."""
 CALLED = {
     "BF16": "bf16", "F16": "fp16", "F32": "fp32", "F64": "fp64", "F8_E4M3": "fp8", "F4": "fp4", "C64": "complex64",
     "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
     "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
-"""Dtypes by the names that tables have for them; of others, the header's own in small letters."""
+"""Names of dtypes in tables; for others, the header's name in lowercase."""
 OTHERS: Sequence[tuple[bytes, str]] = (
     (b"GGUF", "it is a GGUF file: its name should end in .gguf"),
-    (b"PK\x03\x04", "it is a zip file, as torch.save writes: such pickles can run code and are not opened"),
-    (b"\x80", "it is a pickle, as torch.save writes: such files can run code and are not opened"),
-    (b"version https://git-lfs", "it is a Git LFS pointer, not the file itself: `git lfs pull` fetches it"),
-    (b"<", "it is a page of the web, not the file itself"),
+    (b"PK\x03\x04", "it is a zip file from torch.save: pickles can run code, so they are not opened"),
+    (b"\x80", "it is a pickle from torch.save: pickles can run code, so they are not opened"),
+    (b"version https://git-lfs", "it is a Git LFS pointer: `git lfs pull` downloads the file"),
+    (b"<", "it is a web page, not the file itself"),
 )
-"""First bytes of files that are taken for safetensors, and what they are."""
+"""First bytes of files that are mistaken for safetensors, with messages."""
 
 
 class FileTensor(NamedTuple):
-    """A tensor in a file. `dtype` is its name in tables; of blocks of numbers, the block's."""
+    """A tensor in a file. `dtype` is its name in tables; for formats in blocks, the format's name."""
 
     name: str
     dtype: str
@@ -63,22 +63,22 @@ class FileTensor(NamedTuple):
 
 
 class Source(Protocol):
-    """A file here or elsewhere."""
+    """A local or remote file."""
 
     @property
     def name(self) -> str:
-        """Its name, for a message."""
+        """Name for messages."""
 
     @property
     def size(self) -> int:
-        """Bytes of the whole file."""
+        """Size of the file in bytes."""
 
     def read(self, at: int, count: int) -> bytes:
-        """As many bytes from there, fewer where the file ends. Raises TfacctError."""
+        """Read `count` bytes from `at`, fewer at the end of the file. Raises TfacctError."""
 
 
 class LocalFile:
-    """A regular file on this machine. Raises CheckpointError."""
+    """A local regular file. Raises CheckpointError."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
@@ -91,7 +91,7 @@ class LocalFile:
         self.size = state.st_size
 
     def read(self, at: int, count: int) -> bytes:
-        """As many bytes from there, fewer where the file ends."""
+        """Read `count` bytes from `at`, fewer at the end of the file. Raises CheckpointError."""
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         try:
             with os.fdopen(os.open(self.path, flags), "rb", buffering=0) as file:
@@ -106,21 +106,21 @@ class LocalFile:
 
 
 def safetensors(source: Source) -> list[FileTensor]:
-    """Tensors of a file, in the order of their bytes. Raises CheckpointError for whatever the format does not allow."""
+    """Tensors of a file in the order of their data. Raises CheckpointError for an invalid file."""
     length = int.from_bytes(source.read(0, 8), "little")
     if source.size < 8:
-        raise CheckpointError(f"{source.name} is no safetensors file: it has {source.size} bytes")
+        raise CheckpointError(f"{source.name} is not a safetensors file: it has {source.size} bytes")
     _check_first_bytes(source)
     if length > source.size - 8:
         raise CheckpointError(
-            f"{source.name} is cut short or no safetensors file: a header of {length:,} bytes does not fit into its"
+            f"{source.name} is truncated or not a safetensors file: a header of {length:,} bytes exceeds its"
             f" {source.size:,}"
         )
     if length > LONGEST:
-        raise CheckpointError(f"the header of {source.name} has {length:,} bytes: at most {LONGEST:,} are read")
+        raise CheckpointError(f"the header of {source.name} has {length:,} bytes; the maximum is {LONGEST:,}")
     data = source.read(8, length)
     if len(data) != length:
-        raise CheckpointError(f"{source.name} is cut short: its header ends after {len(data):,} of {length:,} bytes")
+        raise CheckpointError(f"{source.name} is truncated: its header ends after {len(data):,} of {length:,} bytes")
     return _placed(source.name, _entries(source.name, data), source.size - 8 - length)
 
 
@@ -128,29 +128,29 @@ def _check_first_bytes(source: Source) -> None:
     start = source.read(0, 32)
     for beginning, what in OTHERS:
         if start.startswith(beginning) and start[8:9] != b"{":
-            raise CheckpointError(f"{source.name} is no safetensors file: {what}")
+            raise CheckpointError(f"{source.name} is not a safetensors file: {what}")
 
 
 def _entries(name: str, data: bytes) -> dict[str, Any]:
-    """The header's fields by tensor, with nothing in them believed yet."""
+    """The header's fields by tensor, unchecked."""
     where = f"the header of {name}"
     if not data.startswith(b"{"):
-        raise CheckpointError(f"{name} is no safetensors file: its header does not begin with {{")
+        raise CheckpointError(f"{name} is not a safetensors file: its header does not start with {{")
     if any(data.count(sign) > most * MOST for sign, most in ((b",", 8), (b":", 5), (b"{", 2))):
         raise CheckpointError(f"{where} names more than {MOST:,} tensors")
     fields = parsed(where, data)
     if not isinstance(fields, dict):
-        raise CheckpointError(f"{where} is no JSON object")
+        raise CheckpointError(f"{where} is not a JSON object")
     about = fields.pop("__metadata__", None) or {}
     if not isinstance(about, dict) or not all(isinstance(text, str) for text in about.values()):
-        raise CheckpointError(f"{where}: __metadata__ holds something else than texts")
+        raise CheckpointError(f"{where}: __metadata__ has values that are not strings")
     if len(fields) > MOST:
-        raise CheckpointError(f"{where} names {len(fields):,} tensors: at most {MOST:,} are read")
+        raise CheckpointError(f"{where} names {len(fields):,} tensors; the maximum is {MOST:,}")
     return fields
 
 
 def parsed(where: str, data: bytes) -> Any:
-    """JSON in which no key stands twice. Raises CheckpointError, which begins with `where`."""
+    """Parse JSON without duplicate keys. Raises CheckpointError that starts with `where`."""
     import json
 
     try:
@@ -160,11 +160,11 @@ def parsed(where: str, data: bytes) -> Any:
     except json.JSONDecodeError as error:
         raise CheckpointError(f"{where} is not JSON: {json_fault(error)}") from None
     except RecursionError:
-        raise CheckpointError(f"{where} is nested too deep") from None
+        raise CheckpointError(f"{where} is nested too deeply") from None
     except KeyError as error:
         raise CheckpointError(f"{where} has {cut(str(error.args[0]))!r} twice") from None
     except ValueError:
-        raise CheckpointError(f"{where} holds a number that no size can be") from None
+        raise CheckpointError(f"{where} has an invalid size") from None
 
 
 def _once(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -180,43 +180,43 @@ def _refused(_: str) -> None:
 
 
 def check_names(where: str, names: Iterable[str]) -> None:
-    """Refuse names that no tensor has, before one is printed. Raises CheckpointError."""
+    """Check names of tensors before one is printed. Raises CheckpointError."""
     for name in names:
         if not name or len(name) > LONGEST_NAME:
             raise CheckpointError(f"{where}: a tensor's name has {len(name):,} characters")
         if not name.isprintable():
-            raise CheckpointError(f"{where}: {name!r} is no name: it holds control characters")
+            raise CheckpointError(f"{where}: {name!r} is not a valid name: it contains control characters")
 
 
 def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
-    """The tensors, whose bytes must fill the `size` bytes behind the header, each byte once."""
+    """Tensors, whose data must cover each of the `size` bytes after the header exactly once."""
     check_names(file, fields)
     placed = sorted((_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
     end, before = 0, ""
     for start, stop, tensor in placed:
         if start > end:
-            raise CheckpointError(f"{file}: {start - end:,} bytes before {tensor.name!r} belong to no tensor")
+            raise CheckpointError(f"{file}: {start - end:,} bytes before {tensor.name!r} do not belong to a tensor")
         if start < end:
             raise CheckpointError(f"{file}: {before!r} and {tensor.name!r} overlap")
         if stop > size:
-            raise CheckpointError(f"{file} is cut short: {tensor.name!r} ends at byte {stop:,}; the file has {size:,}")
+            raise CheckpointError(f"{file} is truncated: {tensor.name!r} ends at byte {stop:,}; the file has {size:,}")
         end, before = stop, tensor.name
     if end != size:
-        raise CheckpointError(f"{file}: {size - end:,} bytes at its end belong to no tensor")
+        raise CheckpointError(f"{file}: {size - end:,} bytes at its end do not belong to a tensor")
     return [tensor for *_, tensor in placed]
 
 
 def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
-    """First byte of a tensor, the byte behind its last, and the tensor."""
+    """Start and end of a tensor's data, and the tensor."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         raise CheckpointError(f"{file}: {name!r} has no dtype, no shape or no data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise CheckpointError(f"{file}: {name!r} has a dtype that is not known: {cut(repr(dtype))}")
+        raise CheckpointError(f"{file}: {name!r} has an unknown dtype: {cut(repr(dtype))}")
     if not sizes(shape, MOST_DIMS):
-        raise CheckpointError(f"{file}: {name!r} has a shape that no tensor has: {cut(repr(shape))}")
+        raise CheckpointError(f"{file}: {name!r} has an invalid shape: {cut(repr(shape))}")
     if not sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise CheckpointError(f"{file}: {name!r} has offsets that are none: {cut(repr(offsets))}")
+        raise CheckpointError(f"{file}: {name!r} has invalid offsets: {cut(repr(offsets))}")
     start, stop = offsets
     takes, rest = divmod(prod(shape) * BITS[dtype], 8)
     if rest or takes != stop - start:
@@ -228,5 +228,5 @@ def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
 
 
 def sizes(value: Any, most: int) -> bool:
-    """True for a list of at most `most` whole numbers that a size can be."""
+    """True for a list of at most `most` valid sizes."""
     return isinstance(value, list) and len(value) <= most and all(type(n) is int and 0 <= n < BOUND for n in value)

@@ -1,7 +1,7 @@
-"""A model on the hub: its config.json by its id, and by `another` a file about its weights' format.
+"""Models on the hub: the config.json of an id, and with `another` a file about the format of its weights.
 
-What the hub answers is checked before anything is fetched, and fetched from no other host: its answer names no path on
-this disk.
+The hub's answer is checked before a download, never gives a local path, and files are only downloaded from the hub's
+host.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from tfacct.loading.spellings import names_format
 
 CONFIG = "config.json"
 A_MOMENT = 0.7
-"""Seconds after which a waiting user is told what for."""
+"""Seconds until a waiting message is shown."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,198}")
 ETAG = re.compile(r"[A-Za-z0-9_:+=-][A-Za-z0-9_.:+=-]{0,199}")
 _ANOTHER_TIME = (408, 429, 500, 502, 503, 504)
-"""Answers of a hub in trouble: they say nothing about the model."""
+"""Status codes of temporary problems of the hub."""
 
 AnswerT = TypeVar("AnswerT")
 Waiting: TypeAlias = Callable[[str], None]
-"""Called with what is waited for, once it takes longer than a moment."""
+"""Called with a message after a short wait."""
 
 
 class Copy(NamedTuple):
-    """Copy of a config.json in the hub's cache on this disk."""
+    """Copy of a config.json in the local hub cache."""
 
     path: Path
     page: str
-    """Where a reader finds the model."""
+    """Address of the model's page."""
     commit: str
     newest: bool
-    """True if the hub was asked and holds this copy now."""
+    """True if the hub confirmed that this is the current version."""
 
 
 def unwatched(_what: str) -> None:
-    """Nobody sits before a terminal."""
+    """Ignore the waiting message."""
 
 
 def read_id(model: str) -> tuple[str, str | None]:
-    """Id and revision, None for the newest. Raises UsageError, before anyone is asked, for a text that can be no id.
+    """Id and revision, None for the newest. Raises UsageError for an invalid id.
 
     >>> read_id("Qwen/Qwen2-7B@main")
     ('Qwen/Qwen2-7B', 'main')
@@ -60,44 +60,46 @@ def read_id(model: str) -> tuple[str, str | None]:
     for name in hub_id.split("/"):
         if not _NAME.fullmatch(name) or ".." in name or "--" in name or name.endswith(".git"):
             raise UsageError(
-                f"{model!r} is not a file here and cannot be a hub id",
-                "a hub id is OWNER/NAME or OWNER/NAME@REVISION, in letters, digits, _ and single - or .",
+                f"{model!r} is neither a file nor a hub id",
+                "a hub id has the form OWNER/NAME or OWNER/NAME@REVISION, with letters, digits, _ and single - or .",
             )
     if at and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
-        raise UsageError(f"{revision!r} cannot be a revision of {hub_id}", "a revision is a branch, a tag or a commit")
+        raise UsageError(
+            f"{revision!r} is not a valid revision of {hub_id}", "a revision is a branch, a tag or a commit"
+        )
     return hub_id, revision or None
 
 
 def name_of(hub_id: str, revision: str | None) -> str:
-    """Name of the model in tables: its id as given, with a full commit cut to the seven digits that git shows."""
+    """Name of the model in tables: its id, with a full commit shortened to seven digits."""
     if revision is None:
         return hub_id
     return f"{hub_id}@{revision[:7] if COMMIT.fullmatch(revision) else revision}"
 
 
 def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Waiting = unwatched) -> Copy:
-    """Config.json that the hub holds of a model, of at most `largest` bytes. Raises a TfacctError.
+    """Copy of a model's config.json, of at most `largest` bytes, in huggingface_hub's cache. Raises TfacctError.
 
-    The copy is in huggingface_hub's cache. The hub is asked each time whether it is the newest, unless a full commit is
-    asked for; where the hub does not answer, the copy has to do.
+    The hub is asked each time for the current version, unless the revision is a full commit. If the hub does not
+    answer, the cached copy is used.
     """
     return patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, largest), waiting)
 
 
 def another(hub_id: str, copy: Copy, name: str, *, largest: int, waiting: Waiting = unwatched) -> Path | None:
-    """Another file of the same commit, of at most `largest` bytes; None where the hub has none. Raises a TfacctError
-    where it does not say."""
+    """Another file of the same commit, of at most `largest` bytes; None if it does not exist. Raises TfacctError if
+    that is unknown."""
     return patiently(hub_id, copy.commit, lambda commit: _another(hub_id, commit, name, largest), waiting)
 
 
 def _another(hub_id: str, commit: str, name: str, largest: int) -> Path | None:
-    """One question for each commit: the cache knows files that are not there, too."""
+    """At most one request per commit: the cache also records missing files."""
     if (copy := hub_client.cached(hub_id, name, commit)) is not None:
         return copy
     if hub_client.known_missing(hub_id, name, commit):
         return None
     if hub_client.settings().offline:
-        raise HubError(f"{name} of {hub_id} is not in the hub's cache, and HF_HUB_OFFLINE forbids asking for it")
+        raise HubError(f"{name} of {hub_id} is not in the hub cache, and HF_HUB_OFFLINE forbids downloads")
     url = hub_client.url_of(hub_id, name, commit)
     try:
         found = hub_client.metadata(url)
@@ -117,7 +119,7 @@ def _another(hub_id: str, commit: str, name: str, largest: int) -> Path | None:
 def patiently(
     hub_id: str, revision: str | None, ask: Callable[[str], AnswerT], waiting: Waiting, reads: int = 3
 ) -> AnswerT:
-    """What `ask` says of a revision, within the time that so many `reads` may take. Raises a TfacctError."""
+    """Result of `ask(revision)`, with a time limit for this number of `reads`. Raises TfacctError."""
     settings = hub_client.settings()
     patience = reads * max(settings.metadata_seconds, settings.download_seconds)
     answers: list[AnswerT] = []
@@ -129,7 +131,7 @@ def patiently(
         except Exception as error:
             errors.append(error)
 
-    # A thread, because each read has its time limit but a trickle of bytes has none; and to say what is waited for.
+    # A thread, because timeouts of single reads do not limit slow transfers, and to show the waiting message.
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(A_MOMENT)
@@ -138,12 +140,12 @@ def patiently(
         thread.join(patience)
     if answers:
         return answers[0]
-    wrong = errors[0] if errors else TimeoutError(f"not done within {patience:g} seconds")
+    wrong = errors[0] if errors else TimeoutError(f"timed out after {patience:g} seconds")
     raise _as_ours(wrong, hub_id, revision) from None
 
 
 def _ask(hub_id: str, revision: str, largest: int) -> Copy:
-    """One question for the newest commit, without retries; the file itself only if the cache lacks it."""
+    """Ask for the current commit once, and download the file if it is not cached."""
     settings = hub_client.settings()
 
     def copy(path: Path, newest: bool) -> Copy:
@@ -154,9 +156,9 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
     if cached and (settings.offline or COMMIT.fullmatch(revision)):
         return cached
     if settings.offline:
-        wrong = f"{hub_id} is not in the hub's cache" if found is None else f"the hub's cache has a broken {CONFIG}"
+        wrong = f"{hub_id} is not in the hub cache" if found is None else f"the hub cache has a broken {CONFIG}"
         of = "" if found is None else f" of {hub_id}"
-        raise HubError(f"{wrong}{of}, and HF_HUB_OFFLINE forbids asking for it")
+        raise HubError(f"{wrong}{of}, and HF_HUB_OFFLINE forbids downloads")
     try:
         url = hub_client.url_of(hub_id, CONFIG, revision)
         metadata = hub_client.metadata(url)
@@ -180,7 +182,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
 
 
 def _is_whole(path: Path) -> bool:
-    """True of a copy that holds an object of fields: one that was cut short is fetched anew."""
+    """True for a valid copy; a truncated one is downloaded again."""
     try:
         return bool(files.parse_json(CONFIG, files.read(path)))
     except TfacctError:
@@ -188,25 +190,26 @@ def _is_whole(path: Path) -> bool:
 
 
 def _checked(metadata: Metadata, url: str, revision: str) -> str:
-    """The commit of what the hub says of the file at `url`. Raises HubError where no hub answers so."""
+    """Commit from the hub's metadata of the file at `url`. Raises HubError for an invalid answer."""
     asked, answered = urlsplit(url), urlsplit(metadata.location)
     host, commit = asked.netloc, metadata.commit
     if commit is None or metadata.etag is None:
-        raise HubError(f"{host} does not answer as a hub does", "check HF_ENDPOINT, or a proxy in between")
+        raise HubError(f"{host} does not answer like a hub", "check HF_ENDPOINT, or a proxy in between")
     if not COMMIT.fullmatch(commit) or not ETAG.fullmatch(metadata.etag):
-        raise HubError(f"{host} does not answer as a hub does: its commit or its ETag is invalid", "check HF_ENDPOINT")
+        raise HubError(f"{host} does not answer like a hub: invalid commit or ETag", "check HF_ENDPOINT")
     if COMMIT.fullmatch(revision) and commit != revision:
         raise HubError(f"{host} answers with commit {commit}, not {revision}")
     if answered.netloc != host or answered.scheme not in (asked.scheme, "https"):
         there = cut(answered.netloc) or "nowhere"
         raise HubError(
-            f"{host} redirects to {there} for the {CONFIG}: no other host is asked", "download the file yourself"
+            f"{host} redirects to {there} for the {CONFIG}, but redirects to other hosts are not followed",
+            "download the file yourself",
         )
     return commit
 
 
 def _as_ours(error: Exception, hub_id: str, revision: str | None) -> TfacctError:
-    """Error that says in a sentence what went wrong, and what would help."""
+    """Error with a one-sentence message and a hint."""
     if isinstance(error, TfacctError):
         return error
     settings = hub_client.settings()
@@ -219,23 +222,23 @@ def _as_ours(error: Exception, hub_id: str, revision: str | None) -> TfacctError
         if error.code == "RevisionNotFound":
             return NotFoundError(f"{hub_id} has no revision {revision or MAIN!r}")
         if error.code == "EntryNotFound":
-            quantized = f", with the {option('dtype')} of its own weights" if names_format(hub_id) else ""
-            return NotFoundError(f"{hub_id} has no {CONFIG}", f"name the model that it was derived from{quantized}")
+            quantized = f", with {option('dtype')} set to its own format" if names_format(hub_id) else ""
+            return NotFoundError(f"{hub_id} has no {CONFIG}", f"use the base model{quantized}")
         if error.code == "RepoNotFound" or status == HTTPStatus.NOT_FOUND:
-            return NotFoundError(
-                f"no file here and no model on {host} named {hub_id!r}", "a private one needs HF_TOKEN"
-            )
+            return NotFoundError(f"no file and no model on {host} named {hub_id!r}", "private models need HF_TOKEN")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            return HubError(f"{host} does not allow reading {hub_id}: {answer_of(status)}", "check HF_TOKEN")
-        return HubError(f"cannot fetch {hub_id} from {host}: its answer is {answer_of(status)}")
+            return HubError(f"{host} denies access to {hub_id}: {answer_of(status)}", "check HF_TOKEN")
+        return HubError(f"cannot fetch {hub_id} from {host}: the answer was {answer_of(status)}")
     if isinstance(error, OSError) and error.filename:
-        return HubError(f"the hub's cache cannot be used: {error.strerror}: {error.filename}", "HF_HOME moves it")
+        return HubError(
+            f"the hub cache cannot be used: {error.strerror}: {error.filename}", "HF_HOME sets its location"
+        )
     reason = _reason(error)
-    hint = "SSL_CERT_FILE names the certificates to trust" if "CERTIFICATE_VERIFY" in reason else None
+    hint = "set SSL_CERT_FILE to the trusted certificates" if "CERTIFICATE_VERIFY" in reason else None
     return HubError(f"cannot fetch {hub_id} from {host}: {reason}", hint)
 
 
 def _reason(error: Exception) -> str:
-    """First line of an error; of one of urllib, of what it is about."""
+    """First line of an error, or of the reason of an error of urllib."""
     lines = str(getattr(error, "reason", "") or error).strip().splitlines()
     return lines[0][:160] if lines else type(error).__name__

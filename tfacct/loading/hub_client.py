@@ -1,8 +1,8 @@
-"""Requests to the hub by urllib, and the hub's cache on this disk. No code is fetched or run.
+"""Requests to the hub with urllib, and the local hub cache. No code is downloaded or run.
 
-Where the hub is, who asks, how long, and where copies are, is read from the environment as huggingface_hub reads it:
-HF_ENDPOINT, HF_TOKEN or the file of `hf auth login`, HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT, HF_HOME,
-HF_HUB_CACHE, HF_HUB_OFFLINE. Proxies are those of the environment.
+Endpoint, token, timeouts and cache come from the same environment variables as in huggingface_hub: HF_ENDPOINT,
+HF_TOKEN or the file of `hf auth login`, HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT, HF_HOME, HF_HUB_CACHE,
+HF_HUB_OFFLINE. Proxies come from the environment too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK = 1 << 16
 
 
 class Settings(NamedTuple):
-    """What the environment says of the hub."""
+    """Settings of the hub from the environment."""
 
     endpoint: str
     token: str | None
@@ -42,12 +42,12 @@ class Settings(NamedTuple):
 
     @property
     def host(self) -> str:
-        """The hub in messages."""
+        """Name of the hub in messages."""
         return self.endpoint.removeprefix("https://")
 
 
 class RefusedError(Exception):
-    """An answer of the hub that is none of success: its status, and the code in its header."""
+    """The hub's answer is an error, with a status and the code in its header."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(answer_of(status))
@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 class Metadata(NamedTuple):
-    """What the hub says of a file before it is fetched."""
+    """The hub's metadata of a file."""
 
     location: str
     commit: str | None
@@ -64,7 +64,7 @@ class Metadata(NamedTuple):
 
 
 def settings() -> Settings:
-    """What the environment says of the hub now. Raises HubError for a variable that cannot be read."""
+    """Current settings from the environment. Raises HubError for an invalid variable."""
     environ = os.environ.get
     home = _path(environ("HF_HOME") or f"{environ('XDG_CACHE_HOME') or '~/.cache'}/huggingface")
     cache = environ("HF_HUB_CACHE") or environ("HUGGINGFACE_HUB_CACHE")
@@ -94,7 +94,7 @@ def _seconds(variable: str) -> float:
 
 
 def _token(home: Path) -> str | None:
-    """The token of the environment, or of a login. Raises HubError for one that no header can hold."""
+    """Token from the environment or a login. Raises HubError for invalid characters."""
     found = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
     if found is None and not _is_true(os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         file = os.environ.get("HF_TOKEN_PATH")
@@ -104,18 +104,18 @@ def _token(home: Path) -> str | None:
             return None
     found = (found or "").strip()
     if not (found.isascii() and found.isprintable()):
-        raise HubError("the token of HF_TOKEN has characters that no token has")
+        raise HubError("HF_TOKEN has invalid characters")
     return found or None
 
 
 def url_of(hub_id: str, name: str, revision: str) -> str:
-    """Address of a file of a model at a branch, a tag or a commit."""
+    """Address of a model's file at a branch, tag or commit."""
     return f"{settings().endpoint}/{hub_id}/resolve/{quote(revision, safe='')}/{quote(name)}"
 
 
 @contextmanager
 def requested(method: str, url: str, seconds: float, headers: dict[str, str] | None = None) -> Iterator[HTTPResponse]:
-    """The answer to one request, whatever its status. A redirect is not followed, and the token goes to the hub only.
+    """Response to a request, with any status. Redirects are not followed, and the token is only sent to the hub.
 
     Raises OSError, HTTPException or ValueError.
     """
@@ -124,7 +124,7 @@ def requested(method: str, url: str, seconds: float, headers: dict[str, str] | N
     given = settings()
     hub, asked = urlsplit(given.endpoint), urlsplit(url)
     if asked.scheme not in ("http", "https") or not asked.hostname:
-        raise ValueError("its address is none of http or https (HF_ENDPOINT)")
+        raise ValueError("HF_ENDPOINT must be an http or https address")
     fields = {"User-Agent": f"tfacct/{__version__}", "Accept-Encoding": "identity", **(headers or {})}
     if given.token is not None and (asked.scheme, asked.netloc) == (hub.scheme, hub.netloc):
         fields["Authorization"] = f"Bearer {given.token}"
@@ -136,7 +136,7 @@ def requested(method: str, url: str, seconds: float, headers: dict[str, str] | N
 
 
 def metadata(url: str) -> Metadata:
-    """What the hub says of a file, by redirects on its own host. Raises RefusedError, and what `requested` raises."""
+    """Metadata of a file, following redirects on the same host. Raises RefusedError and the errors of `requested`."""
     for _ in range(REDIRECTS + 1):
         with requested("HEAD", url, settings().metadata_seconds) as response:
             status, headers = response.status, response.headers
@@ -159,16 +159,18 @@ def metadata(url: str) -> Metadata:
 
 
 def download(metadata: Metadata, name: str, largest: int) -> bytes:
-    """A file, without retries and redirects. Raises OverflowError as soon as it is larger than `largest`, HubError and
-    what `requested` raises."""
+    """Download a file, without retries or redirects.
+
+    Raises OverflowError once it exceeds `largest`, HubError and the errors of `requested`.
+    """
     if metadata.size is not None and metadata.size > largest:
         raise OverflowError
     host, data = urlsplit(metadata.location).netloc, bytearray()
     with requested("GET", metadata.location, settings().download_seconds) as response:
         if response.status != HTTPStatus.OK:
-            raise HubError(f"cannot fetch the {name} from {host}: its answer is {answer_of(response.status)}")
+            raise HubError(f"cannot fetch the {name} from {host}: the answer was {answer_of(response.status)}")
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise HubError(f"{host} sends the {name} compressed, which was not asked for")
+            raise HubError(f"{host} sent the {name} compressed, which was not requested")
         while chunk := response.read1(CHUNK):
             data += chunk
             if len(data) > largest:
@@ -179,7 +181,7 @@ def download(metadata: Metadata, name: str, largest: int) -> bytes:
 
 
 def answer_of(status: int) -> str:
-    """A status in words."""
+    """Status code with its phrase."""
     try:
         return f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
@@ -191,19 +193,19 @@ def _folder(hub_id: str) -> Path:
 
 
 def cached(hub_id: str, name: str, revision: str) -> Path | None:
-    """Copy of a file at a revision in the hub's cache."""
+    """Cached copy of a file at a revision; None if there is none."""
     commit = _commit(hub_id, revision)
     file = None if commit is None else _folder(hub_id) / "snapshots" / commit / name
     return file if file is not None and file.is_file() else None
 
 
 def known_missing(hub_id: str, name: str, commit: str) -> bool:
-    """True if the cache says that a model has no such file."""
+    """True if the cache records that the file does not exist."""
     return (_folder(hub_id) / ".no_exist" / commit / name).is_file()
 
 
 def _commit(hub_id: str, revision: str) -> str | None:
-    """The commit that the cache has for a revision."""
+    """Commit of a revision in the cache; None if unknown."""
     try:
         text = (_folder(hub_id) / "refs" / revision).read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
@@ -212,9 +214,9 @@ def _commit(hub_id: str, revision: str) -> str | None:
 
 
 def save(hub_id: str, *place: str, data: bytes) -> Path:
-    """Write a file into the hub's cache as huggingface_hub lays it out where there are no links. Raises OSError."""
+    """Write a file to the hub cache, in huggingface_hub's layout without links. Raises OSError."""
     file = _folder(hub_id).joinpath(*place)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(file) as temporary:  # nobody ever reads half of it
+    with atomic_write(file) as temporary:  # readers never see a partial file
         temporary.write_bytes(data)
     return file

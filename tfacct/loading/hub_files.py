@@ -1,7 +1,6 @@
-"""A checkpoint on the hub: the first bytes of its files, by ranges. No file is fetched whole, but for the index.
+"""Checkpoints on the hub: headers of their files, by range requests. Only the index is downloaded whole.
 
-The files themselves lie on other hosts than the hub: a redirect is followed, without the token, as far as the hub says
-so and never from https to http.
+The files are on other hosts: redirects of the hub are followed, without the token, and never from https to http.
 """
 
 from __future__ import annotations
@@ -34,33 +33,35 @@ if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 FIRST = 1 << 17
-"""Bytes asked for first: most headers are shorter."""
+"""Bytes of the first request; most headers are shorter."""
 AT_ONCE = 8
 READS = 60
 _RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 
 
 class RemoteFile:
-    """A file behind an address, read by ranges. Raises HubError."""
+    """A file at an address, read by range requests. Raises HubError."""
 
     def __init__(self, url: str, name: str) -> None:
         self.name, self._url = name, url
         start, self.size = ranged(url, name, 0, FIRST)
-        self._start = start[: 8 + int.from_bytes(start[:8], "little")]  # what is needed of it: there may be 1,000 files
+        self._start = start[
+            : 8 + int.from_bytes(start[:8], "little")
+        ]  # only the header, because there may be 1,000 files
 
     def read(self, at: int, count: int) -> bytes:
-        """As many bytes from there, fewer where the file ends."""
+        """Read `count` bytes from `at`, fewer at the end of the file."""
         stop = min(at + count, self.size)
         if stop <= len(self._start):
             return self._start[at:stop]
         data, size = ranged(self._url, self.name, at, stop - at)
         if size != self.size:
-            raise HubError(f"{self.name} changed while it was read")
+            raise HubError(f"{self.name} changed during reading")
         return data
 
 
 def read(hub_id: str, revision: str | None, waiting: hub.Waiting = hub.unwatched) -> Checkpoint:
-    """Checkpoint of a model on the hub. Raises a TfacctError."""
+    """Checkpoint of a model on the hub. Raises TfacctError."""
     name = hub.name_of(hub_id, revision)
     return hub.patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, name), waiting, READS)
 
@@ -70,9 +71,7 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
         for file in (INDEX, WHOLE):
             if (copy := cached(hub_id, file, revision)) is not None:
                 return checkpoint.local(copy.parent)._replace(name=name)
-        raise HubError(
-            f"the weights of {hub_id} are not in the hub's cache, and HF_HUB_OFFLINE forbids asking for them"
-        )
+        raise HubError(f"the weights of {hub_id} are not in the hub cache, and HF_HUB_OFFLINE forbids downloads")
     file, commit = _found(hub_id, revision)
 
     def remote(wanted: str) -> RemoteFile:
@@ -82,7 +81,7 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
         return checkpoint.together(name, [remote(WHOLE)])
     data, size = ranged(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
     if size > LONGEST_INDEX:
-        raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes: at most {LONGEST_INDEX:,} are read")
+        raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes; the maximum is {LONGEST_INDEX:,}")
     fields = checkpoint.index(f"{INDEX} of {name}", data)
     files = checkpoint.files_of(name, fields)
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -91,7 +90,7 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
 
 
 def _found(hub_id: str, revision: str) -> tuple[str, str]:
-    """The file that the hub has, an index or all weights, and its commit."""
+    """Name of the file on the hub (index or single weights file) and its commit."""
     for file in (INDEX, WHOLE):
         try:
             commit = metadata(url_of(hub_id, file, revision)).commit
@@ -100,15 +99,15 @@ def _found(hub_id: str, revision: str) -> tuple[str, str]:
                 continue
             raise
         if commit is None or not COMMIT.fullmatch(commit):
-            raise HubError("the hub does not answer as a hub does: its commit is invalid", "check HF_ENDPOINT")
+            raise HubError("the hub's answer has an invalid commit", "check HF_ENDPOINT")
         if COMMIT.fullmatch(revision) and commit != revision:
-            raise HubError(f"the hub answers with commit {commit}, not {revision}")
+            raise HubError(f"the hub returned commit {commit}, not {revision}")
         return file, commit
-    raise NotFoundError(f"{hub_id} has no {WHOLE} and no {INDEX}", "GGUF files are read from a folder here")
+    raise NotFoundError(f"{hub_id} has no {WHOLE} and no {INDEX}", "GGUF files can only be read from a local folder")
 
 
 def ranged(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
-    """Bytes of a file from there, and its size. Raises HubError."""
+    """Bytes of a file from `at`, and its size. Raises HubError."""
     seconds = settings().download_seconds
     deadline, first = time.monotonic() + 3 * seconds, urlsplit(url)
     for _ in range(REDIRECTS + 1):
@@ -118,12 +117,12 @@ def ranged(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
             url = urljoin(url, response.headers.get("Location", ""))
         there = urlsplit(url)
         if there.scheme not in ("https", first.scheme) or not there.netloc:
-            raise HubError(f"{first.netloc} redirects to nowhere for {name}")
-    raise HubError(f"{first.netloc} redirects again and again for {name}")
+            raise HubError(f"{first.netloc} sent an empty redirect for {name}")
+    raise HubError(f"{first.netloc} redirected too many times for {name}")
 
 
 def _received(response: HTTPResponse, name: str, at: int, count: int, deadline: float) -> tuple[bytes, int]:
-    """The body of an answer, of which no more is read than was asked for."""
+    """Body of a response, at most `count` bytes, and the size of the file."""
     status, headers = response.status, response.headers
     content_range = _RANGE.fullmatch(headers.get("Content-Range", ""))
     if status == HTTPStatus.PARTIAL_CONTENT and content_range is not None and int(content_range[1]) == at:
@@ -131,12 +130,12 @@ def _received(response: HTTPResponse, name: str, at: int, count: int, deadline: 
     elif status == HTTPStatus.OK and at == 0 and headers.get("Content-Length", "").isdecimal():
         size = int(headers["Content-Length"][:19])
     else:
-        raise HubError(f"cannot fetch {name} from the hub: its answer is {answer_of(status)}")
+        raise HubError(f"cannot fetch {name} from the hub: the answer was {answer_of(status)}")
     wanted, data = min(count, size - at), bytearray()
     while len(data) < wanted and (chunk := response.read1(CHUNK)):
         data += chunk
         if time.monotonic() > deadline:
-            raise HubError(f"cannot fetch {name} from the hub: its bytes come too slowly")
+            raise HubError(f"cannot fetch {name} from the hub: the transfer is too slow")
     if len(data) < wanted:
         raise HubError(f"cannot fetch {name} from the hub: {len(data):,} of {wanted:,} bytes arrived")
     return bytes(data[:wanted]), size

@@ -1,5 +1,6 @@
-"""An index of the presets as JSON, with the rows of `models`, so that a list of all presets parses no TOML. An entry is
-valid only for the bytes that it was made from.
+"""A JSON index of the presets with the rows of `models`, so that listing presets parses no TOML.
+
+An entry is only valid for the file contents that it was created from.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any, NamedTuple
 from tfacct.base.record import record
 
 FILE = "index.json"
-"""Beside the presets: written with the documentation."""
+"""Name of the index in the folder of presets; it is generated with the documentation."""
 
 
 @record
 class Listed:
-    """A preset as a list shows it: what every report says of a model, and `facts` of its shape and its source."""
+    """A preset in a list, with the attributes that every report needs, and `facts` on its architecture and source."""
 
     name: str
     family: str
@@ -31,7 +32,7 @@ class Listed:
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """Fields that the user set: none, for the index is of files as they are."""
+        """Empty: the index has no changed fields."""
         return {}
 
     @property
@@ -49,7 +50,7 @@ class Entry(NamedTuple):
 
 
 def entry(path: Path, data: bytes) -> Entry | None:
-    """Entry of the preset whose file has these bytes; None if the index has none, or one of other bytes."""
+    """Entry of a preset; None if it is missing or was created from other contents than `data`."""
     made = _index(path.with_name(FILE)).get(path.stem)
     if made is None or made["digest"] != _digest(data):
         return None
@@ -62,7 +63,7 @@ def entry(path: Path, data: bytes) -> Entry | None:
 
 
 def text(entries: Iterable[tuple[bytes, Entry]]) -> str:
-    """The index of presets, each with the bytes of its file: one line for each."""
+    """Text of the index, with one line per preset, from the contents and entry of each."""
     lines = []
     for data, (file, listed) in entries:
         fields = {name: getattr(listed, name) for name in ("family", "defaulted", "unknown", "left_out", "facts")}
@@ -77,7 +78,7 @@ def _digest(data: bytes) -> str:
 
 @cache
 def _index(path: Path) -> Mapping[str, Any]:
-    """The index; empty where there is none, as in a checkout before its documentation was written."""
+    """The index; empty if there is none, as in a checkout without generated documentation."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,7 +1,6 @@
-"""Links between devices that share a model: which link a number of devices uses, and its bandwidth.
+"""Links between devices: type and bandwidth for a number of devices.
 
-Devices reach each other over NVLink or its like within its domain, over PCIe within a node, and over a network between
-nodes.
+Devices communicate over NVLink or similar within its domain, over PCIe within a node, and over a network between nodes.
 """
 
 from __future__ import annotations
@@ -14,15 +13,18 @@ from tfacct.base.record import record
 from tfacct.base.spelling import option, spelled
 
 NODE = 8
-"""Devices of a node, where NVLink or its like joins fewer."""
+"""Devices per node, unless NVLink or similar links more."""
 Reach: TypeAlias = Literal["domain", "node", "network"]
-"""How far a link reaches: the domain of NVLink or its like, the other devices of a node over PCIe, or other nodes."""
+"""Reach of a link: the domain of NVLink or similar, a node over PCIe, or other nodes."""
 
 
 @record
 class Link:
-    """The link of some devices. `rate`: bytes per second that each sends in a ring, one way; between nodes a ring uses
-    all network cards of a node, and `card` is the rate of one of them."""
+    """Link of several devices.
+
+    `rate`: bytes per second sent by each device in a ring, one way. Between nodes, a ring uses all network cards of a
+    node; `card` is the rate of one.
+    """
 
     devices: int
     reach: Reach
@@ -33,27 +35,30 @@ class Link:
 
     @property
     def words(self) -> str:
-        """The link in a sentence: `8 devices are linked by NVLink4 (450 GB/s one way).`"""
+        """The link in a sentence: `Link between 8 devices: NVLink4 (450 GB/s one way).`"""
         by = f"{self.kind} ({units.decimal_bytes(self.rate)}/s one way)"
         if self.reach == "network":
             carried = units.decimal_bytes(self.card * self.node)
             by = f"a network between nodes of {self.node:,} ({carried}/s one way from each node)"
-        return f"{self.devices:,} devices are linked by {by}."
+        return f"Link between {self.devices:,} devices: {by}."
 
     @property
     def place(self) -> str:
-        """Where the link is, in words: `over PCIe`."""
+        """Place of the link: `over PCIe`, `between nodes`."""
         return "between nodes" if self.reach == "network" else f"over {self.kind}"
 
     def facts(self) -> dict[str, int | str]:
-        """The link, for JSON."""
+        """Data for JSON."""
         return {"devices": self.devices, "reach": self.reach, "kind": self.kind, "bytes_per_second": self.rate}
 
 
 @record
 class Links:
-    """Links of a device, in bytes per second, one way: NVLink or its like joins `domain` devices at `one_way`; PCIe
-    joins the others of a node; `network` is what all network cards of a node carry."""
+    """Links of a device, in bytes per second, one way.
+
+    NVLink or similar links `domain` devices at `one_way`; PCIe links the devices of a node; `network` is the rate of
+    all network cards of a node.
+    """
 
     kind: str = ""
     one_way: int | None = None
@@ -63,17 +68,17 @@ class Links:
 
     @property
     def any(self) -> bool:
-        """True if some link is known."""
+        """True if a link is known."""
         return self.one_way is not None or self.pcie is not None
 
     @property
     def joined(self) -> int:
-        """Devices that NVLink or its like joins, 1 where there is none."""
+        """Number of devices linked by NVLink or similar; 1 without it."""
         return 1 if self.one_way is None else self.domain
 
     @property
     def largest(self) -> int | None:
-        """The largest number of devices whose link is known; None where any is."""
+        """Largest number of devices with a known link; None without a limit."""
         if not self.any:
             return 1
         node = max(NODE, self.joined)
@@ -82,11 +87,11 @@ class Links:
         return node if self.network is None else None
 
     def known(self, devices: int) -> bool:
-        """True if the link of so many devices is known, or they need none."""
+        """True if the link of this number of devices is known or not needed."""
         return self.largest is None or devices <= self.largest
 
     def between(self, devices: int, device: str) -> Link:
-        """The link of so many devices. Raises UsageError for one that is not known, which says what to add."""
+        """Link of this number of devices. Raises UsageError if it is unknown, with the keys to add."""
         node = max(NODE, self.joined)
         if self.one_way is not None and devices <= self.domain:
             return Link(devices, "domain", self.kind or "their own link", self.one_way, node, 0)
@@ -98,7 +103,7 @@ class Links:
         if devices <= node:
             return Link(devices, "node", "PCIe", inside, node, 0)
         if self.network is None:
-            problem = f"no network between nodes is known for {device}, whose nodes have {node:,} devices"
+            problem = f"no network between nodes is known for {device}, which has {node:,} devices per node"
             raise _unknown(problem, device, node, "node_network")
         return Link(devices, "network", "network", min(inside, self.network), node, self.network // node)
 
@@ -106,5 +111,5 @@ class Links:
 def _unknown(problem: str, device: str, most: int, key: str) -> UsageError:
     fewer = "one device" if most == 1 else f"at most {most:,}"
     on = device if most == 1 else f"{most}x{device}"
-    whole = spelled("`tfacct devices --template` shows one", "devices.TEMPLATE shows one")
-    return UsageError(problem, f"ask for {fewer}: {option('on', on)}, or add {key} under [link] to its file; {whole}")
+    whole = spelled("`tfacct devices --template` shows such a file", "devices.TEMPLATE shows such a file")
+    return UsageError(problem, f"use {fewer} ({option('on', on)}), or add {key} under [link] in its file; {whole}")

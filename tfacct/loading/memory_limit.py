@@ -1,8 +1,7 @@
-"""The devices of `--on`, and the usable memory of each (`--use`, `--reserve`). One rule for every command.
+"""Devices of `--on` and their usable memory (`--use`, `--reserve`), for all commands.
 
-On each device, usable = use × memory − reserve. To serve, use is 0.9, what vLLM takes, and the reserve 2 GB; to train,
-1 and 2 GB: the CUDA context, NCCL and cuBLAS. Of a size in bytes all is usable unless `use` or `reserve` says
-otherwise.
+On each device, usable = use × memory − reserve. Defaults: for serving, use 0.9 as in vLLM and reserve 2 GB (CUDA
+context, NCCL, cuBLAS); for training, use 1 and reserve 2 GB; for a size in bytes, use 1 and no reserve.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from tfacct.base.spelling import option
 from tfacct.loading import devices
 
 USE = {"serving": 0.9, "training": 1.0}
-"""Share of a device's memory that may be used."""
+"""Default share of a device's memory that may be used."""
 RESERVE = 2 * 10**9
-"""Bytes of each device that are not the model's: the CUDA context, NCCL, cuBLAS."""
+"""Default bytes per device for the CUDA context, NCCL and cuBLAS."""
 
 
 @record
 class MemoryLimit:
-    """Memory of each of `count` devices; a size in bytes where there is no `device`."""
+    """Memory of each of `count` devices; a size in bytes without a `device`."""
 
     memory: int
     use: float = 1
@@ -35,7 +34,7 @@ class MemoryLimit:
 
     @property
     def usable(self) -> int:
-        """Bytes of each device that a model may take, rounded down.
+        """Usable bytes per device, rounded down.
 
         >>> MemoryLimit(80 * 10**9, 0.9, 2 * 10**9).usable
         70000000000
@@ -44,7 +43,7 @@ class MemoryLimit:
 
     @property
     def where(self) -> str:
-        """The devices after `fits`: `in 24 GiB`, `on H200 SXM`, `on 2 × H200 SXM`."""
+        """Text of the devices: `in 24 GiB`, `on H200 SXM`, `on 2 × H200 SXM`."""
         several = "" if self.count == 1 else f"{self.count:,} × "
         if self.device is None:
             return f"in {several}{self.size}"
@@ -52,12 +51,12 @@ class MemoryLimit:
 
     @property
     def size(self) -> str:
-        """The usable bytes of each device in words, exact where a size was given."""
+        """Text of the usable memory per device; exact for a given size."""
         return usable_words(self.facts)
 
     @property
     def rule(self) -> str:
-        """The rule without a device's memory: `0.9 of the memory, less 2 GB …`."""
+        """Text of the rule: `0.9 of the memory, less 2 GB …`."""
         return self._rule("the memory")
 
     def _rule(self, memory: str) -> str:
@@ -66,7 +65,7 @@ class MemoryLimit:
 
     @property
     def notes(self) -> list[str]:
-        """The rule with its numbers; nothing where all of a size is usable."""
+        """Note on the rule with its numbers; none if all memory is usable."""
         if self.device is None and self.usable == self.memory:
             return []
         whose = "" if self.device is None else f" of {'each ' if self.count > 1 else ''}{self.device.id}"
@@ -79,19 +78,19 @@ class MemoryLimit:
 
     @property
     def words(self) -> str:
-        """The usable memory of each device with the rule, after `into the usable`."""
+        """Text of the usable memory per device with the rule."""
         assert self.device is not None
         return f"{units.binary(self.usable)} of each {self.device.id}: {self._rule(self.device.memory_words)}"
 
     def options(self, *, training: bool) -> list[str]:
-        """The options of a command that change the usual rule."""
+        """Options that differ from the defaults."""
         usual = USE["training" if training else "serving"]
         use = [] if self.use == usual else [f"--use {self.use:g}"]
         return use if self.reserve == RESERVE else [*use, f"--reserve {f'{self.reserve}B' if self.reserve else 0}"]
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The limit in the JSON: `budget_bytes` are the usable bytes of each device."""
+        """Data for JSON: `budget_bytes` are the usable bytes per device."""
         return {
             "budget_bytes": self.usable,
             "memory_bytes": self.memory,
@@ -103,18 +102,18 @@ class MemoryLimit:
         }
 
     def checked_for(self, ranks: int) -> MemoryLimit:
-        """The same limit for so many ranks. Raises UsageError where it names another number of devices."""
+        """The same limit. Raises UsageError if its number of devices differs from the number of ranks."""
         if self.count not in (1, ranks):
             each = units.budget(self.memory).replace(" ", "") if self.device is None else self.device.id
             raise UsageError(
-                f"{option('on', f'{self.count}x{each}')} names {self.count:,} devices, but there are {ranks:,} ranks",
-                f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} for the memory of each",
+                f"{option('on', f'{self.count}x{each}')} has {self.count:,} devices, the layout {ranks:,} ranks",
+                f"{option('on', f'{ranks}x{each}')}, or {option('on', each)} to use the memory of one",
             )
         return self
 
 
 def usable_words(fit: Mapping[str, Any]) -> str:
-    """The usable bytes of the facts of a limit: `24 GiB`, `69.4 GiB of h100-sxm`."""
+    """Text of the usable memory in a limit's facts: `24 GiB`, `69.4 GiB of h100-sxm`."""
     usable, device = fit["budget_bytes"], fit["device"]
     return units.budget(usable) if device is None else f"{units.binary(usable)} of {device}"
 
@@ -126,7 +125,7 @@ def memory_limit(
     *,
     training: bool = False,
 ) -> MemoryLimit | None:
-    """The memory that `on` names: `h100`, `8xh100`, `24GB`, `2x24GiB` or bytes. Raises TfacctError."""
+    """Memory limit for `on`: `h100`, `8xh100`, `24GB`, `2x24GiB` or bytes. Raises TfacctError."""
     if on is None:
         for name, value in (("use", use), ("reserve", reserve)):
             if value is not None:
@@ -138,7 +137,7 @@ def memory_limit(
         if devices.find(name) is not None or not (units.is_bytes(name) or name[:1].isdecimal()):
             count, device = devices.several(option("on"), on)
             if count > 1 and not device.links.any:
-                device.link(count)  # raises: they cannot share a model
+                device.link(count)  # raises UsageError: no link is known
             return device_limit(count, device, use, reserve, training=training)
         if name.isdecimal():
             devices_of = f" or {name}xh100" if count == 1 else ""
@@ -160,7 +159,7 @@ def device_limit(
     *,
     training: bool = False,
 ) -> MemoryLimit:
-    """The memory of so many devices. Raises UsageError."""
+    """Memory limit for devices. Raises UsageError."""
     usual = USE["training" if training else "serving"]
     return MemoryLimit(device.memory, _use(use, usual), _reserve(reserve, RESERVE), count, device)
 

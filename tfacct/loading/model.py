@@ -1,4 +1,4 @@
-"""A model to account for: where its config came from, what its family made of it, its ledger."""
+"""Loaded models: config, architecture, ledger, and storage of the weights."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tfacct.loading import published
 from tfacct.loading.model_description import ModelDescription, Provenance
 
 Counts: TypeAlias = Literal["nothing", "parameters", "work"]
-"""What is counted of a projector."""
+"""What to count of a projector."""
 
 
 @record
 class LoadedModel(ModelDescription):
-    """A model by name, with everything a report may ask of it."""
+    """A model with everything that reports need."""
 
     def with_fields(self, sets: Mapping[str, Any]) -> LoadedModel:
-        """The same model with fields set over its config. Other models in its file stay left out."""
+        """Return the model with changed config fields. Other models in its file stay excluded."""
         changed = load_model(self.name, self.raw, sets, self.provenance)
         return replace(
             changed,
@@ -42,7 +42,7 @@ class LoadedModel(ModelDescription):
         )
 
     def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
-        """One of the models that its config holds, with fields set over that one's. Raises TfacctError."""
+        """One of the models in its config, with changed fields. Raises TfacctError."""
         found = load_model(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
         return replace(
             found,
@@ -53,8 +53,10 @@ class LoadedModel(ModelDescription):
         )
 
     def of_parts(self, projector: Counts = "nothing") -> list[LoadedModel]:
-        """The models that its config holds, to be counted together. `projector`: what is counted of the projector; it
-        is a part of the encoder then, where it is described. Raises TfacctError."""
+        """The models in its config, for counting them together.
+
+        `projector`: what to count of the projector, which becomes part of its encoder. Raises TfacctError.
+        """
         from tfacct.families import multimodal
 
         whole = self._whole_for("both")
@@ -76,42 +78,43 @@ class LoadedModel(ModelDescription):
         return [replace(one, left_out=tuple(left_out), part="both") for one in found]
 
     def with_projector(self, part: Projector | NamedTensors | None) -> LoadedModel:
-        """The same encoder with a projector behind it."""
+        """Return the encoder with a projector."""
         return self._as(replace(self.architecture, projector=part))
 
     def _whole_for(self, part: str) -> Mapping[str, Any]:
-        """The config that holds the models. Raises UsageError for a config of one model."""
+        """Config with several models. Raises UsageError for a config of one model."""
         if self.whole is None:
-            problem = f"{self.name} holds no other models: {option('part', part)} does not apply"
+            problem = f"{self.name} has no other parts: {option('part', part)} does not apply"
             raise UsageError(problem, "leave it out")
         return self.whole
 
     def with_layers(self, count: int) -> LoadedModel:
-        """Return the model with `count` blocks in each stack."""
+        """Return the model with `count` layers in each stack."""
         fewer = self.architecture.mapped(lambda part: part, [count] * len(self.architecture.every_stack))
         return replace(self, architecture=fewer, ledger=fewer.ledger())
 
     @property
     def mla_mode(self) -> MlaMode | None:
-        """The mode that its latent attention is asked to run in, which may be `auto`; None where it has none."""
+        """Mode of its latent attention, possibly `auto`; None without latent attention."""
         parts = self.architecture.parts()
         return next((part.mla_mode for part in parts if isinstance(part, LatentAttention)), None)
 
-    def running(self, form: MlaMode) -> LoadedModel:
-        """Return the model with its latent attention run in this form, where the form is `auto`."""
-        return self._as(self.architecture.running(form))
+    def running(self, mode: MlaMode) -> LoadedModel:
+        """Return the model with this mode of latent attention, if the mode is `auto`."""
+        return self._as(self.architecture.running(mode))
 
     def settled(self, work: Workload, *, masked: bool = False) -> LoadedModel:
-        """The same model in the one way that a step runs it: with the form of latent attention that takes fewer FLOPs
-        there."""
+        """Return the model with the mode of latent attention that takes fewer FLOPs in a step."""
         return self._as(self.architecture.settled(work.axes(), masked=masked))
 
     def _as(self, shape: Transformer) -> LoadedModel:
         return self if shape is self.architecture else replace(self, architecture=shape, ledger=shape.ledger())
 
     def storage(self, dtype: str | None = None) -> Storage:
-        """Storage of its weights in a dtype or format; without one as its config or a file next to it says, or in bf16
-        where they say a plain dtype or nothing. Raises TfacctError."""
+        """Storage of its weights in this dtype or format. Raises TfacctError.
+
+        Default: the format in its config or a file next to it, or bf16 if that is a plain dtype or unknown.
+        """
         if dtype is not None:
             name = units.dtype_name(dtype)
             if name not in units.GGUF:
@@ -120,7 +123,7 @@ class LoadedModel(ModelDescription):
 
             return self.once(gguf.mix(name))
         if not self.quantized:
-            published.published(self)  # raises for what is not counted
+            published.published(self)  # raises for unsupported formats
             return BF16
         from tfacct.loading import quantized
 
@@ -128,14 +131,15 @@ class LoadedModel(ModelDescription):
 
 
 def assumed(model: LoadedModel) -> bool:
-    """True where the weights may be stored in another format than the config says: where it was not asked for, or the
-    bytes of its files contradict it."""
+    """True if the weights may have another format than in the config, or the size of its files contradicts it."""
     return model.format_assumed or model.once(_contradicted)
 
 
 def _contradicted(model: LoadedModel) -> bool:
-    """True where the files hold far more or fewer bytes than the published format takes, and no header that was read
-    says a plain dtype. Layers that are not counted are no contradiction."""
+    """True if the size of the files contradicts the published format, and no header has a plain dtype.
+
+    Layers that are not counted are no contradiction.
+    """
     found = published.weights(model)
     if found is None or model.changed or (found.dtypes and not model.quantized):
         return False
@@ -150,7 +154,7 @@ def _contradicted(model: LoadedModel) -> bool:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors about a config name the model."""
+    """Context manager that adds the model's name to errors about its config."""
     try:
         yield
     except (ConfigError, NotFoundError) as error:
@@ -165,7 +169,7 @@ def load_model(
     provenance: Provenance | None = None,
     part: Literal["text", "vision", "audio"] = "text",
 ) -> LoadedModel:
-    """Read a config, with the fields in `sets` over it. Raises ConfigError, which names the model."""
+    """Load a config with the changed fields in `sets`. Raises ConfigError with the model's name."""
     with naming(name):
         reading = families.read(raw, sets, part)
     return LoadedModel(

@@ -1,4 +1,4 @@
-"""Fields of a config as a user types them: `--set FIELD=VALUE`, `--set FIELD=VALUES`."""
+"""Parsing of `--set FIELD=VALUE` and `--set FIELD=VALUES`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tfacct.base.spelling import option
 
 
 def read_overrides(assignments: Iterable[str]) -> dict[str, Any]:
-    """`FIELD=VALUE` pairs; a value is JSON where it can be, else text."""
+    """Parse `FIELD=VALUE` pairs; values are JSON if valid, else text. Raises UsageError."""
     return {name: _value(text) for name, text in _assignments(assignments)}
 
 
 def read_override_lists(assignments: Iterable[str], name: str = "sets") -> dict[str, Sequence[Any]]:
-    """`FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas within brackets part nothing."""
+    """Parse `FIELD=VALUES` pairs: a list `1,2,4`, a range `1..32`, or one value. Commas in brackets do not separate."""
     return {field: _list(f"{option(name)} {field}", text) for field, text in _assignments(assignments, name)}
 
 
@@ -26,12 +26,12 @@ def _list(name: str, text: str) -> list[Any]:
 
     pieces = [_values(name, piece) for piece in _pieces(text)]
     if (count := sum(map(len, pieces))) > ranges.MOST:
-        raise UsageError(f"{name} has {count:,} values: at most {ranges.MOST:,}", ranges.FOR_MORE)
+        raise UsageError(f"{name} has {count:,} values; the maximum is {ranges.MOST:,}", ranges.FOR_MORE)
     return [value for piece in pieces for value in piece]
 
 
 def _pieces(text: str) -> list[str]:
-    """The text parted at its commas, but not within brackets."""
+    """Text split at commas outside brackets."""
     pieces: list[list[str]] = []
     depth = 0
     for part in text.split(","):
@@ -50,22 +50,22 @@ def _values(name: str, piece: str) -> Collection[Any]:
 
 
 def _assignments(texts: Iterable[str], name: str = "sets") -> Iterator[tuple[str, str]]:
-    """Names and what stands behind the `=`; no name twice."""
+    """Names and values of assignments, without duplicates."""
     seen: set[str] = set()
     for text in texts:
         field, equals, value = text.partition("=")
         field = field.strip()
         if not equals or not field:
             example = f"for example {option(name)} num_key_value_heads=1"
-            raise UsageError(f"{option(name)} needs FIELD=VALUE, not {text!r}", example)
+            raise UsageError(f"{option(name)} must be FIELD=VALUE, not {text!r}", example)
         if field in seen:
-            raise UsageError(f"{option(name)} names {field} twice")
+            raise UsageError(f"{option(name)} sets {field} twice")
         seen.add(field)
         yield field, value
 
 
 def _value(text: str) -> Any:
-    """A value as JSON, a whole number as options take it (`16k`, `5e4`), or text."""
+    """Value from JSON, a whole number such as `16k` or `5e4`, or text."""
     import json
 
     try:

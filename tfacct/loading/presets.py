@@ -1,4 +1,4 @@
-"""The presets: one TOML file each, a published config and where it came from. They are data, never Python."""
+"""Presets: one TOML file each, with a published config and its source."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ OneT = TypeVar("OneT", LoadedModel, "LoadedModel | Listed")
 NEEDED = {"source": ("url", "kind"), "expect": ("parameters", "from"), "config": ("model_type",)}
 KINDS = ("copied", "transcribed")
 ABOUT = ("source", "expect")
-"""Keys that the file of an own model may hold besides its tables."""
+"""Tables with facts about a file, which a custom model may have too."""
 NAMES = ("hub", "also", "without")
-"""Keys of [source] that hold several names: ids of models of the same sizes, other names of the same model, and configs
-in the file of its page that are not part of the preset."""
+"""Keys of [source] with lists of names: hub ids of models of the same sizes, other names of the same model, and configs
+in the published file that are not part of the preset."""
 
 
 @cache
 def folder() -> Path:
-    """Folder of the presets: packed into the package, or beside it in a checkout."""
+    """Folder of the presets: in the package, or next to it in a checkout."""
     package = Path(__file__).parent.parent
     packed = package / "_presets"
     return packed if packed.is_dir() else package.parent / "presets"
@@ -42,32 +42,32 @@ def names() -> list[str]:
 
 
 def load(name: str, sets: Mapping[str, object] | None = None) -> LoadedModel:
-    """Return the preset `name`, with the fields in `sets` over its config."""
+    """Return the preset `name` with the changed fields in `sets`."""
     return load_file(folder() / f"{name}.toml", sets)
 
 
 def source(name: str) -> Mapping[str, Any]:
-    """Return the source given in the file of the preset `name`."""
+    """Return the [source] table of the preset `name`."""
     about: dict[str, Any] = _indexed(folder() / f"{name}.toml")[0].get("source", {})
     return about
 
 
 def load_file(path: Path, sets: Mapping[str, object] | None = None) -> LoadedModel:
-    """Return the preset or own model of a file anywhere. Raises ConfigError, which names the file."""
+    """Return the preset or custom model in a file. Raises ConfigError with the file."""
     return _model(path, _read(path), sets)
 
 
-def _is_own(file: Mapping[str, Any]) -> bool:
-    """True if a file is a model of parts: it has tables of its own in place of a config's fields."""
+def _is_custom(file: Mapping[str, Any]) -> bool:
+    """True for a custom model, which has tables of parts instead of config fields."""
     return "config" not in file and (not file or bool(file.keys() - {*ABOUT, "nulls"}))
 
 
 def _family(file: Mapping[str, Any]) -> Any:
-    return families.CUSTOM if _is_own(file) else file["config"]["model_type"]
+    return families.CUSTOM if _is_custom(file) else file["config"]["model_type"]
 
 
 def _indexed(path: Path) -> tuple[dict[str, Any], Listed | None]:
-    """A preset's file, and how a list shows it if the index knows: it is parsed only if the index does not hold it."""
+    """A preset's file and its entry in the index, or the parsed file and None without an entry."""
     from tfacct.loading import index
 
     data = files.read(path)
@@ -82,7 +82,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     file = files.parse_toml(str(path), data)
     _check_about(path, file)
-    if _is_own(file):
+    if _is_custom(file):
         return file
     for table, keys in NEEDED.items():
         for key in keys:
@@ -101,7 +101,7 @@ def _parsed(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _check_about(path: Path, file: Mapping[str, Any]) -> None:
-    """Refuse a table that is none, and a fact about the file that is not of its kind."""
+    """Check the types of tables and facts about the file. Raises ConfigError."""
     for table in (*ABOUT, "config"):
         if not isinstance(file.get(table, {}), dict):
             raise ConfigError(f"{path}: [{table}] must be a table")
@@ -117,17 +117,17 @@ def _check_about(path: Path, file: Mapping[str, Any]) -> None:
 
 
 def _check_names(path: Path, key: str, names: Any) -> None:
-    """Refuse what is no list of names; ids of the hub are OWNER/NAME."""
+    """Check a list of names; hub ids are OWNER/NAME. Raises ConfigError."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
         raise ConfigError(f"{path}: [source] {key} must be a list of names")
     for name in names:
         if key == "hub" and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-            raise ConfigError(f"{path}: [source] hub holds ids as OWNER/NAME, not {cut(repr(name))}")
+            raise ConfigError(f"{path}: [source] hub must list ids as OWNER/NAME, not {cut(repr(name))}")
 
 
 def _model(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
-    if _is_own(file):
-        return _own(path, file, sets)
+    if _is_custom(file):
+        return _custom(path, file, sets)
     source, expect = file["source"], file["expect"]
     provenance = Provenance(
         url=source["url"],
@@ -142,7 +142,7 @@ def _model(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) 
 
 
 def _with_nulls(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """A config with fields that are null, which TOML cannot say: to some classes null is not the same as absent.
+    """Config with null fields, which TOML cannot express; for some classes null differs from absent.
 
     >>> _with_nulls({"a": 1, "quantization_config": {"b": 2}}, ["c", "quantization_config.d"])
     {'a': 1, 'quantization_config': {'b': 2, 'd': None}, 'c': None}
@@ -154,22 +154,22 @@ def _with_nulls(config: Mapping[str, Any], names: Sequence[str]) -> dict[str, An
     return fields
 
 
-def _own(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
-    """Return a model of parts. Its source and its expected total may be left out."""
+def _custom(path: Path, file: dict[str, Any], sets: Mapping[str, object] | None) -> LoadedModel:
+    """Return a custom model. [source] and [expect] are optional."""
     tables = {name: table for name, table in file.items() if name not in ABOUT}
     if "model" not in tables:
         there = listed([f"[{name}]" for name in tables]) or "nothing"
         raise ConfigError(
-            f"{path}: [model] is missing: the file holds {there}",
+            f"{path}: [model] is missing: the file has {there}",
             "a custom model needs [model] and its parts, such as [attention] and [decoder]; a preset needs [config]",
         )
     source, expect = file.get("source", {}), file.get("expect", {})
     for name, table, keys in (("source", source, {"about"}), ("expect", expect, {"parameters", "from", "working"})):
         if set(table) - keys:
-            raise ConfigError(f"{path}: [{name}] of an own model holds {', '.join(sorted(keys))} and nothing else")
+            raise ConfigError(f"{path}: [{name}] of a custom model may only have {', '.join(sorted(keys))}")
     total = expect.get("parameters")
     if expect and (type(total) is not int or expect.get("from") != "arithmetic" or "working" not in expect):
-        raise ConfigError(f'{path}: [expect] of an own model holds parameters, from = "arithmetic", and a working')
+        raise ConfigError(f'{path}: [expect] of a custom model needs parameters, from = "arithmetic", and a working')
     provenance = Provenance(
         url="",
         kind="described",
@@ -188,15 +188,15 @@ def load_all(
     max_params: int | None = None,
     words: Collection[str] = (),
 ) -> list[LoadedModel]:
-    """Presets by family and size: all, or those of one family, of at most `max_params` parameters, with all
-    of the `words` in their name or family."""
+    """Presets by family and size: all, or those of `family`, with at most `max_params` parameters, and with all `words`
+    in name or family."""
     return _chosen(lambda path, file, _: _model(path, file, sets), family, max_params, words)
 
 
 def list_all(
     *, family: str | None = None, max_params: int | None = None, words: Collection[str] = ()
 ) -> list[LoadedModel | Listed]:
-    """The same presets as the index lists them; those that it does not know are loaded."""
+    """The same presets as entries of the index; missing ones are loaded."""
     return _chosen(lambda path, file, known: known or _model(path, file, None), family, max_params, words)
 
 
@@ -206,7 +206,7 @@ def _chosen(
     max_params: int | None,
     words: Collection[str],
 ) -> list[OneT]:
-    """Presets as `load` gives them, by family and size."""
+    """Results of `load` for matching presets, by family and size."""
     if family is not None and family not in families.names():
         known = f"known: {', '.join(families.names())}"
         raise NotFoundError(f"no family {family!r}", nearest(family, families.names()) or known)
@@ -223,10 +223,8 @@ def _chosen(
             sized.append((found.family, found.parameters, found))
     if not format_value:
         close = nearest("-".join(words), [*names(), *families.names()])
-        raise NotFoundError(
-            f"no preset has {listed(words)} in its name or family", close or "`tfacct models` lists all"
-        )
+        raise NotFoundError(f"no preset matches {listed(words)}", close or "`tfacct models` lists all")
     sized = [entry for entry in sized if max_params is None or entry[1] <= max_params]
     if not sized:
-        raise NotFoundError("no preset passes these filters", "`tfacct models` lists all")
+        raise NotFoundError("no preset matches these filters", "`tfacct models` lists all")
     return [found for *_, found in sorted(sized, key=lambda entry: (entry[0], entry[1], entry[2].name))]

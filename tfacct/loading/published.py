@@ -1,8 +1,7 @@
-"""The format that a model's weights are published in, from its config or a file next to it.
+"""Format of a model's published weights, from its config or a file next to it.
 
-Model Optimizer writes what it did into a file of its own, and older exports into no other; Ascend's files are described
-by theirs alone. The headers of the weights say the dtype of every tensor. A file that says a format whose bytes are not
-counted here is named in an error.
+Model Optimizer writes a separate file, in older exports only there; Ascend has only a separate file. The headers of the
+weights have the dtype of every tensor. Unsupported formats raise an error with the name of the file.
 """
 
 from __future__ import annotations
@@ -22,49 +21,49 @@ from tfacct.loading import files
 from tfacct.loading.model_description import FORMAT_FIELDS, ModelDescription
 
 HF_QUANT = "hf_quant_config.json"
-"""NVIDIA's Model Optimizer: the words of a `quantization_config`."""
+"""File of NVIDIA's Model Optimizer with the fields of a `quantization_config`."""
 ASCEND = "quant_model_description*.json"
-"""Ascend's msModelSlim: a format for each tensor. Older files have the format in their name."""
+"""File of Ascend's msModelSlim with a format for each tensor. Older files have the format in their name."""
 PLAIN = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
-SPELLED = {**PLAIN, "float": "fp32", "half": "fp16", **{name: name for name in PLAIN.values()}}
-"""Plain dtypes by every name that a config may have for them."""
+PLAIN_NAMES = {**PLAIN, "float": "fp32", "half": "fp16", **{name: name for name in PLAIN.values()}}
+"""Plain dtypes by all names in configs."""
 OTHERS = 0.1
-"""Share of the bytes from which on tensors in another dtype than a plain one are matrices, not masks or positions, and
-from which on an index contradicts the format that a config names."""
+"""Share of bytes above which tensors in other dtypes must be matrices rather than masks or positions, and above which
+an index contradicts the config's format."""
 
 
 class Published(NamedTuple):
-    """A plain dtype, and what says so: a config that was `published`, or the weights' `files`."""
+    """A plain dtype and its source: the config (`published`) or the weights' `files`."""
 
     dtype: str
     stated_by: str
 
 
 class Weights(NamedTuple):
-    """Bytes of the tensors in a folder, all together and by dtype; by none where only the index could be read."""
+    """Bytes of the tensors in a folder, in total and by dtype; without dtypes if only the index is readable."""
 
     bytes: int
     dtypes: Mapping[str, int]
 
 
 def quantized(fields: Mapping[str, Any]) -> bool:
-    """True if a config says that its weights are stored quantized, of the whole or of a model within it."""
+    """True if the config, or that of a model inside it, has quantized weights."""
     inside = [value for value in fields.values() if isinstance(value, Mapping)]
     return any(one.get(field) for one in (fields, *inside) for field in FORMAT_FIELDS)
 
 
 def with_quantization(fields: dict[str, Any], file: Path) -> dict[str, Any]:
-    """A config that says nothing of quantization, with what Model Optimizer's file says. Raises ConfigError."""
+    """Config with the contents of Model Optimizer's file as quantization_config. Raises ConfigError."""
     quantization = files.parse_json(str(file), files.read(file))
     return {**fields, "quantization_config": {**quantization, "quant_method": "modelopt"}}
 
 
 def cache_format(model: ModelDescription) -> str | None:
-    """The format that a checkpoint's config stores its KV cache in, as `fp8` or `nvfp4`; None where it names none."""
+    """Format of the KV cache in a checkpoint's config, such as `fp8` or `nvfp4`; None if not given."""
     for field in FORMAT_FIELDS:
         value = model.raw.get(field)
         inner = value.get("quantization") if isinstance(value, Mapping) else None
-        for fields in (value, inner):  # Model Optimizer's own file has an object within
+        for fields in (value, inner):  # Model Optimizer's file has a nested object
             if not isinstance(fields, Mapping):
                 continue
             algorithm, scheme = fields.get("kv_cache_quant_algo"), fields.get("kv_cache_scheme")
@@ -78,13 +77,13 @@ def cache_format(model: ModelDescription) -> str | None:
 
 
 def published(model: ModelDescription) -> Published | None:
-    """The plain dtype of a model that is not quantized; None where nothing says it. Raises UsageError where a file next
-    to its config says a format whose bytes are not counted."""
+    """Plain dtype of a model that is not quantized; None if unknown. Raises UsageError if a file next to its config has
+    an unsupported format."""
     return model.once(_published)
 
 
 def weights(model: ModelDescription) -> Weights | None:
-    """What is in the folder of its config; None where no weights are."""
+    """Weights in the folder of its config; None if there are none."""
     return model.once(_weights)
 
 
@@ -107,19 +106,19 @@ def _published(model: ModelDescription) -> Published | None:
 
 
 def plain_dtype(fields: Mapping[str, Any]) -> str | None:
-    """The plain dtype that a config names; None where it names none. Raises ConfigError for another value."""
+    """Plain dtype in a config; None if there is none. Raises ConfigError for other values."""
     field = "torch_dtype" if fields.get("dtype") is None else "dtype"
     dtype = fields.get(field)
     if dtype in (None, "auto"):
         return None
     name = str(dtype).removeprefix("torch.")
-    if name in SPELLED:
-        return SPELLED[name]
+    if name in PLAIN_NAMES:
+        return PLAIN_NAMES[name]
     named = f"{field} = {cut(json.dumps(dtype, default=str))}"
     if is_float8(dtype):
         hint = f"give {option('dtype', 'fp8')}, {option('dtype', 'fp8-block')} or another format"
-        raise ConfigError(f"{named} without a quantization_config does not say how its scales are stored", hint)
-    raise ConfigError(f"{named} is no dtype that weights are counted in")
+        raise ConfigError(f"{named} without a quantization_config does not specify how scales are stored", hint)
+    raise ConfigError(f"{named} is not a supported weight dtype")
 
 
 def is_float8(dtype: object) -> bool:
@@ -128,8 +127,7 @@ def is_float8(dtype: object) -> bool:
 
 
 def difference(model: ModelDescription, found: Weights, how: Storage) -> int:
-    """Bytes of tensors that the files hold more than the model takes in this storage, below 0 where they hold less. The
-    files may hold a tied head twice."""
+    """Bytes in the files minus bytes of the model in this storage. The files may have a tied head twice."""
     ledger, head = model.ledger, model.architecture.head
     more = found.bytes - int(sum(ledger.weight_bytes(how).values()))
     table = max((int(how.bytes(tensor.stored)) for tensor in ledger.tensors() if tensor.embedding), default=0)
@@ -137,38 +135,40 @@ def difference(model: ModelDescription, found: Weights, how: Storage) -> int:
 
 
 def _check_ascend(model: ModelDescription, file: Path) -> None:
-    """Raises UsageError where Ascend's file says that some weights are quantized."""
+    """Raise UsageError if weights are quantized according to Ascend's file."""
     try:
         description = files.parse_json(str(file), files.read(file))
     except TfacctError:
-        description = {}  # longer than a config may be, or none of Ascend's
+        description = {}  # too long, or not Ascend's
     named = description.get("model_quant_type") or next(
         (value for value in description.values() if isinstance(value, str) and value.startswith("W")), None
     )
     if description and named in (None, "FLOAT"):
         return
-    what = f" says that the weights are {cut(str(named))}" if named else " says how the weights are stored"
-    raise UsageError(f"{model.name}: {file.name}{what}, whose bytes are not counted", _advice(file.parent))
+    what = f" gives the format of the weights as {cut(str(named))}" if named else " gives the format of the weights"
+    raise UsageError(f"{model.name}: {file.name}{what}, which is not supported", _advice(file.parent))
 
 
 def _plain(model: ModelDescription, found: Weights) -> str | None:
-    """The plain dtype that most of the weights are in; None of an index alone. Raises UsageError where others are more
-    than masks."""
+    """Plain dtype of most weights; None with only an index. Raises UsageError if other dtypes are more than masks."""
     others = {name: taken for name, taken in found.dtypes.items() if name not in PLAIN.values() and name != "bool"}
     if sum(others.values()) > OTHERS * found.bytes:
         most = max(others, key=lambda name: others[name])
         share = round(100 * sum(others.values()) / found.bytes)
-        problem = f"{share} % of the bytes in its files are {most}, and its config does not say in which format"
+        problem = f"{share} % of the bytes in its files are {most}, but its config does not give their format"
         raise UsageError(f"{model.name}: {problem}", _advice(model.folder))
     plain = {name: taken for name, taken in found.dtypes.items() if name in PLAIN.values()}
     return max(plain, key=lambda name: plain[name], default=None)
 
 
 def _advice(folder: Path | None) -> str:
-    """What to type instead: a format, or the files where some are there."""
+    """Hint: another format, or the files if there are any."""
     if folder is None or not any(folder.glob("*.safetensors")):
         return f"give {option('dtype', 'bf16')} or another format"
-    counts = spelled(f"`tfacct check {folder}` counts the files", "tfacct.checkpoint(folder) counts the files")
+    counts = spelled(
+        f"`tfacct check {folder}` counts the bytes in the files",
+        "tfacct.checkpoint(folder) counts the bytes in the files",
+    )
     return f"give {option('dtype', 'bf16')} or another format; {counts}"
 
 
@@ -186,14 +186,14 @@ def _weights(model: ModelDescription) -> Weights | None:
 
 @lru_cache(8)
 def _weights_in(folder: Path, _state: tuple[tuple[str, int, int], ...]) -> Weights | None:
-    """The same, once for files in the same state: ranks of a model ask again and again."""
+    """Weights in a folder, cached for files in the same state."""
     from tfacct.loading import checkpoint
 
     try:
         found = checkpoint.local(folder)
     except NotFoundError:
         return None
-    except CheckpointError:  # some of its files are not here
+    except CheckpointError:  # some files are missing
         found = None
     if found is None or not found.tensors:
         total = checkpoint.claimed(folder)

@@ -1,4 +1,4 @@
-"""The models of a question: the workload and weight format of each, and the models that can be counted so."""
+"""Selection of models for a command: workload and weight format of each, and models that are supported."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from tfacct.loading.published import published
 from tfacct.loading.skipped import Skipped
 
 IMAGES = {"image_size": (384, 224), "num_patches": (1024, 256)}
-"""Fields of an image encoder's config that its context follows from, and values of them."""
+"""Config fields that determine the context of an image encoder, with example values."""
 
 
 def _image_field(model: LoadedModel) -> str | None:
-    """The field that the context of an image encoder follows from. None of others, and of those whose images may have
-    any sides: whose patches are merged, or whose positions are rotations of queries and keys alone."""
+    """Field that determines the context of an image encoder; None for other models and for variable image sizes.
+
+    Encoders with merged patches, or with rotary embeddings only, support any image size.
+    """
     shape = model.architecture
     if not isinstance(shape.embed, Patches) or model.ledger.together != 1:
         return None
@@ -32,29 +34,27 @@ def _image_field(model: LoadedModel) -> str | None:
 
 
 def own_request(model: LoadedModel, request: Request) -> Request:
-    """What is asked of one model: an encoder that is counted together with its language model reads what it always
-    reads, whatever context that one is asked for."""
+    """Request for one model: `ctx` does not apply to an encoder that is counted together with its language model."""
     return replace(request, ctx=None) if model.counted_with_text else request
 
 
 def takes_context(model: LoadedModel, context: int | None) -> bool:
-    """False for a context that no image of an encoder has."""
+    """False for a context that is impossible for an image encoder."""
     return context is None or context == model.context or _image_field(model) is None
 
 
 def other_context(model: LoadedModel) -> UsageError:
-    """What to raise there."""
+    """Error for a context that is impossible for an image encoder."""
     field = _image_field(model) or ""
     other = next(size for size in IMAGES[field] if size != getattr(model.config, field))
     return UsageError(
-        f"{model.name} reads images: its context is the number of an image's patches, and {option('ctx')} would count"
-        " some that no image has",
-        f"change the images: {setting(field, other)}",
+        f"{model.name} reads images: its context is the number of patches, so {option('ctx')} does not apply",
+        f"change the image size: {setting(field, other)}",
     )
 
 
 def workload(model: LoadedModel, request: Request) -> Workload:
-    """What is asked of one model. Raises UsageError, which names it."""
+    """Workload of one model. Raises UsageError with its name."""
     request = own_request(model, request)
     if not takes_context(model, request.ctx):
         raise other_context(model)
@@ -68,16 +68,15 @@ def workload(model: LoadedModel, request: Request) -> Workload:
 
 
 def runnable(model: LoadedModel, request: Request) -> Workload:
-    """The same of a step that has to run: to fit, to be served, to be planned. Raises UsageError for one that ends past
-    a stored position embedding."""
+    """Workload of a step that must be able to run. Raises UsageError if it exceeds a stored position embedding."""
     work = workload(model, request)
     if (past := model.past_positions(work)) is not None:
-        raise UsageError(f"{model.name}: {past}", "`tfacct flops` counts past it")
+        raise UsageError(f"{model.name}: {past}", "`tfacct flops` counts longer contexts")
     return work
 
 
 def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = None) -> dict[str, Any]:
-    """The workload as it stands in the JSON."""
+    """Data of a workload for JSON."""
     return {
         "batch": work.batch,
         "tokens": work.tokens,
@@ -90,8 +89,7 @@ def workload_facts(work: Workload, *, masked: bool = False, dtype: str | None = 
 
 
 def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Those that can be asked for these of their tokens, and the others; one alone is asked, and says that it
-    cannot."""
+    """Models that support the request, and the skipped ones; a single model is returned, and raises its own error."""
     if len(models) == 1:
         return list(models), []
     whole = request.tokens is None and not request.decode
@@ -101,15 +99,19 @@ def steppable(models: Sequence[LoadedModel], request: Request) -> tuple[list[Loa
 def in_groups(
     models: Sequence[LoadedModel], left_out: Sequence[Skipped], request: Request
 ) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Those whose positions come in groups that are whole here, or in none, and the others beside those that are left
-    out already. Where all are others, all are asked, and the first says that it cannot."""
+    """Models with a valid context for merged patches and images, and the skipped ones, including `left_out`.
+
+    If none is valid, all are returned, and the first raises its own error.
+    """
     grouped = [model for model in models if model.ledger.together != 1 and not _whole(model, request)]
     images = [model for model in models if not takes_context(model, own_request(model, request).ctx)]
     others = [*grouped, *images]
     if len(others) == len(models):
         return list(models), [*left_out]
-    apart = Skipped.of(grouped, "positions come in groups that this context does not fill; ask for one to read which")
-    apart += Skipped.of(images, "the context is that of its images; ask for one to read how it changes")
+    apart = Skipped.of(
+        grouped, "this context is not a multiple of the position groups; count one model to see its group size"
+    )
+    apart += Skipped.of(images, "the context is fixed by the image size; count one model to see how to change it")
     return [model for model in models if model not in others], [*left_out, *apart]
 
 
@@ -124,33 +126,31 @@ def _whole(model: LoadedModel, request: Request) -> bool:
 
 
 def keeping(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Those that keep anything between steps, and the others. Raises UsageError where none does."""
+    """Models with a cache, and the skipped ones. Raises UsageError if there is none."""
     cached = [model for model in models if model.has_cache]
     others = [model for model in models if not model.has_cache]
     if not cached:
         names = ", ".join(model.name for model in others)
         raise UsageError(
-            f"{names}: an encoder alone caches nothing between steps, so there is no KV cache",
+            f"{names}: encoders have no KV cache",
             "`tfacct memory` counts its weights",
         )
     return cached, Skipped.of(others, "nothing is cached between steps")
 
 
 def generating(models: Sequence[LoadedModel]) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Models that have a language model's head, and the others. Raises UsageError where none has."""
+    """Models with a language modeling head, and the skipped ones. Raises UsageError if there is none."""
     others = [model for model in models if model.architecture.head is None]
     if len(others) == len(models):
-        raise UsageError(
-            f"{', '.join(model.name for model in others)}: no tokens are generated without a language model's head"
-        )
+        raise UsageError(f"{', '.join(model.name for model in others)}: generation needs a language modeling head")
     heads = [model for model in models if model.architecture.head is not None]
-    return heads, Skipped.of(others, "no language model's head")
+    return heads, Skipped.of(others, "no language modeling head")
 
 
 def storages(
     models: Sequence[LoadedModel], dtype: str | None
 ) -> tuple[list[tuple[LoadedModel, Storage]], dict[str, str]]:
-    """Models with the storage of their weights; and names of those whose bytes are not known → why."""
+    """Models with the storage of their weights, and names of models with unknown bytes → reason."""
     known: list[tuple[LoadedModel, Storage]] = []
     why: dict[str, str] = {}
     for model in models:
@@ -162,8 +162,8 @@ def storages(
 
 
 def weight_range(model: LoadedModel, dtype: str | None) -> tuple[int, int]:
-    """Fewest and most bytes of a model's weights: one number twice, unless versions of the program that writes files
-    differ. Raises TfacctError."""
+    """Fewest and most bytes of a model's weights, which differ if versions of the program that writes files differ.
+    Raises TfacctError."""
     most = model.storage(dtype)
     least = most if most.least is None else most.least
     fewest, highest = (int(sum(model.ledger.weight_bytes(how).values())) for how in (least, most))
@@ -171,7 +171,7 @@ def weight_range(model: LoadedModel, dtype: str | None) -> tuple[int, int]:
 
 
 def range_facts(model: LoadedModel, how: Storage, weights: int, others: int) -> dict[str, Any]:
-    """Both ends of the bytes of weights, and of the total with `others`, where they have a range."""
+    """Range of the bytes of weights, and of the total with `others`; empty without a range."""
     if how.least is None:
         return {}
     least = int(sum(model.ledger.weight_bytes(how.least).values()))
@@ -185,12 +185,12 @@ def range_facts(model: LoadedModel, how: Storage, weights: int, others: int) -> 
 
 
 def unweighed(models: Sequence[LoadedModel], dtype: str | None) -> dict[str, str]:
-    """Names of those whose weights' bytes are not known → why."""
+    """Names of models with unknown bytes of weights → reason."""
     return storages(models, dtype)[1]
 
 
 def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Those whose weights' bytes are known, and the others. Raises TfacctError where none is left."""
+    """Models with known bytes of weights, and the skipped ones. Raises TfacctError if there is none."""
     known, why = storages(models, dtype)
     if not known:
         models[0].storage(dtype)
@@ -201,14 +201,13 @@ def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[
     return [model for model, _ in known], [Skipped(tuple(names), reason, advice) for reason, names in alike.items()]
 
 
-OR_AS_GIVEN = ", or as their configs say"
+OR_AS_GIVEN = ", or as in their configs"
 GIVEN, PUBLISHED, ASSUMED = "given", "published", "assumed"
-"""Where the format of weights is from: the user, a config or the files next to it, or nobody."""
+"""Sources of the format of weights: the user, a config or files next to it, or assumed."""
 
 
 def format_facts(model: LoadedModel, dtype: str | None) -> dict[str, str | None]:
-    """Where the format that weights are counted in is from, and the one that they are published in, as far as it is
-    known."""
+    """Source of the counted format of weights, and the published format if known."""
     known = None if assumed(model) else _published(model)
     if dtype is not None:
         return {"dtype_from": GIVEN, "published_dtype": known}
@@ -217,7 +216,7 @@ def format_facts(model: LoadedModel, dtype: str | None) -> dict[str, str | None]
 
 
 def _published(model: LoadedModel) -> str | None:
-    """The format that a model is published in; None where nothing says it, or its bytes are not counted."""
+    """Published format of a model; None if unknown or not supported."""
     try:
         found = None if model.quantized else published(model)
         return model.storage().name if model.quantized else None if found is None else found.dtype
@@ -226,7 +225,7 @@ def _published(model: LoadedModel) -> str | None:
 
 
 def format_name(model: LoadedModel, dtype: str | None) -> str:
-    """The format that a model's weights are counted in: `bf16`, `bf16 (assumed)`, `bf16 (published in fp32)`."""
+    """Counted format of a model's weights: `bf16`, `bf16 (assumed)`, `bf16 (published in fp32)`."""
     name = model.storage(dtype).name
     if dtype is not None:
         return name
@@ -237,18 +236,18 @@ def format_name(model: LoadedModel, dtype: str | None) -> str:
 
 
 def format_assumed(model: LoadedModel) -> bool:
-    """True if nothing says the format that a model is published in."""
+    """True if the published format of a model is unknown."""
     return assumed(model) or not (model.quantized or published(model))
 
 
 def stored_name(models: Sequence[LoadedModel], dtype: str | None) -> str:
-    """What the weights of these models are stored in, in a word or two."""
+    """Short text of the counted format of these models."""
     names = list(dict.fromkeys(how.name for _, how in storages(models, dtype)[0]))
     return names[0] if len(names) == 1 else f"{DEFAULT_DTYPE}{OR_AS_GIVEN}"
 
 
 def formats(models: Sequence[LoadedModel], dtype: str | None) -> str:
-    """The same for a title: with `(assumed)` where nothing says it, and with the files' dtype where that is another."""
+    """Text of the counted format for a title, with `(assumed)` if unknown, and the files' dtype if different."""
     known = [model for model, _ in storages(models, dtype)[0]]
     named = [format_name(model, dtype) for model in known]
     if len(set(named)) == 1:

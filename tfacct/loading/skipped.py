@@ -1,4 +1,4 @@
-"""Models that a comparison does not include, and why."""
+"""Models that are not included in a comparison."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tfacct.base.spelling import spelled
 from tfacct.loading.model import LoadedModel
 
 SHOWN = 12
-"""Names of models that are left out on one line of the terminal."""
+"""Most names of models in a hint."""
 
 
 @record
 class Skipped:
-    """Models that a comparison goes without, and why. `advice`: what would take them in."""
+    """Models that are not included in a comparison, with the reason. `advice`: how to include them."""
 
     models: tuple[str, ...]
     why: str
@@ -22,13 +22,13 @@ class Skipped:
 
     @property
     def hint(self) -> str:
-        """For the person at the terminal."""
+        """Hint for the command line."""
         few, more = self.models[:SHOWN], len(self.models) - SHOWN
-        others = f" and {more:,} more, which {spelled('--json', 'models_left_out')} names" if more > 0 else ""
-        sentence = f"left out: {', '.join(few)}{others} ({self.why})"
+        others = f" and {more:,} more (see {spelled('--json', 'models_left_out')})" if more > 0 else ""
+        sentence = f"not included: {', '.join(few)}{others} ({self.why})"
         return f"warning: {sentence}; {self.advice}" if self.advice else f"hint: {sentence}"
 
     @staticmethod
     def of(models: Sequence[LoadedModel], why: str, advice: str = "") -> list[Skipped]:
-        """These models, where there are any."""
+        """A list with one entry for these models, or an empty list."""
         return [Skipped(tuple(model.name for model in models), why, advice)] if models else []

@@ -1,7 +1,7 @@
-"""Other names of the presets: hub ids, the addresses of their pages, and the spellings that people type.
+"""Other names of presets: hub ids, addresses of their pages, and common spellings.
 
-They stand in the presets' files: `url`, the page of the model itself; `also`, other names of the same model; `hub`, ids
-of other models whose configs have the same sizes. A name is met exactly, in either case, or not at all.
+They come from the presets' files: `url`, the page of the model; `also`, other names of the same model; `hub`, ids of
+other models with configs of the same sizes. Matching is exact, except for case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfacct import families
 from tfacct.loading import presets
 
 MAIN = "main"
-"""The revision that a preset stands for."""
+"""The revision of presets."""
 
 _HOST = r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/"
 _REST = r"(?:/(?:tree|blob|resolve|raw)/([^/?#]+)(?:/config\.json)?)?/?(?:[?#].*)?"
@@ -27,21 +27,21 @@ _FORMAT = re.compile(
     r"|(?:mx|nv)?(?:fp|int|nf)[1-8](?!\d)|w\d{1,2}a\d|i?q[1-8](?![\da-z])|\d(?:\.\d+)?[-_]?(?:bits?|bpw))",
     re.IGNORECASE,
 )
-"""Words in a name that say in which format its weights are quantized: `-AWQ`, `-Int4`, `.w4a16`."""
+"""Pattern for quantization formats in a name: `-AWQ`, `-Int4`, `.w4a16`."""
 
 
 class Preset(NamedTuple):
-    """Preset that another name stands for."""
+    """Preset for another name."""
 
     name: str
     itself: bool
     """True if it is the same model; else its config has the same sizes."""
     without: tuple[str, ...] = ()
-    """Configs of other models in the file of that name, which the preset leaves out."""
+    """Configs of other models in that name's file, which the preset excludes."""
 
 
 def hub_id(address: str) -> str | None:
-    """Hub id of a page's address, with its revision unless that is main; None of a text that is no such address.
+    """Hub id in the address of a page, with its revision unless that is main; None for other text.
 
     >>> hub_id("https://huggingface.co/Qwen/Qwen2-7B/blob/main/config.json"), hub_id("hf.co/gpt2"), hub_id("gpt2")
     ('Qwen/Qwen2-7B', 'gpt2', None)
@@ -56,7 +56,7 @@ def hub_id(address: str) -> str | None:
 
 
 def names_format(name: str) -> bool:
-    """True if a name says in which format its weights are quantized, so that a preset of other weights is not meant.
+    """True if a name contains a quantization format, so that a preset with other weights does not match.
 
     >>> [names_format(f"owner/model-7b{end}") for end in ("-AWQ", "-4bit", "-it.w4a16", "-FP8-dynamic", "-Q4_K_M")]
     [True, True, True, True, True]
@@ -67,13 +67,13 @@ def names_format(name: str) -> bool:
 
 
 def preset(name: str) -> Preset | None:
-    """Preset that `name` stands for, exactly but for its case; None if there is none."""
+    """Preset for a name, ignoring case; None if there is none."""
     return _index().get(name.strip().casefold().replace(":", "-"))  # a colon as in llama3.1:8b
 
 
 @cache
 def _index() -> dict[str, Preset]:
-    """Every other name, folded. It reads all presets, so it is built once a name is met that none of them has."""
+    """All other names, in lowercase. This reads all presets, so it is only built for a name that no preset has."""
     found = {name.casefold(): Preset(name, itself=True) for name in presets.names()}
     short: dict[str, Preset] = {}
     for name in presets.names():
@@ -90,5 +90,5 @@ def _index() -> dict[str, Preset]:
             short.setdefault(other.rpartition("/")[2].casefold(), of)
         if without:  # gemma-3-4b for gemma-3-4b-text
             short.setdefault(name.removesuffix("-text"), Preset(name, itself=True, without=without))
-    # The name without its owner too, unless a preset or a family is called so.
+    # Also names without the owner, unless they are the name of a preset or family.
     return {**{other: of for other, of in short.items() if other not in families.names()}, **found}

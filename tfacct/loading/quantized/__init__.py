@@ -1,6 +1,6 @@
 """Quantized checkpoints: from a config's `quantization_config` to the storage of every tensor.
 
-A method, or a field of it, that is not known here is refused by name: its bytes are not guessed.
+Unknown methods and fields raise an error with their name.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from tfacct.base.errors import ConfigError, UsageError
 from tfacct.base.spelling import option
 from tfacct.ledger.storage import Storage, storage
 from tfacct.loading.model_description import FORMAT_FIELDS, ModelDescription
-from tfacct.loading.quantized.names import Modules, rest
+from tfacct.loading.quantized.names import Modules, unquantized_dtype
 
 
 def as_published(model: ModelDescription) -> Storage:
-    """Storage of a model as its config says. Raises UsageError for what is not known of it."""
+    """Storage of a model according to its config. Raises UsageError if a method or field is not supported."""
     from tfacct.loading.quantized import methods
 
-    encoder = model.whole is not None and model.architecture.head is None  # a part that is no language model
+    encoder = model.whole is not None and model.architecture.head is None  # a part without a language model
     field, listed_format = next((field, value) for field in FORMAT_FIELDS if (value := model.raw.get(field)))
     try:
         if not isinstance(listed_format, Mapping):
-            raise ConfigError(f"{field} must be an object of fields")
+            raise ConfigError(f"{field} must be an object with fields")
         found = methods.storage_of(model, listed_format, "" if model.format_file else field)
         return _unconverted(model, found) if encoder else found
     except ConfigError as error:
@@ -35,17 +35,19 @@ def as_published(model: ModelDescription) -> Storage:
 
 
 def _unconverted(model: ModelDescription, found: Storage) -> Storage:
-    """Storage of an encoder, and of the projector that is counted with it, of which the method converts no matrix.
-    Raises UsageError where it converts one: published files do not follow such configs."""
+    """Storage of an encoder and its projector, if the method quantizes none of their matrices.
+
+    Raises UsageError otherwise, because published files do not follow such configs.
+    """
     modules = Modules(model)
     for tensor in model.ledger.tensors(unfolded=found.by_block):
         if found.choose(tensor.stored._replace(role=modules.role(tensor), path=tensor.path)) is not None:
             raise _not_understood(model)
-    return storage(rest(model))
+    return storage(unquantized_dtype(model))
 
 
 def _not_understood(model: ModelDescription) -> UsageError:
     return UsageError(
-        f"{model.name}: the whole is stored quantized, and how this part is stored is not understood",
+        f"{model.name}: the model is stored quantized, but the format of this part is not supported",
         f"give {option('dtype', 'bf16')} or another format",
     )

@@ -12,8 +12,8 @@ from tfacct.ledger import formats
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model_description import ModelDescription
-from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, rest
+from tfacct.loading.quantized.fields import FieldReader
+from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, unquantized_dtype
 
 TAKES: frozenset[Role] = MATRICES | {"head"}
 FORMATS = (
@@ -28,96 +28,101 @@ FORMATS = (
     "mixed-precision",
 )
 OFFLINE = ("weight_input", "weight_output")
-"""Places of transforms that were multiplied into the weights before these were stored."""
+"""Locations of transforms that are merged into the stored weights."""
 SHAPE = 2 * 8
-"""Bytes of `weight_shape`, two numbers of 64 bits."""
+"""Bytes of `weight_shape`: two 64-bit numbers."""
 OTHER_PARTS = re.compile(r"mtp|visual|vision|audio|projector")
-"""In names of modules that are no language model's."""
+"""Pattern for modules outside the language model."""
 GLOBAL = 4
 """Bytes of a global scale."""
 
 
 class Scheme(NamedTuple):
-    """How the modules that `targets` finds are stored."""
+    """Storage of the modules that match `targets`."""
 
     targets: Skips
     taken: Format | None
     named: Sequence[str] = ()
-    """Their names in the config, one of which a matrix must have."""
+    """Names in the config, of which at least one must match a matrix."""
 
 
-def storage_of(model: ModelDescription, read: Read) -> Storage:
-    """Storage of a checkpoint of compressed-tensors. Raises ConfigError."""
-    whole = read.one("format", FORMATS, "")
+def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
+    """Storage of a compressed-tensors checkpoint. Raises ConfigError."""
+    whole = read.choice("format", FORMATS, "")
     groups = read.inner("config_groups")
     if groups is None or not groups.fields:
         raise ConfigError(f"{read.path('config_groups')} is missing")
-    wide = rest(model)
+    wide = unquantized_dtype(model)
     schemes = [_scheme(group, whole, wide) for group in _groups(groups)]
     ignored = patterns(read.path("ignore"), read.get("ignore"))
     sparse = read.inner("sparsity_config")
     if sparse is not None and sparse.get("format") not in (None, "dense"):
-        raise sparse.refuse("format", "dense is")
-    read.none("moe_sparsity_config")
+        raise sparse.unsupported("format", "expected dense")
+    read.require_off("moe_sparsity_config")
     _check_transforms(read)
-    read.done(
+    read.check_all_read(
         "kv_cache_scheme quantization_status global_compression_ratio version run_compressed sparsity_config"
         " dequantize use_optimized_inference"
     )
     return by_schemes(model, schemes, by_target(ignored))
 
 
-def _check_transforms(read: Read) -> None:
-    """Rotations of weights are within the stored weights and add nothing; those that run beside the pass are refused.
-    compressed-tensors' TransformLocation. Raises ConfigError."""
+def _check_transforms(read: FieldReader) -> None:
+    """Check that transforms are merged into the weights; those at run time are not supported. Raises ConfigError.
+
+    Locations: compressed-tensors' TransformLocation.
+    """
     transforms = read.inner("transform_config")
     groups = None if transforms is None else transforms.inner("config_groups")
     for group in () if groups is None else _groups(groups):
         applied = group.get("apply")
         places = [each.get("location") if isinstance(each, dict) else None for each in applied or ()]
         if not all(place in OFFLINE for place in places):
-            raise group.refuse("apply", f"only transforms of weights ({' or '.join(OFFLINE)}) are")
+            raise group.unsupported("apply", f"expected weight transforms only ({' or '.join(OFFLINE)})")
 
 
-def _groups(groups: Read) -> Iterator[Read]:
+def _groups(groups: FieldReader) -> Iterator[FieldReader]:
     for name in groups.fields:
         group = groups.inner(name)
         if group is None:
-            raise groups.refuse(name, "an object of fields is")
+            raise groups.unsupported(name, "expected an object with fields")
         yield group
 
 
-def _scheme(group: Read, whole: str, wide: str) -> Scheme:
-    """One group of `config_groups`."""
+def _scheme(group: FieldReader, whole: str, wide: str) -> Scheme:
+    """Scheme of one group in `config_groups`."""
     named = patterns(group.path("targets"), group.get("targets"))
-    form = group.one("format", FORMATS, whole)
+    form = group.choice("format", FORMATS, whole)
     weights, inputs, outputs = (group.inner(name) for name in ("weights", "input_activations", "output_activations"))
-    group.done()
+    group.check_all_read()
     if outputs is not None:
-        raise group.refuse("output_activations", "nothing but null is")
+        raise group.unsupported("output_activations", "expected null")
     return Scheme(by_target(named), None if weights is None else _format(weights, inputs, form, wide), named)
 
 
-def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
-    """The format of a group's weights, with the scale of its activations where that is stored."""
-    bits, kind = weights.number("num_bits", (1, 2, 3, 4, 5, 6, 7, 8), 8), weights.one("type", ("int", "float"), "int")
-    strategy = weights.one(
+def _format(weights: FieldReader, inputs: FieldReader | None, form: str, wide: str) -> Format:
+    """Format of a group's weights, with the scale of its activations if stored."""
+    bits, kind = (
+        weights.integer_choice("num_bits", (1, 2, 3, 4, 5, 6, 7, 8), 8),
+        weights.choice("type", ("int", "float"), "int"),
+    )
+    strategy = weights.choice(
         "strategy", ("tensor", "channel", "group", "block", "tensor_group"), _default_strategy(weights)
     )
-    group, block = weights.whole("group_size", 0, least=-1), weights.pair("block_structure", None)
-    symmetric = weights.switch("symmetric", default=True)
+    group, block = weights.integer("group_size", 0, least=-1), weights.pair("block_structure", None)
+    symmetric = weights.boolean("symmetric", default=True)
     indexed = weights.get("actorder") == "group"
-    weights.done("dynamic observer observer_kwargs actorder zp_dtype scale_dtype")
+    weights.check_all_read("dynamic observer observer_kwargs actorder zp_dtype scale_dtype")
     if kind == "float" and (bits in (4, 6) or form == "mxfp8-quantized"):
         return _in_small_blocks(weights, (bits, strategy, group), inputs)
-    weights.none("scale_dtype", "zp_dtype") if symmetric else weights.none("scale_dtype")
+    weights.require_off("scale_dtype", "zp_dtype") if symmetric else weights.require_off("scale_dtype")
     scale = width(wide).bits // 8
     extra = _static(inputs, scale)
     packed = form == "pack-quantized" or (form == "mixed-precision" and bits < 8) or (form == "" and bits < 8)
     if strategy == "group" and group < 1:
-        raise weights.refuse("group_size", "a whole number above 0 is, for groups")
+        raise weights.unsupported("group_size", "expected a whole number above 0, for groups")
     if strategy == "block" and block is None:
-        raise weights.refuse("block_structure", "two sizes are, for blocks")
+        raise weights.unsupported("block_structure", "expected two sizes, for blocks")
     return formats.scaled(
         f"{'fp' if kind == 'float' else 'w'}{bits}{'' if strategy == 'channel' else f'-{strategy}'}",
         bits,
@@ -132,51 +137,51 @@ def _format(weights: Read, inputs: Read | None, form: str, wide: str) -> Format:
     )
 
 
-def _default_strategy(weights: Read) -> str:
-    """The strategy where none is said: groups where their size is, else one scale for the tensor."""
+def _default_strategy(weights: FieldReader) -> str:
+    """Default strategy: groups if the group size is given, else one scale per tensor."""
     size = weights.fields.get("group_size")
     return "tensor" if size is None else "channel" if size == -1 else "group"
 
 
-def _in_small_blocks(weights: Read, kind: tuple[int, str, int], inputs: Read | None) -> Format:
-    """NVFP4, or one of OCP's MX formats. Their scales have eight bits, which a config may say."""
+def _in_small_blocks(weights: FieldReader, kind: tuple[int, str, int], inputs: FieldReader | None) -> Format:
+    """NVFP4 or one of OCP's MX formats. Their scales have 8 bits, which a config may state."""
     if kind == (4, "tensor_group", 16):
-        weights.one("scale_dtype", ("torch.float8_e4m3fn",), "")
+        weights.choice("scale_dtype", ("torch.float8_e4m3fn",), "")
         return nvfp4(extra=1 + (inputs is not None and inputs.fields.get("dynamic") is not True))
     bits, *of_groups = kind
     if of_groups == ["group", 32]:
-        weights.one("scale_dtype", ("torch.uint8",), "")
+        weights.choice("scale_dtype", ("torch.uint8",), "")
         return formats.MX[bits]
-    raise weights.refuse("group_size", "16 (nvfp4) or 32 (mxfp4, mxfp6, mxfp8) is, for floats in small blocks")
+    raise weights.unsupported("group_size", "expected 16 (nvfp4) or 32 (mxfp4, mxfp6, mxfp8)")
 
 
 def nvfp4(extra: int) -> Format:
-    """NVFP4 with this many global scales: of the weights, and of the activations where they are quantized too."""
+    """NVFP4 with this number of global scales: for weights, and for quantized activations."""
     about = "blocks of 16 with an 8-bit scale, and 32-bit scales for each tensor"
     return formats.blocks("nvfp4", 16, 9, about, tensor=GLOBAL * extra)
 
 
-def _static(inputs: Read | None, scale: int) -> int:
-    """Bytes of the activations' scale, and of their zero point, where they are stored."""
+def _static(inputs: FieldReader | None, scale: int) -> int:
+    """Bytes of the stored scale and zero point of activations."""
     if inputs is None:
         return 0
     dynamic = inputs.get("dynamic")
     if dynamic:
         return 0
-    if inputs.one("strategy", ("tensor",), "tensor") != "tensor":
-        raise inputs.refuse("strategy", "tensor is, for activations that are not dynamic")
-    return scale + (0 if inputs.switch("symmetric", default=True) else 1)
+    if inputs.choice("strategy", ("tensor",), "tensor") != "tensor":
+        raise inputs.unsupported("strategy", "expected tensor, for static activations")
+    return scale + (0 if inputs.boolean("symmetric", default=True) else 1)
 
 
 def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -> Storage:
-    """Storage by the first group that names a tensor's module."""
+    """Storage with the first scheme that matches a tensor's module."""
     modules = Modules(model)
-    untouched, mixed = modules.left(ignored, TAKES)
-    found = [modules.left(scheme.targets, TAKES) for scheme in schemes]
+    untouched, mixed = modules.skipped(ignored, TAKES)
+    found = [modules.skipped(scheme.targets, TAKES) for scheme in schemes]
     for scheme, (taken, _) in zip(schemes, found, strict=True):
         if scheme.named and not taken and not any(map(OTHER_PARTS.search, scheme.named)):
             raise ConfigError(
-                f"quantization_config.config_groups.targets: no matrix is called {format_value(scheme.named)}"
+                f"quantization_config.config_groups.targets: no matrix is named {format_value(scheme.named)}"
             )
     by_block = mixed or any(block for _, block in found)
     left = set(untouched)
@@ -197,11 +202,11 @@ def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -
     return Storage(
         name or "compressed-tensors",
         choose,
-        width(rest(model)),
+        width(unquantized_dtype(model)),
         TAKES,
         rounds=True,
         about=about,
         by_block=by_block,
-        ahead=modules.ahead(),
+        ahead=modules.offsets(),
         left=frozenset(left),
     )

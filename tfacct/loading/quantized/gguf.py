@@ -1,12 +1,12 @@
-"""llama.cpp's types of weights: `Q8_0` is one type for every matrix, `Q4_K_M` a rule that gives each tensor a type by
-its name and its layer.
+"""llama.cpp's weight types: `Q8_0` is one type for all matrices, `Q4_K_M` a mixture with a type per tensor by name and
+layer.
 
 Source: `llama_tensor_get_type_impl`, `tensor_allows_quantization` and `tensor_type_fallback` of llama.cpp
-(`src/llama-quant.cpp`), without an importance matrix; block sizes of `ggml-common.h`. Tensors alone: a file's header,
-with its vocabulary, comes on top.
+(`src/llama-quant.cpp`), without an importance matrix; block sizes of `ggml-common.h`. Only tensors are counted, not the
+file's header with its vocabulary.
 
-Versions of llama.cpp differ in a few tensors, so a mixture may have a range: its storage is that of the version with
-most bytes, and `least` that of the one with fewest.
+Versions of llama.cpp differ in a few tensors, so a mixture may have a range: the storage is that of the version with
+the most bytes, and `least` that of the version with the fewest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model_description import ModelDescription
 
 FALLBACK = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
-"""Types for rows that no block of 256 divides."""
+"""Fallback types for rows that are no multiple of 256."""
 MIXES = {
     "q2_k": "Q2_K",
     "q3_k_s": "Q3_K",
@@ -46,25 +46,25 @@ MIXES = {
 }
 """Mixtures → the type of most tensors."""
 QKV = {"q3_k_m": "Q4_K", "q3_k_l": "Q4_K", "q4_k_m": "Q5_K", "q5_k_m": "Q6_K"}
-"""Types of a fused q, k and v in versions that have a rule for its name."""
+"""Types of fused q, k and v in versions with a rule for that name."""
 UNIFORM = "blocks of llama.cpp's types with their scales"
 BY_BLOCK = frozenset({"q3_k_m", "q4_k_s", "q4_k_m", "q5_k_m"})
-"""Mixtures that give a matrix other types in other blocks."""
+"""Mixtures with different types in different layers."""
 EIGHT_EXPERTS, SEVENTY = 8, 80
-"""Experts of Mixtral, and blocks of a Llama or Qwen2 of 70B: both have rules of their own."""
+"""Experts of Mixtral, and layers of a Llama or Qwen2 of 70B, which have special rules."""
 TOKENS = ("embed", "per_layer")
-"""Embeddings of tokens; those of positions stay in 32 bits."""
+"""Token embeddings; position embeddings stay in 32 bits."""
 NOT_QUANTIZED = ("altup.", "laurel.", "per_layer.project.", "streams.", "merged.")
-"""Parts whose small matrices stay as they are, in 16 bits."""
+"""Parts with small matrices that stay in 16 bits."""
 
 
 class Version(NamedTuple):
-    """What differs between versions of llama.cpp, or between the files that they write.
+    """Differences between versions of llama.cpp and their files.
 
-    `as_values`: a fused q, k and v, and a whole `kv_b`, have the type of values; else a fused q, k and v has one by
-    QKV, and a whole `kv_b` that of most tensors. `splits_kv_b`: latent attention's `kv_b` is stored as two tensors.
-    `splits_qkvz`: DeltaNet's `in_proj_qkvz` is stored as a fused q, k and v, and the gate. `copies_head`: a tied head
-    is stored as a tensor of its own. `blocks`: number of blocks, with or without those for multi-token prediction.
+    `as_values`: fused q, k and v, and an unsplit `kv_b`, have the type of values; else fused q, k and v have a type
+    from QKV, and `kv_b` the default type. `splits_kv_b`: `kv_b` of latent attention is stored as two tensors.
+    `splits_qkvz`: DeltaNet's `in_proj_qkvz` is stored as fused q, k and v, and the gate. `copies_head`: a tied head is
+    stored as a separate tensor. `blocks`: number of layers, with or without those for multi-token prediction.
     """
 
     as_values: bool
@@ -81,13 +81,13 @@ DIFFERENCES = {
     "copies_head": "whether a tied head is stored a second time",
     "blocks": "the type of down_proj where files hold MTP layers",
 }
-"""Fields of a version → what of a file they change."""
+"""Fields of a version → what they change in a file."""
 COPYING = frozenset({"gpt2", "mpt", "bloom"})
-"""Families whose tied head was stored as a copy of the embedding."""
+"""Families with a tied head that was stored as a copy of the embedding."""
 
 
 class Model(NamedTuple):
-    """Facts of a model that the rules ask for. `group`: query heads of a key/value head, as llama.cpp counts them."""
+    """Facts of a model for the rules. `group`: query heads per key/value head, as in llama.cpp."""
 
     mix: str
     experts: int
@@ -98,14 +98,14 @@ class Model(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A tensor's number among the `total` of its category, from 0."""
+    """Index of a tensor among the `total` tensors of its category."""
 
     number: int
     total: int
 
 
 def more_bits(index: int, count: int) -> bool:
-    """True for the first eighth of the blocks, the last, and every third between them."""
+    """True for the first and last eighth of the layers, and for every third layer between them."""
     eighth = count // 8
     return index < eighth or index >= 7 * count // 8 or (index - eighth) % 3 == 2
 
@@ -162,13 +162,13 @@ RULES: dict[str, Callable[[Model, Place], str | None]] = {
     "output": _of_output,
     "down": _of_down,
 }
-"""Categories of a block's tensors → their type, None for that of most."""
+"""Categories of tensors → function for their type, None for the default type."""
 ATTENTION = {"q_proj": "", "k_proj": "keys", "v_proj": "values", "o_proj": "output", "out_proj": "output"}
-"""Matrices of attention → their category."""
+"""Matrices of attention → category."""
 
 
 class _Tensors:
-    """The tensors of a model by the categories that llama.cpp's files give them."""
+    """Tensors of a model by category in llama.cpp's files."""
 
     def __init__(self, model: ModelDescription) -> None:
         self.names, self.modules = model.config.hf_tensor_names(), model.config.hf_module_paths()
@@ -178,19 +178,19 @@ class _Tensors:
         self.experts = max((part.experts for part in shape.parts() if isinstance(part, Experts)), default=1)
         self.nope_dim = next((part.nope_dim for part in shape.parts() if isinstance(part, LatentAttention)), 0)
         self.fused: dict[str, set[str]] = {}
-        """Names of the published files → the matrices of the ledger that they hold."""
+        """Names in the published files → matrices of the ledger."""
         for tensor in self.every:
             if tensor.stored.role != "other" and (name := self._named(tensor.path)) is not None:
                 self.fused.setdefault(name, set()).add(paths.module_of(tensor.path).rpartition(".")[2])
         self._categories: dict[str, str] = {}
 
     def _named(self, path: str) -> str | None:
-        """Name in the published files of the tensor or module that holds this one."""
+        """Name in the published files of this tensor or its module."""
         path = paths.starred(path)
         return self.names.get(path) or self.modules.get(paths.module_of(path))
 
     def category(self, path: str) -> str:
-        """Category of a tensor; none where it has the type of most."""
+        """Category of a tensor; empty for the default type."""
         path = paths.starred(path)
         if path not in self._categories:
             self._categories[path] = self._category(path)
@@ -211,10 +211,10 @@ class _Tensors:
         return ATTENTION.get(leaf, "") if owner in ("attn", "cross") or named_alike else ""
 
     def places(self, version: Version) -> dict[str, Place]:
-        """Places of the tensors whose types depend on them.
+        """Places of the tensors with types that depend on them.
 
-        A version that gives fused matrices types of their own counts them among all values, but goes on to the next
-        place at values alone.
+        A version with separate types for fused matrices includes them in the total of values, but only values have an
+        index.
         """
         fused = [*(("qkvz",) if version.splits_qkvz else ()), "qkv"]
         fused += [] if version.splits_kv_b else ["k_b_proj", "v_b_proj"]
@@ -237,12 +237,12 @@ class _Tensors:
         return found
 
     def _number(self, path: str) -> int:
-        """Number of a tensor's block. Blocks for multi-token prediction come last."""
+        """Layer number of a tensor. Layers for multi-token prediction come last."""
         at = paths.parse(path)
         return (int(at.number) if at.number.isdigit() else 0) + (self.blocks if at.stack == paths.MTP else 0)
 
     def versions(self, model: ModelDescription) -> Iterator[Version]:
-        """Versions that may write the model's files."""
+        """Versions that differ for this model."""
         found = {self.category(tensor.path) for tensor in self.every}
         shape, missing = model.architecture, model.not_included
         more = 0 if shape.mtp is None else int(shape.mtp.count)
@@ -262,14 +262,16 @@ class _Tensors:
 
 @cache
 def mix(name: str) -> Callable[[ModelDescription], Storage]:
-    """The storage of a model in one of llama.cpp's types or mixtures, as a function of the model: `once` runs it once.
-    It raises UsageError for a model that is no decoder."""
+    """Function from a model to its storage in one of llama.cpp's types or mixtures, for `once`.
+
+    It raises UsageError for a model that is not a decoder.
+    """
 
     def found(model: ModelDescription) -> Storage:
         shape = model.architecture
         if shape.encoder is not None or shape.head is None or not model.has_cache:
             raise UsageError(
-                f"{model.name}: {name} is llama.cpp's, and it is no decoder with a language model's head",
+                f"{model.name}: {name} is a llama.cpp format, for decoders with a language modeling head only",
                 f"another {option('dtype')}",
             )
         tensors, sizes = _Tensors(model), dict[Version, int]()
@@ -289,7 +291,7 @@ def mix(name: str) -> Callable[[ModelDescription], Storage]:
 
 
 def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
-    """Fields that change the bytes where all other fields are alike."""
+    """Fields that change the bytes if all other fields are equal."""
     for index, field in enumerate(Version._fields):
         rest = {version: (*version[:index], *version[index + 1 :]) for version in sizes}
         if any(rest[one] == rest[other] and sizes[one] != sizes[other] for one in sizes for other in sizes):
@@ -297,7 +299,7 @@ def _differing(sizes: Mapping[Version, int]) -> Iterator[str]:
 
 
 def _storage(model: ModelDescription, name: str, tensors: _Tensors, version: Version) -> Storage:
-    """Storage as one version writes it."""
+    """Storage in one version."""
     mixed, usual = _model(model, name, tensors), MIXES[name]
     places = tensors.places(version) if name in BY_BLOCK else {}
 
@@ -341,10 +343,10 @@ def _storage(model: ModelDescription, name: str, tensors: _Tensors, version: Ver
 
 
 def _type(name: str, row: Size) -> Format:
-    """Format of a type, or of that which rows of so many numbers fit. Raises UsageError for an array or a symbol."""
+    """Format of a type, or of its fallback for this row length. Raises UsageError for an array or a symbol."""
     if not isinstance(row, int):
         raise UsageError(
-            "llama.cpp chooses a tensor's type by the length of its rows, which is not supported for arrays or symbols",
+            "llama.cpp chooses tensor types by row length, which is not supported for arrays or symbols",
             f"one size at a time, or another {option('dtype')}",
         )
     for one in (name, FALLBACK.get(name, name)):
@@ -360,6 +362,6 @@ def _model(model: ModelDescription, name: str, tensors: _Tensors) -> Model:
     group = 1 if attention is None else attention.heads // attention.kv_heads
     seventy = tensors.blocks == SEVENTY and (model.family == "qwen2" or (model.family == "llama" and group > 1))
     if shape.stacks[0].block.attention is None and not model.family.startswith("qwen3"):
-        group = 0  # the files of these hold a number of heads for each block, and that of the first is asked
+        group = 0  # their files have heads per layer, and llama.cpp uses those of the first
     tied = shape.head is not None and shape.head.tied
     return Model(name, tensors.experts, group, tied, seventy, model.family == "falcon")

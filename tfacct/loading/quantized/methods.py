@@ -1,6 +1,6 @@
-"""The methods of a `quantization_config`, one function each: its checked fields in, the storage of the model out.
+"""Quantization methods, one function each: from a `quantization_config` to the storage of the model.
 
-Fields that change no byte are named as such; any other is refused. Sources: the config classes of transformers
+Fields that change no bytes are listed; other unknown fields are errors. Sources: the config classes of transformers
 (`utils/quantization_config.py`) and, for the bytes, the libraries that `ledger.formats` names.
 """
 
@@ -17,8 +17,16 @@ from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized import auto_round, compressed, mlx, modelopt
-from tfacct.loading.quantized.fields import Read
-from tfacct.loading.quantized.names import Modules, Skips, by_part, by_target, by_transformers, patterns, rest
+from tfacct.loading.quantized.fields import FieldReader
+from tfacct.loading.quantized.names import (
+    Modules,
+    Skips,
+    by_part,
+    by_target,
+    by_transformers,
+    patterns,
+    unquantized_dtype,
+)
 
 HEAD: frozenset[Role] = frozenset(("head",))
 EXPERTS: frozenset[Role] = frozenset(("expert",))
@@ -27,35 +35,34 @@ IN_BLOCK = "modules_in_block_to_quantize"
 
 
 def storage_of(model: ModelDescription, fields: Mapping[str, Any], where: str) -> Storage:
-    """Storage of a model whose config says this of its weights, in what a message calls `where`. Raises ConfigError for
-    what is not known."""
+    """Storage of a model from these fields; `where` is their name in messages. Raises ConfigError if not supported."""
     method = _method(fields)
     if fields.get("quant_method") is None and method not in METHODS:
-        raise ConfigError(f"{where or 'it'} names no quant_method: its bytes are not guessed")
+        raise ConfigError(f"{where or 'it'} has no quant_method, so the bytes are unknown")
     if method not in METHODS:
         raise ConfigError(
-            f"quant_method = {format_value(method)} is not known: its bytes are not guessed",
+            f"quant_method = {format_value(method)} is not supported",
             nearest(str(method), METHODS) or f"known methods: {', '.join(METHODS)}",
         )
-    return METHODS[method](model, Read(fields, where))
+    return METHODS[method](model, FieldReader(fields, where))
 
 
 def _method(fields: Mapping[str, Any]) -> str:
-    """The method, which bitsandbytes, MLX and Model Optimizer once left out."""
+    """Name of the method, which old files of bitsandbytes, MLX and Model Optimizer lack."""
     method = fields.get("quant_method")
     if method is None and any(fields.get(f"load_in_{bits}bit") for bits in (4, 8)):
         return "bitsandbytes"
     if method is None and mlx.is_mlx(fields):
         return "mlx"
     if method == "intel/auto-round":
-        return "auto-round"  # as it was first called
+        return "auto-round"  # its first name
     producer = fields.get("producer")
     if method is None and isinstance(producer, Mapping) and producer.get("name") == "modelopt":
         return "modelopt"
     return str(method)
 
 
-def made(
+def uniform_storage(
     model: ModelDescription,
     taken: Format,
     *,
@@ -63,80 +70,83 @@ def made(
     skips: Skips | None = None,
     joined: bool = True,
 ) -> Storage:
-    """Storage in one format: of the tensors of these roles those that a list does not leave as they are."""
+    """Storage in one format for tensors of these roles that are not skipped."""
     modules = Modules(model)
-    left, by_block = modules.left(skips, takes) if skips is not None else (frozenset[str](), False)
+    left, by_block = modules.skipped(skips, takes) if skips is not None else (frozenset[str](), False)
 
     return Storage(
         taken.name,
         lambda tensor: taken if tensor.role in takes and tensor.path not in left else None,
-        width(rest(model)),
+        width(unquantized_dtype(model)),
         takes,
         rounds=True,
         about=taken.about,
         by_block=by_block,
-        ahead=modules.ahead() if joined else None,
+        ahead=modules.offsets() if joined else None,
         left=left,
     )
 
 
 def _listed(
-    model: ModelDescription, read: Read, field: str = SKIPPED, *, adds: bool = False
+    model: ModelDescription, read: FieldReader, field: str = SKIPPED, *, adds: bool = False
 ) -> tuple[Skips | None, frozenset[Role]]:
-    """A list of modules that stay as they are, with those that the class adds to any list, and the roles that are
-    taken: the head too where a list is given that does not name it, unless the method `adds` it."""
+    """Skipped modules, including those of the class, and quantized roles.
+
+    The head is quantized if there is a list, unless the method `adds` it to the list.
+    """
     listed = read.get(field)
     names = [*patterns(read.path(field), listed), *model.config.keep_in_fp32_modules]
     head = frozenset[Role]() if listed is None or adds else HEAD
     return (by_transformers(names) if names else None), MATRICES | head
 
 
-def _fp8(model: ModelDescription, read: Read) -> Storage:
-    # DeepSeek-V4's configs say the dtype of their experts outside; its class moves it here.
-    read = Read({"expert_dtype": model.raw.get("expert_dtype"), **read.fields}, read.where)
-    # AutoFP8 has one scale for each matrix, and calls fields as transformers does not.
+def _fp8(model: ModelDescription, read: FieldReader) -> Storage:
+    # DeepSeek-V4's configs have expert_dtype at the top level; its class moves it here.
+    read = FieldReader({"expert_dtype": model.raw.get("expert_dtype"), **read.fields}, read.where)
+    # AutoFP8 has one scale per matrix, and other names of fields than transformers.
     whole = any(map(read.has, ("weight_block_size", "ignored_layers", "kv_cache_scheme")))
     block = read.pair("weight_block_size", None if whole else (128, 128))
-    scheme = read.one("activation_scheme", ("dynamic", "static"), "dynamic")
-    scale = {"float": 4, "ue8m0": 1}[read.one("scale_fmt", ("float", "ue8m0"), "float")]
-    read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
-    read.one("kv_cache_scheme", ("static",), "static")  # of the cache, not of the weights
-    experts = read.one("expert_dtype", ("fp8", "fp4"), "fp8")
+    scheme = read.choice("activation_scheme", ("dynamic", "static"), "dynamic")
+    scale = {"float": 4, "ue8m0": 1}[read.choice("scale_fmt", ("float", "ue8m0"), "float")]
+    read.choice("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
+    read.choice("kv_cache_scheme", ("static",), "static")  # for the cache, not the weights
+    experts = read.choice("expert_dtype", ("fp8", "fp4"), "fp8")
     of_experts = modelopt.of_experts(model, read) if read.has("moe_quant_algo") else formats.MXFP4
     skips, takes = _fp8_list(model, read)
-    read.done("dequantize packed_modules_mapping")
+    read.check_all_read("dequantize packed_modules_mapping")
     if scale == 1 and model.family in ("deepseek_v3", "deepseek_v32"):
         scale = 4  # DeepSeek-V3.1 and V3.2 round their scales to powers of two and store them in 32 bits
-    found = made(model, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+    found = uniform_storage(model, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
     if experts == "fp8":
         if read.has("moe_quant_algo"):
-            raise read.refuse("moe_quant_algo", "expert_dtype fp4 is given too")
+            raise read.unsupported("moe_quant_algo", "expert_dtype fp4 is also given")
         return found
     if (scheme, scale) != ("dynamic", 1):
-        raise read.refuse("expert_dtype", "fp4 needs scale_fmt ue8m0 and dynamic activations")
+        raise read.unsupported("expert_dtype", "fp4 needs scale_fmt ue8m0 and dynamic activations")
     return _experts_in_fp4(found, of_experts)
 
 
-def _fp8_list(model: ModelDescription, read: Read) -> tuple[Skips | None, frozenset[Role]]:
-    """The list of an FP8 checkpoint. AutoFP8, vLLM and MiMo call it `ignored_layers`, and never quantize the head."""
+def _fp8_list(model: ModelDescription, read: FieldReader) -> tuple[Skips | None, frozenset[Role]]:
+    """Skipped modules of an FP8 checkpoint. AutoFP8, vLLM and MiMo call them `ignored_layers` and never quantize the
+    head."""
     own = read.has("ignored_layers")
     return _listed(model, read, "ignored_layers" if own else SKIPPED, adds=own)
 
 
-def _mxfp8(model: ModelDescription, read: Read) -> Storage:
-    """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and a byte of `weight_scale_inv` for 32 inputs."""
-    if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, which a config need not name
-        raise read.refuse("weight_block_size", "[1, 32] is")
-    read.one("activation_scheme", ("dynamic",), "dynamic")
-    read.one("scale_fmt", ("ue8m0",), "ue8m0")
-    read.one("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
+def _mxfp8(model: ModelDescription, read: FieldReader) -> Storage:
+    """MiniMax-M3's MXFP8 files: `weight` in 8-bit floats, and one byte of `weight_scale_inv` per 32 inputs."""
+    if read.pair("weight_block_size", (1, 32)) != (1, 32):  # OCP's block, optional in a config
+        raise read.unsupported("weight_block_size", "expected [1, 32]")
+    read.choice("activation_scheme", ("dynamic",), "dynamic")
+    read.choice("scale_fmt", ("ue8m0",), "ue8m0")
+    read.choice("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
     skips, takes = _fp8_list(model, read)
-    read.done("dequantize packed_modules_mapping")
-    return made(model, formats.MX[8], takes=takes, skips=skips)
+    read.check_all_read("dequantize packed_modules_mapping")
+    return uniform_storage(model, formats.MX[8], takes=takes, skips=skips)
 
 
 def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
-    """What is stored in fp8, but experts in small blocks. transformers' `FP8Experts`, and Model Optimizer's."""
+    """FP8 storage with experts in a block format. transformers' `FP8Experts`, and Model Optimizer's."""
 
     def choose(tensor: Stored) -> Format | None:
         in_fp8 = found.choose(tensor)
@@ -146,45 +156,44 @@ def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
     return replace(found, name=f"{found.name} + {taken.name}", choose=choose, about=about)
 
 
-def _bits(read: Read, known: tuple[int, ...]) -> int:
-    return read.needed("bits").number("bits", known, 0)
+def _bits(read: FieldReader, known: tuple[int, ...]) -> int:
+    return read.needed("bits").integer_choice("bits", known, 0)
 
 
-def _group(read: Read) -> int | None:
-    """Inputs of a group; None for all, which is spelled -1."""
-    size = read.needed("group_size").whole("group_size", 0, least=-1)
+def _group(read: FieldReader) -> int | None:
+    """Inputs per group; None for all (-1 in the config)."""
+    size = read.needed("group_size").integer("group_size", 0, least=-1)
     if size == 0:
         raise ConfigError(f"{read.path('group_size')} must be above 0, or -1")
     return None if size == -1 else size
 
 
-def _gptq(model: ModelDescription, read: Read) -> Storage:
+def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     bits, group = _bits(read, (2, 3, 4, 8)), _group(read)
-    head = read.switch("lm_head")
+    head = read.boolean("lm_head")
     rules = _dynamic(read.inner("dynamic"), (bits, group))
     auto_round.check_blocks(read)
     alone = _in_block(read)
-    read.none("hyb_act")
-    read.one("pack_dtype", ("int32",), "int32")
-    read.done(
+    read.require_off("hyb_act")
+    read.choice("pack_dtype", ("int32",), "int32")
+    read.check_all_read(
         "desc_act sym true_sequential static_groups damp_percent damp_auto_increment model_name_or_path"
         " model_file_base_name checkpoint_format meta is_marlin_format format use_exllama exllama_config backend"
         " act_group_aware dataset tokenizer batch_size model_seqlen pad_token_id max_input_length use_cuda_fp16"
         " module_name_preceding_first_block cache_block_outputs disable_exllama mse offload_to_disk"
     )
     if alone is not None and (rules or head):
-        raise read.refuse(IN_BLOCK, "one without dynamic and lm_head is")
+        raise read.unsupported(IN_BLOCK, "expected a config without dynamic and lm_head")
     if alone is not None:
         return compressed.by_schemes(model, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
     if not rules:
-        return made(model, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+        return uniform_storage(model, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
     every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
     return compressed.by_schemes(model, [*rules, every], by_target([] if head else ["lm_head"]))
 
 
-def _in_block(read: Read) -> Skips | None:
-    """Optimum's list of the modules of a block that are taken, in lists of those that are taken together; None where
-    all are."""
+def _in_block(read: FieldReader) -> Skips | None:
+    """Optimum's nested list of the quantized modules of a layer; None for all."""
     listed = read.get(IN_BLOCK)
     if not listed:
         return None
@@ -194,8 +203,8 @@ def _in_block(read: Read) -> Skips | None:
     return lambda path: path.endswith(ends)
 
 
-def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:
-    """GPTQModel's rules for modules, the first that matches: `-:` leaves them as they are, others say what differs."""
+def _dynamic(rules: FieldReader | None, given: tuple[int, int | None]) -> list[compressed.Scheme]:
+    """GPTQModel's rules for modules; the first match applies. `-:` skips modules, others change bits or groups."""
     found: list[compressed.Scheme] = []
     if rules is None:
         return found
@@ -205,89 +214,90 @@ def _dynamic(rules: Read | None, given: tuple[int, int | None]) -> list[compress
         if rule.startswith("-:"):
             found.append(compressed.Scheme(by_target([matched]), None))
             continue
-        own = rules.inner(rule) or Read({})
-        bits = own.number("bits", (2, 3, 4, 8), given[0])
+        own = rules.inner(rule) or FieldReader({})
+        bits = own.integer_choice("bits", (2, 3, 4, 8), given[0])
         group = _group(own) if own.has("group_size") else given[1]
-        own.done("desc_act sym damp_percent mse")
+        own.check_all_read("desc_act sym damp_percent mse")
         found.append(compressed.Scheme(by_target([matched]), formats.gptq(bits, group)))
     return found
 
 
-def _awq(model: ModelDescription, read: Read) -> Storage:
+def _awq(model: ModelDescription, read: FieldReader) -> Storage:
     bits, group = _bits(read, (4,)), _group(read)
-    if not read.switch("zero_point", default=True):
-        raise read.refuse("zero_point", "true is, for awq")
-    read.one("version", ("gemm", "GEMM"), "gemm")
+    if not read.boolean("zero_point", default=True):
+        raise read.unsupported("zero_point", "expected true, for awq")
+    read.choice("version", ("gemm", "GEMM"), "gemm")
     names = patterns(read.path(SKIPPED), read.get(SKIPPED))
-    read.done("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
-    return made(model, formats.awq(bits, group), skips=by_part(names) if names else None)
+    read.check_all_read("backend do_fuse fuse_max_seq_len modules_to_fuse exllama_config model_type")
+    return uniform_storage(model, formats.awq(bits, group), skips=by_part(names) if names else None)
 
 
-def _bitsandbytes(model: ModelDescription, read: Read) -> Storage:
-    switches = {bits: [read.switch(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
+def _bitsandbytes(model: ModelDescription, read: FieldReader) -> Storage:
+    switches = {bits: [read.boolean(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
     skips, takes = _listed(model, read, "llm_int8_skip_modules")
-    kind = read.one("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
-    double = read.switch("bnb_4bit_use_double_quant")
-    half = read.switch("llm_int8_has_fp16_weight")
-    read.done("bnb_4bit_compute_dtype bnb_4bit_quant_storage llm_int8_threshold llm_int8_enable_fp32_cpu_offload")
+    kind = read.choice("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
+    double = read.boolean("bnb_4bit_use_double_quant")
+    half = read.boolean("llm_int8_has_fp16_weight")
+    read.check_all_read(
+        "bnb_4bit_compute_dtype bnb_4bit_quant_storage llm_int8_threshold llm_int8_enable_fp32_cpu_offload"
+    )
     if four == eight or half:
         raise ConfigError("quantization_config of bitsandbytes must load in 4 bits or in 8")
     taken = formats.bnb4(double=double, name=kind) if four else formats.rows8("bnb-int8")
-    return made(model, taken, takes=takes, skips=skips)
+    return uniform_storage(model, taken, takes=takes, skips=skips)
 
 
-def _mxfp4(model: ModelDescription, read: Read) -> Storage:
+def _mxfp4(model: ModelDescription, read: FieldReader) -> Storage:
     skips, _ = _listed(model, read)
-    read.done("dequantize")
-    return made(model, formats.MXFP4, takes=EXPERTS, skips=skips)
+    read.check_all_read("dequantize")
+    return uniform_storage(model, formats.MXFP4, takes=EXPERTS, skips=skips)
 
 
-def _fbgemm(model: ModelDescription, read: Read) -> Storage:
+def _fbgemm(model: ModelDescription, read: FieldReader) -> Storage:
     skips, takes = _listed(model, read)
-    read.done("activation_scale_ub")
-    return made(model, formats.rows8("fp8-row"), takes=takes, skips=skips)
+    read.check_all_read("activation_scale_ub")
+    return uniform_storage(model, formats.rows8("fp8-row"), takes=takes, skips=skips)
 
 
-def _hqq(model: ModelDescription, read: Read) -> Storage:
+def _hqq(model: ModelDescription, read: FieldReader) -> Storage:
     inner = read.inner("quant_config")
     weights = inner.inner("weight_quant_params") if inner is not None else None
     if inner is None or weights is None:
         raise ConfigError(f"{read.path('quant_config.weight_quant_params')} is missing")
-    bits, group = weights.number("nbits", (1, 2, 3, 4, 8), 4), weights.whole("group_size", 64)
-    axis = weights.number("axis", (0, 1), 1)
-    weights.done("channel_wise optimize round_zero view_as_float bitpack")
-    inner.none("scale_quant_params", "zero_quant_params")
-    inner.done("offload_meta quant_zero quant_scale")
+    bits, group = weights.integer_choice("nbits", (1, 2, 3, 4, 8), 4), weights.integer("group_size", 64)
+    axis = weights.integer_choice("axis", (0, 1), 1)
+    weights.check_all_read("channel_wise optimize round_zero view_as_float bitpack")
+    inner.require_off("scale_quant_params", "zero_quant_params")
+    inner.check_all_read("offload_meta quant_zero quant_scale")
     names = patterns(read.path("skip_modules"), read.get("skip_modules"))
-    read.done()
-    return made(model, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
+    read.check_all_read()
+    return uniform_storage(model, formats.hqq(bits, group, axis), skips=by_transformers(names) if names else None)
 
 
-def _torchao(model: ModelDescription, read: Read) -> Storage:
-    read.none("include_input_output_embeddings", "untie_embedding_weights")
+def _torchao(model: ModelDescription, read: FieldReader) -> Storage:
+    read.require_off("include_input_output_embeddings", "untie_embedding_weights")
     quant_type = read.get("quant_type")
-    if isinstance(quant_type, str):  # as older files name it
-        taken = _torchao_format(quant_type, 1, read.inner("quant_type_kwargs") or Read({}, "quant_type_kwargs"))
+    if isinstance(quant_type, str):  # older files
+        taken = _torchao_format(quant_type, 1, read.inner("quant_type_kwargs") or FieldReader({}, "quant_type_kwargs"))
     else:
-        spelled = read.inner("quant_type")
-        made_of = spelled.inner("default") if spelled is not None else None
-        if spelled is None or made_of is None:
-            raise read.refuse("quant_type", "a name, or one `default`, is")
-        spelled.done()
-        data = made_of.inner("_data") or Read({}, "quant_type._data")
-        taken = _torchao_format(str(made_of.get("_type")), made_of.whole("_version", 1), data)
-        made_of.done()
+        config = read.inner("quant_type")
+        made_of = config.inner("default") if config is not None else None
+        if config is None or made_of is None:
+            raise read.unsupported("quant_type", "expected a name, or an object with `default`")
+        config.check_all_read()
+        data = made_of.inner("_data") or FieldReader({}, "quant_type._data")
+        taken = _torchao_format(str(made_of.get("_type")), made_of.integer("_version", 1), data)
+        made_of.check_all_read()
     skips, takes = _listed(model, read)
-    read.done("quant_type_kwargs")
-    return made(model, taken, takes=takes, skips=skips)
+    read.check_all_read("quant_type_kwargs")
+    return uniform_storage(model, taken, takes=takes, skips=skips)
 
 
-def _torchao_format(name: str, version: int, data: Read) -> Format:
-    """What a config of torchao stores: groups of 4 bits, in tiles where its first version or its packing says so, or
-    8 bits a number."""
-    version = data.whole("version", version)
-    data.done(
+def _torchao_format(name: str, version: int, data: FieldReader) -> Format:
+    """Format of a torchao config: 4 bits in groups, in tiles for version 1 or by packing, or 8 bits per number."""
+    version = data.integer("version", version)
+    data.check_all_read(
         "group_size set_inductor_config layout version use_hqq zero_point_domain preserve_zero int4_packing_format"
         " int4_choose_qparams_algorithm act_mapping_type weight_only_decode granularity reduce_range"
         " int4_tile_packed_ntile"
@@ -297,24 +307,26 @@ def _torchao_format(name: str, version: int, data: Read) -> Format:
         packing_name = given.get("_data") if isinstance(given, Mapping) else given
         packing = str(packing_name).rpartition(".")[2].lower()
         if packing not in ("plain", "tile_packed_to_4d"):
-            raise data.refuse("int4_packing_format", "plain or tile_packed_to_4d is")
+            raise data.unsupported("int4_packing_format", "expected plain or tile_packed_to_4d")
         tiles = version == 1 or packing != "plain"
-        return formats.int4_groups(data.number("group_size", (32, 64, 128, 256), 128), tiles=tiles)
+        return formats.int4_groups(data.integer_choice("group_size", (32, 64, 128, 256), 128), tiles=tiles)
     if version == 2 and name in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"):
-        return formats.rows8("int8-row", scale=5)._replace(about="8-bit numbers, a scale and a zero for each output")
-    raise ConfigError(f"torchao's {format_value(name)} of version {version} is not known: its bytes are not guessed")
+        return formats.rows8("int8-row", scale=5)._replace(
+            about="8-bit numbers, with a scale and a zero point per output"
+        )
+    raise ConfigError(f"torchao's {format_value(name)} of version {version} is not supported")
 
 
-def _bitnet(model: ModelDescription, read: Read) -> Storage:
+def _bitnet(model: ModelDescription, read: FieldReader) -> Storage:
     skips, takes = _listed(model, read)
-    read.one("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
-    read.one("quantization_mode", ("offline",), "offline")
-    read.none("use_rms_norm")
-    read.done("rms_norm_eps")
-    return made(model, formats.ternary(), takes=takes, skips=skips)
+    read.choice("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
+    read.choice("quantization_mode", ("offline",), "offline")
+    read.require_off("use_rms_norm")
+    read.check_all_read("rms_norm_eps")
+    return uniform_storage(model, formats.ternary(), takes=takes, skips=skips)
 
 
-METHODS: Mapping[str, Callable[[ModelDescription, Read], Storage]] = {
+METHODS: Mapping[str, Callable[[ModelDescription, FieldReader], Storage]] = {
     "fp8": _fp8,
     "gptq": _gptq,
     "awq": _awq,

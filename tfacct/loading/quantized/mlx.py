@@ -1,5 +1,5 @@
-"""MLX: groups of inputs with a scale and a bias, or floats in small blocks; embedding and head too, with exceptions for
-single modules.
+"""MLX: groups of inputs with a scale and a bias, or block floats; also for embedding and head, with exceptions per
+module.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import MATRICES, Role, Storage, Stored, width
 from tfacct.loading.model_description import ModelDescription
-from tfacct.loading.quantized.fields import Read
+from tfacct.loading.quantized.fields import FieldReader
 from tfacct.loading.quantized.modelopt import OTHER_PARTS
-from tfacct.loading.quantized.names import Modules, among, rest
+from tfacct.loading.quantized.names import Modules, among, unquantized_dtype
 
 TAKES: frozenset[Role] = MATRICES | {"head", "embedding"}
 OWN = ("bits", "group_size", "mode")
-"""Fields; all others are names of modules."""
+"""Fields of the format; all others are names of modules."""
 BITS = (2, 3, 4, 5, 6, 8)
 FLOATS: Mapping[str, tuple[int, int, Format]] = {
     "mxfp4": (4, 32, formats.MXFP4),
     "mxfp8": (8, 32, formats.MX[8]),
     "nvfp4": (4, 16, formats.blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale")),
 }
-"""Modes of floats: the bits of a number, the inputs of a block, and the format. None has a scale for the tensor."""
+"""Float modes: bits per number, inputs per block, and format. None has a scale per tensor."""
 
 
 def is_mlx(fields: Mapping[str, object]) -> bool:
-    """True if a config that names no method is one of MLX: bits, groups, and what single modules have instead."""
+    """True if a config without a method is MLX's: bits, groups, and exceptions per module."""
     others = (value for name, value in fields.items() if name not in (*OWN, "quant_method"))
     return {"bits", "group_size"} <= fields.keys() and all(isinstance(value, (Mapping, bool)) for value in others)
 
 
-def storage_of(model: ModelDescription, read: Read) -> Storage:
-    """Storage of a checkpoint of MLX. Raises ConfigError."""
+def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
+    """Storage of an MLX checkpoint. Raises ConfigError."""
     every = _format(read, {})
     named: dict[str, Format | None] = {}
     for name, value in read.fields.items():
@@ -44,7 +44,7 @@ def storage_of(model: ModelDescription, read: Read) -> Storage:
             continue
         rule = read.inner(name) if isinstance(value, Mapping) else None
         named[name] = None if value is False else every if rule is None else _format(rule, read.fields)
-    found = _found(model, named)  # every other name must be a module's
+    found = _found(model, named)
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
@@ -61,57 +61,56 @@ def storage_of(model: ModelDescription, read: Read) -> Storage:
     return Storage(
         " + ".join(dict.fromkeys(kind.name for kind in kinds)),
         choose,
-        width(rest(model)),
+        width(unquantized_dtype(model)),
         TAKES,
         rounds=True,
         about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
         by_block=mixed,
-        ahead=Modules(model).ahead(),
+        ahead=Modules(model).offsets(),
         left=frozenset(path for path, taken in own.items() if taken is None),
     )
 
 
-def _format(read: Read, whole: Mapping[str, object]) -> Format:
-    """The format that some fields say, with the whole's where one has none of its own. Raises ConfigError."""
-    read = Read({**{name: whole[name] for name in OWN if name in whole}, **read.fields}, read.where)
-    mode = read.one("mode", ("affine", *FLOATS), "affine")
+def _format(read: FieldReader, whole: Mapping[str, object]) -> Format:
+    """Format from these fields, with defaults from `whole`. Raises ConfigError."""
+    read = FieldReader({**{name: whole[name] for name in OWN if name in whole}, **read.fields}, read.where)
+    mode = read.choice("mode", ("affine", *FLOATS), "affine")
     if mode in FLOATS:
         bits, group, taken = FLOATS[mode]
-        read.number("bits", (bits,), bits)
-        read.number("group_size", (group,), group)
+        read.integer_choice("bits", (bits,), bits)
+        read.integer_choice("group_size", (group,), group)
     else:
-        bits = read.needed("bits").number("bits", BITS, 0)
-        taken = formats.affine(bits, read.number("group_size", (32, 64, 128), 64))
+        bits = read.needed("bits").integer_choice("bits", BITS, 0)
+        taken = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
     if whole:
-        read.done()
+        read.check_all_read()
     return taken
 
 
 def _found(model: ModelDescription, named: Mapping[str, Format | None]) -> dict[str, str]:
-    """Tensors that have a format of their own, and the names by which it is said. Raises ConfigError for a name that is
-    none of the model's."""
+    """Tensors with exceptions → name of the module in the config. Raises ConfigError for an unknown name."""
     modules, found = Modules(model), dict[str, str]()
     for tensor in model.ledger.tensors(unfolded=True) if named else ():
         if paths.name_of(tensor.path) != "weight":
             continue
-        for spelled in modules.spelled(tensor.path, tensor.stored.role):
+        for spelled in modules.published_paths(tensor.path, tensor.stored.role):
             name = re.sub(r"\.experts\.0\.", ".switch_mlp.", spelled)
             if name in named:
                 found[tensor.path] = name
     lost = next((name for name in named if name not in found.values() and not OTHER_PARTS.search(name)), None)
     if lost is not None:
-        raise ConfigError(f"quantization_config names {format_value(lost)}, which is no matrix of this model")
+        raise ConfigError(f"quantization_config names {format_value(lost)}, which is not a matrix of this model")
     return found
 
 
 def _some_blocks(model: ModelDescription, found: Mapping[str, str]) -> bool:
-    """True if a matrix has a format of its own in some blocks alone."""
+    """True if a matrix has an exception in some layers only."""
     stars = {paths.starred(path) for path in found}
     every = (tensor.path for tensor in model.ledger.tensors(unfolded=True) if tensor.path not in found)
     return any(among(path, frozenset(stars)) for path in every)
 
 
 def _of_router(taken: Format) -> Format:
-    """A format of a router's weight, whose groups lie along what it reads, and fill it: MLX packs no others."""
-    each = 128 * 32  # inputs that fill whole groups of every size, and whole words
+    """Format of a router's weight, with inputs that are a multiple of the group size, as MLX requires."""
+    each = 128 * 32  # a multiple of all group sizes and words
     return taken._replace(matrix=lambda outputs, inputs: outputs * inputs * taken.matrix(1, each) // each)

@@ -1,4 +1,4 @@
-"""Which matrices a config does not quantize: its lists name modules of the published files, the ledger has paths."""
+"""Matching of module names in a config, as in the published files, with paths of the ledger."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.published import is_float8, plain_dtype
 
 LONGEST, MOST = 300, 20_000
-"""Characters of a pattern, and patterns of a list, that are read."""
+"""Most characters of a pattern, and most patterns of a list."""
 OUTER = ("", "model.", "language_model.", "model.language_model.", "language_model.model.", "backbone.")
-"""What published files put in front of a language model's paths."""
+"""Prefixes of a language model's paths in published files."""
 OF_WHOLE = ("", "model.")
-"""What they put in front of the paths of an encoder."""
+"""Prefixes of an encoder's paths in published files."""
 PROJECTOR = "projector."
 NO_MODULES = frozenset(("projector.mm_input_projection", "merger.join", *(f"pooler.{name}_proj" for name in "qkvo")))
-"""Matrices of an encoder that are parameters or convolutions in its class, not linear modules: no method converts
-those."""
+"""Matrices of an encoder that are parameters or convolutions in its class; methods only quantize linear modules."""
 LINEAR_PATCHES = frozenset(("gemma4_vision", "siglip2_vision_model", "ernie4_5_vl_moe_vision", "llama4_vision_model"))
-"""Encoders whose patches are rows by a linear module."""
+"""Encoders with a linear module for patches."""
 _W = (
     (".mlp.", ".block_sparse_moe."),
     (".gate_proj", ".w1"),
@@ -40,7 +39,7 @@ _V4 = (
     (".self_attn.compressor.indexer.q_b_proj", ".attn.indexer.wq_b"),
     (".self_attn.", ".attn."),
     *((f".attn.{now}_proj", f".attn.{then}") for now, then in (("q_b", "wq_b"), ("o_a", "wo_a"), ("o_b", "wo_b"))),
-    *((f".attn.{now}_proj", ".attn.fused_wqa_wkv") for now in ("q_a", "kv")),  # as vLLM joins them
+    *((f".attn.{now}_proj", ".attn.fused_wqa_wkv") for now in ("q_a", "kv")),  # fused as in vLLM
     (".mlp.", ".ffn."),
 )
 OLDER: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -49,24 +48,24 @@ OLDER: Mapping[str, tuple[tuple[str, str], ...]] = {
     "deepseek_v4": _V4,
     "laguna": ((".shared_experts.", ".shared_expert."),),
 }
-"""Families whose published files have other names of modules than their class: those of the class, and the files'."""
+"""Families with different module names in published files: (name in the class, name in the files)."""
 BOTH = frozenset({"deepseek_v4", "laguna"})
-"""Those of them whose files may have either."""
+"""Families of these with both names in files."""
 JOINED = "gate_up_proj"
-"""A class's one matrix for what may be two in the files."""
+"""Fused matrix of a class that may be two matrices in the files."""
 
 Skips = Callable[[str], bool]
 
 
 class Modules:
-    """The matrices of a model by the module paths that its published files may have."""
+    """Matrices of a model by possible module paths in its published files."""
 
     def __init__(self, model: ModelDescription) -> None:
         self.model = model
         self.table: Mapping[str, str] = model.config.hf_module_paths()
 
-    def spelled(self, path: str, role: str) -> Iterator[str]:
-        """Paths of the module that holds a tensor, as files may spell them."""
+    def published_paths(self, path: str, role: str) -> Iterator[str]:
+        """Possible paths in files of the module of a tensor."""
         module = paths.module_of(path)
         if self.model.encodes is not None:
             yield from self._of_encoder(module)
@@ -88,7 +87,7 @@ class Modules:
                 yield one
 
     def _of_encoder(self, module: str) -> Iterator[str]:
-        """The same of an encoder, or of the projector that is counted with it, in the files of its whole."""
+        """Possible paths in files of a module of an encoder or its projector."""
         model = self.model
         if model.whole is None:
             return
@@ -106,32 +105,32 @@ class Modules:
         yield from (f"{outer}{end}" for outer in OF_WHOLE for end in ends)
 
     def role(self, tensor: Tensor) -> Role:
-        """Role of a tensor to a method: linear modules of a merger or a projector are modules like any others."""
+        """Role of a tensor for a method, where linear modules of a merger or projector count as matrices."""
         role, module = tensor.stored.role, paths.module_of(tensor.path)
         linear = self.model.encodes is not None and bool(tensor.parameter.inputs) and module not in NO_MODULES
         return "matrix" if linear and role == "other" and self._linear(module) else role
 
     def _linear(self, module: str) -> bool:
-        """Whether a module is linear: what makes rows of patches or frames is a convolution in most classes."""
+        """True for a linear module. The module for patches or frames is a convolution in most classes."""
         return not module.startswith("embed.") or self.model.family in LINEAR_PATCHES
 
-    def left(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
-        """Paths of the matrices that a list leaves as they are, and whether they differ from block to block.
+    def skipped(self, skips: Skips, roles: Iterable[str]) -> tuple[frozenset[str], bool]:
+        """Paths of matrices that match, and whether they differ between layers.
 
-        Where they do not, a path stands for all blocks.
+        If they do not differ, paths have `*` for the layer.
         """
         roles, left, there = frozenset(roles), set[str](), dict[str, list[str]]()
         for tensor in self.model.ledger.tensors(unfolded=True):
             role = self.role(tensor)
             if role in roles:
                 there.setdefault(paths.starred(tensor.path), []).append(tensor.path)
-                if any(map(skips, self.spelled(tensor.path, role))):
+                if any(map(skips, self.published_paths(tensor.path, role))):
                     left.add(tensor.path)
         mixed = any(0 < sum(path in left for path in each) < len(each) for each in there.values())
         return (frozenset(left), True) if mixed else (frozenset(map(paths.starred, left)), False)
 
-    def ahead(self) -> dict[tuple[str, int, int], int]:
-        """Outputs in front of a matrix's own, where the files hold several of the ledger's as one, as q, k and v."""
+    def offsets(self) -> dict[tuple[str, int, int], int]:
+        """Outputs before a matrix's own, if the files fuse several matrices of the ledger, such as q, k and v."""
         named, ahead = self.model.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
         before: dict[tuple[str, int], int] = {}
         for tensor in self.model.ledger.tensors():
@@ -148,23 +147,23 @@ class Modules:
         return ahead
 
 
-def rest(model: ModelDescription) -> str:
-    """Dtype of what a format does not take: the config's, bf16 where it names none. Raises ConfigError."""
+def unquantized_dtype(model: ModelDescription) -> str:
+    """Dtype of tensors that are not quantized: from the config, bf16 by default. Raises ConfigError."""
     for fields in (model.raw, model.whole or {}):
         if any(is_float8(fields.get(field)) for field in ("dtype", "torch_dtype")):
-            return "bf16"  # they are the quantized matrices
+            return "bf16"  # fp8 is for the quantized matrices
         if (named := plain_dtype(fields)) is not None:
             return named
     return "bf16"
 
 
 def among(path: str, named: frozenset[str]) -> bool:
-    """True if a path, or that of every block, is one of these."""
+    """True if a path or its `*` form is in `named`."""
     return path in named or paths.starred(path) in named
 
 
 def patterns(where: str, names: object) -> list[str]:
-    """A list of module names or patterns, which a message calls `where`. Raises ConfigError."""
+    """List of module names or patterns; `where` is its name in messages. Raises ConfigError."""
     if names is None:
         return []
     if not isinstance(names, Sequence) or isinstance(names, str) or not all(isinstance(each, str) for each in names):
@@ -178,7 +177,7 @@ def patterns(where: str, names: object) -> list[str]:
 
 
 def _every_expert(names: Sequence[str]) -> bool:
-    """True if a list that names single experts names the first one wherever it names any."""
+    """True if a list with single experts has all experts of a layer."""
     numbers: dict[str, set[str]] = {}
     for each in names:
         if found := re.fullmatch(r"(.*experts\.)(\d+)(.*)", each):
@@ -196,32 +195,32 @@ def _compiled(pattern: str) -> re.Pattern[str] | None:
 
 
 def by_transformers(names: Sequence[str]) -> Skips:
-    """The test of transformers' lists: a module, what stands in it, a pattern up to a module's end, or a last part."""
+    """Matching as in transformers: a module, its parents, a pattern up to the end of a module, or a suffix."""
     ends = tuple(names)
     found = [one for name in names if (one := _compiled(rf"(?:{name})(?:(?<=\.)|(?=\.|$))")) is not None]
     return lambda path: path.endswith(ends) or any(one.match(path) for one in found)
 
 
 def by_part(names: Sequence[str]) -> Skips:
-    """The test of AutoAWQ's list: any of the names stands in the path."""
+    """Matching as in AutoAWQ: a name is in the path."""
     return lambda path: any(name in path for name in names)
 
 
 def by_target(names: Sequence[str]) -> Skips:
-    """The test of compressed-tensors: the path, `re:` and a pattern from its start, or the class of every matrix."""
+    """Matching as in compressed-tensors: the path, `re:` and a pattern from its start, or the class `Linear`."""
     whole = frozenset(name for name in names if not name.startswith("re:"))
     found = [one for name in names if name.startswith("re:") and (one := _compiled(name[3:])) is not None]
     return lambda path: "Linear" in whole or path in whole or any(one.match(path) for one in found)
 
 
 def by_name(name: str) -> Skips:
-    """The test of AutoRound's rules: the path, or a pattern that is all of it."""
+    """Matching as in AutoRound: the path, or a pattern for the full path."""
     found = _compiled(name)
     return lambda path: path == name or (found is not None and found.fullmatch(path) is not None)
 
 
 def by_wildcard(names: Sequence[str]) -> Skips:
-    """The test of NVIDIA's Model Optimizer: the path or a part of it, `*` for anything."""
+    """Matching as in NVIDIA's Model Optimizer: the path or a parent module, with `*` as a wildcard."""
     found = [re.compile(".*".join(map(re.escape, name.split("*")))) for name in names]
     return lambda path: any(
         one.fullmatch(path) or path.startswith(f"{name}.") for one, name in zip(found, names, strict=True)
