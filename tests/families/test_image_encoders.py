@@ -276,7 +276,7 @@ def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
 
 def test_an_image_encoder_that_answers_for_a_pair_says_so(run) -> None:
     ran = run("params", "openai/clip-vit-base-patch32")
-    assert ran.code == 0 and "using the preset clip-vit-base-patch32-vision for openai/clip-vit-base-patch32" in ran.err
+    assert ran.code == 0 and "using preset clip-vit-base-patch32-vision for openai/clip-vit-base-patch32" in ran.err
     assert "only the vision model is counted, not text_config" in ran.err
 
 

@@ -1,4 +1,4 @@
-"""Models without a language model's head: bodies, poolers, classes. What they count, by hand, and what is said."""
+"""Models without a language modeling head: bodies, poolers, classes. What they count, by hand, and what is said."""
 
 import json
 from pathlib import Path

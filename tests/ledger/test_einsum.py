@@ -38,7 +38,7 @@ SIZES = {"B": 2, "T": 3, "S": 5, "D": 7, "K": 11, "G": 13, "H": 17, "N": 11 * 13
         ("B T D, D F", "is not `left, right -> out`"),
         ("B T D -> B T D", "is not `left, right -> out`"),
         ("B T D, D F -> B T F -> B", "is not `left, right -> out`"),
-        ("B T D, D d -> B T d", "'d' is no axis"),
+        ("B T D, D d -> B T d", "'d' is not an axis"),
         ("B T T, T F -> B T F", "twice in one operand"),
         ("B T D, D F -> B T", "axis F is in one operand only"),
         ("B T D, D F -> B T F X", "axis X is in one operand only"),

@@ -155,7 +155,7 @@ def test_an_index_names_files_beside_it_and_no_others(run: Callable[..., Ran], t
     for name in ("../x.safetensors", str(tmp_path / "x.safetensors"), "a/../../x.safetensors", "..", "", ".safetensors",
                  "x.safetensors\x00", "x.safetensors\n", "a\\x.safetensors", "config.json", "x.bin"):  # fmt: skip
         ran = run("check", str(index(here, {"w": name})))
-        assert ran.code == 2 and "which is no safetensors file in its folder" in ran.err, name
+        assert ran.code == 2 and "which is not a safetensors file in its folder" in ran.err, name
     ran = run("check", str(index(here, {"w": "missing.safetensors"})))
     assert ran.code == 2 and "No such file" in ran.err
     for broken in ({"w": 3}, ["w"], None, {"w": ["x.safetensors"]}):
@@ -176,9 +176,9 @@ def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Pa
     ran = run("check", str(index(tmp_path, both, metadata={"total_size": 47})))
     assert "The index says 47 bytes of tensors, the files hold 48." in " ".join(ran.out.split())
     ran = run("check", str(index(tmp_path, {**both, "u": "b.safetensors"})))
-    assert ran.code == 2 and "b.safetensors lacks 'u', which the index says it holds" in ran.err
+    assert ran.code == 2 and "b.safetensors lacks 'u', which the index lists there" in ran.err
     ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))
-    assert ran.code == 2 and "b.safetensors holds 'v', which the index does not say" in ran.err
+    assert ran.code == 2 and "b.safetensors has 'v', which is not in the index" in ran.err
     written(tmp_path / "b.safetensors", {"w": ("F32", (2, 3))})
     ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "v": "b.safetensors"})))
     assert ran.code == 2 and "'w'" in ran.err
@@ -189,7 +189,7 @@ def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_
     empty.mkdir()
     assert "has no safetensors or GGUF files" in run("check", str(empty)).err
     (empty / "pytorch_model.bin").write_bytes(b"\x80\x02")
-    assert "pickles, which can run code and are not opened" in run("check", str(empty)).err
+    assert "pickles, which can run code, so they are not opened" in run("check", str(empty)).err
     (empty / "model.safetensors").symlink_to("model.safetensors")
     ran = run("check", str(empty))
     assert ran.code == 2 and "cannot read" in ran.err
@@ -208,7 +208,7 @@ def test_folders_of_nothing_loops_pipes_and_shards(run: Callable[..., Ran], tmp_
     ran = run("check", str(shards / "model-00001-of-00002.safetensors"))
     assert ran.code == 0 and "it is one of 2 files" in " ".join(ran.out.split())
     written(shards / "model-00003-of-00003.safetensors", {"b": ("F32", (2, 3))})
-    assert "several models' files" in run("check", str(shards)).err
+    assert "files of several models" in run("check", str(shards)).err
     (shards / "model-00003-of-00003.safetensors").rename(shards / "model-00002-of-00002.safetensors")
     ran = run("check", str(shards))
     assert ran.code == 0 and "48 B in 2 files" in ran.out
@@ -231,35 +231,35 @@ def file_of(
 
 ARRAY = text("a") + struct.pack("<I", 9)
 BROKEN_GGUF: dict[str, tuple[bytes, str]] = {
-    "nothing": (b"", "does not begin with GGUF"),
-    "another file": (laid(one()), "does not begin with GGUF"),
-    "cut short": (b"GGUF" + struct.pack("<I", 3), "does not begin with GGUF"),
+    "nothing": (b"", "does not start with GGUF"),
+    "another file": (laid(one()), "does not start with GGUF"),
+    "truncated": (b"GGUF" + struct.pack("<I", 3), "does not start with GGUF"),
     "version 1": (file_of([], version=1), "of version 1"),
     "big-endian": (file_of([], version=3 << 24), "is big-endian"),
-    "2^63 tensors": (file_of([], counts=(1 << 63, 0)), "at most 100,000 and 10,000"),
-    "2^63 fields": (file_of([], counts=(0, 1 << 63)), "at most 100,000 and 10,000"),
-    "fields cut short": (file_of([], counts=(0, 10_000))[:24], "cut short"),
-    "a text of 2^63": (file_of([], [struct.pack("<Q", 1 << 63)]), "a text of 9,223,372,036,854,775,808 bytes"),
-    "a list of 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 8, 1 << 63)]), "that is not read"),
-    "numbers 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 4, 1 << 63)]), "that is not read"),
-    "lists in lists": (file_of([], [ARRAY + struct.pack("<IQ", 9, 3)]), "that is not read"),
+    "2^63 tensors": (file_of([], counts=(1 << 63, 0)), "the maximum is 100,000 and 10,000"),
+    "2^63 fields": (file_of([], counts=(0, 1 << 63)), "the maximum is 100,000 and 10,000"),
+    "fields cut short": (file_of([], counts=(0, 10_000))[:24], "truncated"),
+    "a text of 2^63": (file_of([], [struct.pack("<Q", 1 << 63)]), "a string of 9,223,372,036,854,775,808 bytes"),
+    "a list of 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 8, 1 << 63)]), "is an unsupported list"),
+    "numbers 2^63": (file_of([], [ARRAY + struct.pack("<IQ", 4, 1 << 63)]), "is an unsupported list"),
+    "lists in lists": (file_of([], [ARRAY + struct.pack("<IQ", 9, 3)]), "is an unsupported list"),
     "texts past the end": (file_of([], [ARRAY + struct.pack("<IQ", 8, 3) + text("b") + struct.pack("<Q", 1 << 62)]),
-                           "cut short"),
-    "a type of 99": (file_of([], [text("a") + struct.pack("<I", 99)]), "type 99, which is not known"),
-    "a field twice": (file_of([], [text("a") + struct.pack("<IB", 0, 1)] * 2), "has the field 'a' twice"),
+                           "truncated"),
+    "a type of 99": (file_of([], [text("a") + struct.pack("<I", 99)]), "unknown type 99"),
+    "a field twice": (file_of([], [text("a") + struct.pack("<IB", 0, 1)] * 2), "has field 'a' twice"),
     "no alignment": (file_of([], [text("general.alignment") + struct.pack("<II", 4, 0)]), "an alignment of 0 bytes"),
     "a tensor twice": (file_of([tensor("w"), tensor("w", offset=128)], size=256), "has 'w' twice"),
     "an overlap": (file_of([tensor("w"), tensor("v", offset=64)], size=256), "overlap"),
     "a hole": (file_of([tensor("w"), tensor("v", offset=192)], size=512), "64 bytes before 'v' do not belong"),
     "bytes too many": (file_of([tensor("w")], size=256), "128 bytes at its end do not belong to a tensor"),
     "tensors cut short": (file_of([tensor("w")], size=127), "'w' ends at byte 128 of its tensors, but only 127"),
-    "an offset of 2^63": (file_of([tensor("w", offset=1 << 63)]), "sizes that fp32 has not"),
-    "sizes that wrap": (file_of([tensor("w", (1 << 62, 1 << 62))]), "sizes that fp32 has not"),
-    "half a block": (file_of([tensor("w", (48,), 2)]), "sizes that q4_0 has not"),
-    "a type that nobody knows": (file_of([tensor("w", (32,), 77)]), "a type that is not known: 77"),
+    "an offset of 2^63": (file_of([tensor("w", offset=1 << 63)]), "sizes that do not fit fp32"),
+    "sizes that wrap": (file_of([tensor("w", (1 << 62, 1 << 62))]), "sizes that do not fit fp32"),
+    "half a block": (file_of([tensor("w", (48,), 2)]), "sizes that do not fit q4_0"),
+    "a type that nobody knows": (file_of([tensor("w", (32,), 77)]), "an unknown type: 77"),
     "many dimensions": (file_of([tensor("w", (1,) * 5)]), "5 dimensions"),
     "a name with an escape": (file_of([tensor("\x1b[31m")]), "control characters"),
-    "tensors past the end": (file_of([tensor("w")], size=0, counts=(90_000, 0)), "cut short"),
+    "tensors past the end": (file_of([tensor("w")], size=0, counts=(90_000, 0)), "truncated"),
 }  # fmt: skip
 
 

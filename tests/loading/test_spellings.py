@@ -44,7 +44,7 @@ SAME_SIZES = [
 def test_the_same_model(run, typed: str, preset: str) -> None:
     ran = run("params", typed)
     assert ran.code == 0 and ran.out == run("params", preset).out
-    said = f"hint: using the preset {preset} for "
+    said = f"hint: using preset {preset} for "
     assert ran.err.startswith(said) and len(ran.err.splitlines()) == 1 and "same sizes" not in ran.err
 
 
@@ -52,7 +52,7 @@ def test_the_same_model(run, typed: str, preset: str) -> None:
 def test_a_model_of_the_same_sizes(run, typed: str, preset: str) -> None:
     (model,) = json.loads(run("params", typed, "--json").out)["models"]
     assert model["model"] == preset
-    assert model["notes"][-1].startswith(f"using the preset {preset} for ")
+    assert model["notes"][-1].startswith(f"using preset {preset} for ")
     assert ", which has the same sizes" in model["notes"][-1]
 
 
@@ -80,7 +80,7 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
 def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: str, preset: str, of: str) -> None:
     ran = run("params", typed)
     assert (ran.code, ran.out) == (2, "")
-    said = f"error: there is no preset for the language model of {typed}\nhint: {preset} counts its encoder of {of}\n"
+    said = f"error: there is no preset for the language model of {typed}\nhint: {preset} is its encoder of {of}\n"
     assert ran.err == said
     assert run("params", preset.upper()).out == run("params", preset).out
 
@@ -93,7 +93,7 @@ def test_a_model_of_several_means_its_language_model(run) -> None:
 
 def test_an_encoder_is_named_beside_what_the_hub_says(run) -> None:
     ran = run("params", "moonshotai/Kimi-K2.5")
-    assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision counts its encoder of images" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "kimi-k2.5-vision is its encoder of images" in ran.err
 
 
 def test_an_encoder_of_a_pair_answers_for_both(run) -> None:
@@ -127,9 +127,9 @@ def test_never_a_preset_for_another_model(run, typed: str) -> None:
 
 def test_fields_that_are_set_and_a_second_reading_keep_the_note(run) -> None:
     ran = run("sweep", "gpt2-small", "--ctx", "8,16", "--set", "n_layer=1,2", "--metric", "total_params")
-    assert ran.code == 0 and ran.err.count("using the preset gpt2 for gpt2-small") == 1
+    assert ran.code == 0 and ran.err.count("using preset gpt2 for gpt2-small") == 1
     report = tfacct.load("gpt2-small", n_layer=1).params()
-    assert report.models[0]["notes"][-1] == "using the preset gpt2 for gpt2-small"
+    assert report.models[0]["notes"][-1] == "using preset gpt2 for gpt2-small"
 
 
 def test_a_path_is_a_path() -> None:

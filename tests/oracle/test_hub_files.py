@@ -164,14 +164,14 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask: Ask, tmp_path: Pat
     store.cut.add("/cut")
     weights = {
         "a/long": ("/long", "70.3 KiB in one file, all fp32; not compared"),
-        "a/whole": ("/whole", "its answer is 200 OK"),
+        "a/whole": ("/whole", "the answer was 200 OK"),
         "a/liar": ("/liar", "bytes at its end do not belong to a tensor"),
         "a/cut": ("/cut", "cannot fetch"),
-        "a/loop": ("/loop", "redirects again and again"),
-        "a/page": ("/page", "a page of the web"),
-        "a/lost": ("/nothing", "its answer is 404 Not Found"),
-        "a/ftp": ("ftp://127.0.0.1/x", "redirects to nowhere"),
-        "a/file": ("file:///etc/passwd", "redirects to nowhere"),
+        "a/loop": ("/loop", "redirected too many times"),
+        "a/page": ("/page", "a web page"),
+        "a/lost": ("/nothing", "the answer was 404 Not Found"),
+        "a/ftp": ("ftp://127.0.0.1/x", "sent an empty redirect"),
+        "a/file": ("file:///etc/passwd", "sent an empty redirect"),
     }
     for name, (to, _) in weights.items():
         hub.files[f"{name}/model.safetensors"] = b"elsewhere"
@@ -179,7 +179,7 @@ def test_what_a_hub_may_do(hosts: tuple[Server, Server], ask: Ask, tmp_path: Pat
     hub.files["a/index/model.safetensors.index.json"] = json.dumps({"weight_map": {"w": "../../config.json"}}).encode()
     said = {name: words for name, (_, words) in weights.items()}
     said |= {
-        "a/index": "which is no safetensors file in its folder",
+        "a/index": "which is not a safetensors file in its folder",
         "a/none": "has no model.safetensors and no model.saf",
     }
     for name in said:

@@ -113,7 +113,7 @@ def safetensors(source: Source) -> list[FileTensor]:
     _check_first_bytes(source)
     if length > source.size - 8:
         raise CheckpointError(
-            f"{source.name} is truncated or not a safetensors file: a header of {length:,} bytes exceeds its"
+            f"{source.name} is truncated or not a safetensors file: its header has {length:,} bytes, the file"
             f" {source.size:,}"
         )
     if length > LONGEST:
@@ -199,7 +199,9 @@ def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
         if start < end:
             raise CheckpointError(f"{file}: {before!r} and {tensor.name!r} overlap")
         if stop > size:
-            raise CheckpointError(f"{file} is truncated: {tensor.name!r} ends at byte {stop:,}; the file has {size:,}")
+            raise CheckpointError(
+                f"{file} is truncated: {tensor.name!r} ends at byte {stop:,} of its tensors, but only {size:,} are present"
+            )
         end, before = stop, tensor.name
     if end != size:
         raise CheckpointError(f"{file}: {size - end:,} bytes at its end do not belong to a tensor")

@@ -68,7 +68,7 @@ class FieldReader:
         """Value of an integer field, one of `known`."""
         value = self.integer(field, default, least=0)
         if value not in known:
-            raise self.unsupported(field, f"expected {' or '.join(map(str, known))}")
+            raise self.unsupported(field, f"expected {'one of ' if len(known) > 1 else ''}{', '.join(map(str, known))}")
         return value
 
     def boolean(self, field: str, default: bool = False) -> bool:
