@@ -333,7 +333,7 @@ REFUSED = [
     ("too/large", ["config.json of too/large is larger than 4 MB"]),
     ("cut/json", ["config.json of cut/json is not JSON", "the hub cache has it as", "config.json"]),
     ("not/text", ["config.json of not/text is not UTF-8 text"]),
-    ("not/object", ["holds a JSON list"]),
+    ("not/object", ["is a JSON list"]),
     ("un/known", ["un/known: unknown model_type 'elephant'"]),
     ("no/hub", ["does not answer like a hub", "HF_ENDPOINT"]),
     ("not/asked", ["the answer was 418"]),

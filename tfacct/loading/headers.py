@@ -200,7 +200,8 @@ def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
             raise CheckpointError(f"{file}: {before!r} and {tensor.name!r} overlap")
         if stop > size:
             raise CheckpointError(
-                f"{file} is truncated: {tensor.name!r} ends at byte {stop:,} of its tensors, but only {size:,} are present"
+                f"{file} is truncated: {tensor.name!r} ends at byte {stop:,} of its tensors, but only"
+                f" {size:,} are present"
             )
         end, before = stop, tensor.name
     if end != size:
