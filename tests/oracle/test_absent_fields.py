@@ -279,7 +279,7 @@ def test_null_in_a_text_config_that_the_class_cannot_be_built_with_is_refused(wh
 def test_null_that_the_class_cannot_be_built_with_is_refused(family: str, field: str) -> None:
     """The class reads such a field as it is given; absent, another size stands for it."""
     raw = {**TINY[family], field: None}
-    with pytest.raises(ConfigError, match=f"{field} is null, which the class of {family} cannot be built"):
+    with pytest.raises(ConfigError, match=f"{field} is null, which the class of {family} does not accept"):
         load_model("mine", raw)
     plain = load_model("mine", TINY[family])
     with pytest.raises(Exception, match=r"NoneType|Validation error|validator"):

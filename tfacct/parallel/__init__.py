@@ -11,13 +11,13 @@ Shoeybi et al., "Megatron-LM" (arXiv 1909.08053), section 3; Korthikanti et al. 
 et al., "ZeRO" (1910.02054), section 5; torch's DTensor plans and fully_shard.
 
 mesh            sizes of a layout; which axes it shards
-verified        what was compared with transformers classes (verified.toml)
+verified        what was checked against transformers classes (verified.toml)
 collectives     a collective, and what one rank sends for it
 shard_shapes    shapes of stored tensors on one rank; units of FSDP
 rules           collectives of one pass, with context_parallel, expert_parallel, data_parallel, lora
 pipeline        stages, their ledgers and collectives, the bubble
-support         models that a layout supports; everything else is refused by name
-shard_model     a loaded model as one rank has it
+support         models that a layout supports; all others raise an error
+shard_model     a loaded model on one rank
 rank_flops      what one rank computes and caches; rank_formula: the same in symbols
 model_flops     FLOPs of a loaded model, whole or on one rank
 rank_memory     what one rank stores and caches, and what fits

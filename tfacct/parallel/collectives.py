@@ -1,4 +1,4 @@
-"""A collective, and what one rank sends for it."""
+"""A collective, and the bytes that one rank sends for it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Of: TypeAlias = Literal["stream", "shared weights", "weights", "experts", "logit
 
 
 class Collective(NamedTuple):
-    """Calls of a collective that a line of the ledger, `what`, needs in a step.
+    """The calls of one collective in a step, needed by the ledger line `what`.
 
-    `bytes`: of all results on one rank. `sent`: bytes that one rank sends, in a ring or to each other rank. `because`:
-    the axis that it follows from. `of`: the residual stream, weights that every rank of `tp` has, the weights of a unit
-    of FSDP, tokens of experts, logits, keys and values, or heads."""
+    `bytes`: size of all results on one rank. `sent`: bytes that one rank sends, in a ring or to each other rank.
+    `because`: the axis that requires the collective. `of`: what is sent: the residual stream, weights that every `tp`
+    rank has, an FSDP unit, tokens of experts, logits, keys and values, or heads."""
 
     what: str
     kind: Kind
@@ -35,8 +35,8 @@ class Collective(NamedTuple):
 def collective(
     what: str, kind: Kind, over: Over, when: When, of: Of, calls: int, result: int, ranks: int, because: str
 ) -> Collective:
-    """A collective whose `result` has so many bytes, run as a ring: a rank sends all shards but one of a gathered
-    result, as many of a scattered one, and both for an all-reduce."""
+    """A ring collective with a result of `result` bytes. A rank sends all shards but one for an all-gather, as many for
+    a reduce-scatter, and both for an all-reduce."""
     shares = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": 1}[kind]
     share = result if kind == "reduce-scatter" else rounded_up(result, ranks)
     sent = shares * (ranks - 1) * share
@@ -44,6 +44,6 @@ def collective(
 
 
 def to_all(what: str, when: When, calls: int, given: int | Fraction, result: int | Fraction, ranks: int) -> Collective:
-    """An all-to-all over `ep`: a rank keeps one of the equal parts of what it gives. Bytes are rounded up."""
+    """An all-to-all over `ep`. A rank keeps one of the equal parts of its tensor; bytes are rounded up."""
     sent = ceil(Fraction(given * (ranks - 1), ranks))
     return Collective(what, "all-to-all", "ep", when, "experts", calls, calls * ceil(result), calls * sent, "E")

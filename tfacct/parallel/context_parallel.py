@@ -17,7 +17,7 @@ from tfacct.parallel.collectives import Collective, Kind, When, collective
 from tfacct.parallel.mesh import Mesh
 
 SUMMED = 32
-"""Bits in which a ring sums gradients of keys and values."""
+"""Bits per element in which a ring sums gradients of keys and values."""
 
 
 def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> Iterator[Collective]:
@@ -41,7 +41,7 @@ def of_context(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, train: bool) -> 
 def _around(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Keys and values in one message from each rank to the next; backward again, and their gradients back."""
+    """Keys and values in one message from each rank to the next; again in the backward pass, with their gradients."""
     both = size(axes, scores.einsum.right) + size(axes, values.einsum.right)
 
     def sent(when: When, hops: int, width: int, because: str) -> Collective:
@@ -57,7 +57,7 @@ def _around(
 def _gathered(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Keys, and values, of all ranks; backward again, and each rank's shard of their summed gradients."""
+    """All-gathers of keys and of values; again in the backward pass, and reduce-scatters of their gradients."""
     steps: list[tuple[Kind, When, str]] = [("all-gather", "forward", "S")]
     steps += [("all-gather", "backward", "S"), ("reduce-scatter", "backward", "T")] if train else []
     for kind, when, because in steps:
@@ -70,7 +70,8 @@ def _gathered(
 def _of_heads(
     scores: Matmul, values: Matmul, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool
 ) -> Iterator[Collective]:
-    """Queries, keys and values go to the rank of their heads, and the result back to the rank of its tokens."""
+    """All-to-alls of queries, keys and values to the rank of their heads, and of the result back to its tokens'
+    rank."""
     moved: list[tuple[str, AxisNames]] = [
         (scores.path, scores.einsum.left),
         (scores.path, scores.einsum.right),

@@ -20,14 +20,15 @@ from tfacct.parallel.shard_shapes import fsdp_units, shards
 
 MEBIBYTE = 2**20
 FIRST, OTHERS = 1 * MEBIBYTE, 25 * MEBIBYTE
-"""Bytes at which DistributedDataParallel closes the first bucket, so that reducing starts early, and all others."""
+"""Bytes at which DistributedDataParallel closes the first bucket (small, so that reduction starts early) and all
+others."""
 
 
 def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -> Iterator[Collective]:
-    """Collectives over `dp` of a training step. `tensors`: as `buckets` takes them."""
+    """Collectives over `dp` in a training step. `tensors`: as in `buckets`."""
     if mesh.zero:
         for unit in fsdp_units(ledger, as_fsdp(mesh)):
-            if unit.ranks == 1:  # experts of one rank alone
+            if unit.ranks == 1:  # experts of a single rank
                 continue
             part = whole_bytes(unit.elements, bits)
             steps: tuple[tuple[Kind, When, int], ...] = (
@@ -64,12 +65,12 @@ def of_replicas(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str
 
 
 def axis(mesh: Mesh) -> Over:
-    """The axis of the ranks with the same weights. Shards of a sequence are counted with the replicas, if any."""
+    """The axis of the ranks with the same weights. Sequence shards count as replicas if there are any."""
     return "dp" if mesh.dp > 1 else "cp" if mesh.cp > 1 else "ulysses"
 
 
 def as_fsdp(mesh: Mesh) -> Mesh:
-    """The mesh whose replicas shard as ranks of `fsdp` do."""
+    """The mesh with its replicas as `fsdp` ranks."""
     return replace(mesh, fsdp=mesh.dp, dp=1)
 
 
@@ -77,9 +78,9 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
     """Bytes of each bucket in the order in which gradients are ready, which DistributedDataParallel uses from the
     second step on.
 
-    `tensors`: the tensor of the class that stores each tensor of the ledger, in the order in which the class computes
-    with them; all others follow the ledger's order. Experts that `ep` shares are in no bucket: fewer ranks have the
-    same."""
+    `tensors` maps each ledger tensor to the tensor of the class that stores it, in the order in which the class uses
+    them; all others follow the ledger's order. Experts sharded by `ep` are in no bucket, because fewer ranks have the
+    same ones."""
     key = "buckets", mesh.tp, mesh.ep, bits, bool(tensors), FIRST, OTHERS
     if key not in ledger.known:
         ledger.known[key] = bucket_sizes(reversed(_sizes(ledger, mesh, bits, tensors)))
@@ -88,7 +89,7 @@ def buckets(ledger: Ledger, mesh: Mesh, bits: int, tensors: Mapping[str, str]) -
 
 
 def bucket_sizes(sizes: Iterable[int]) -> list[int]:
-    """Bytes of the buckets that gradients of these sizes fill, in this order."""
+    """Bytes of the buckets filled by gradients of these sizes, in this order."""
     found: list[int] = []
     filled = 0
     for size in sizes:

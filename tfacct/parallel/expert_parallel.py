@@ -1,4 +1,4 @@
-"""Collectives of experts: `tp` shards their width, or each rank of `ep` has some experts as a whole.
+"""Collectives of experts: `tp` shards their width, or each `ep` rank has whole experts.
 
 Shazeer et al. (arXiv 1701.06538), section 3.1; Lepikhin et al., "GShard" (2006.16668), section 3.2. Which sums stay
 on a rank, and when tokens are sliced: transformers' MoeExpertsParallel, AllToAllEP and AllReduceEP.
@@ -16,13 +16,13 @@ from tfacct.parallel.collectives import Collective, Over, When, collective, to_a
 from tfacct.parallel.mesh import Mesh
 
 SLICE, RECEIVED = "Tsl", "Rx"
-"""Axes: tokens that a rank sends, of all its sequences, and rows of tokens that the fullest rank receives."""
+"""Axes: tokens that a rank sends from all its sequences, and token rows that the fullest rank receives."""
 COUNT_BITS = 64
-"""Width of the numbers of tokens per expert, which ranks exchange first."""
+"""Bits per token count of an expert; ranks exchange these counts first."""
 
 
 def of_experts(group: Group, mesh: Mesh, at: Axes, bits: int, shares: int, train: bool) -> Iterator[Collective]:
-    """Collectives of a group's experts, in numbers of so many bits; `shares`: bits of the weights that sum them."""
+    """Collectives of a group's experts, with `bits` per element; `shares`: bits of the routing weights."""
     what = expert_module(group)
     if what is None:
         return
@@ -32,15 +32,15 @@ def of_experts(group: Group, mesh: Mesh, at: Axes, bits: int, shares: int, train
     if mesh.sp and mesh.ep == 1:
         yield from _scattered(what, group, mesh, axes, bits, train)
     elif mesh.ep == 1 or (mesh.ep == mesh.tp and not train and not mesh.sp):
-        # The ranks have the same tokens: each has a partial sum over Fe, or over the experts of a token.
+        # All ranks have the same tokens, and each has a partial sum over Fe or over the experts of a token.
         yield from _summed(what, group, mesh, axes, bits, shares, train)
     else:
         yield from _exchanged(what, group, mesh, axes, bits, shares, train)
 
 
 def between(group: Group, mesh: Mesh) -> str | None:
-    """The module whose experts, router and shared expert run between one gather of the residual stream and one scatter
-    of their sum; None if there is none."""
+    """The module with experts, router and shared expert between one all-gather of the residual stream and one
+    reduce-scatter of their sum; None if there is none."""
     if not mesh.sp or mesh.ep > 1:
         return None
     what = expert_module(group)
@@ -58,8 +58,9 @@ def expert_module(group: Group) -> str | None:
 
 
 def _scattered(what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, train: bool) -> Iterator[Collective]:
-    """With a sharded residual stream, experts, router and shared expert read its tokens gathered once, and give parts
-    of one sum. Backward, so do gradients: the router's are linear in those of the weights that it gave."""
+    """With a sharded residual stream, experts, router and shared expert read its tokens after one all-gather, and their
+    outputs are parts of one sum. So are the gradients in the backward pass: the router's are linear in those of the
+    routing weights."""
     tokens = axes["B"] * axes["T"]
     whole, part = (whole_bytes(divided(tokens * axes["D"], ranks), bits) for ranks in (1, mesh.tp))
     for when in ("forward", "backward") if train else ("forward",):
@@ -68,8 +69,8 @@ def _scattered(what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, train
 
 
 def _of_routers(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
-    """Gradients of the router and gates, which every rank has: partial sums over the experts' width, or over tokens if
-    each rank has its own."""
+    """All-reduces of the gradients of router and gates, which every rank has. They are partial sums over the experts'
+    width, or over tokens if each rank has different tokens."""
     for line in group.lines:
         if isinstance(line, Matmul) and line.weight_axes() is not None and mesh.sharded_axis(line.einsum.every) is None:
             for one in line.parameters() if EXPERTS in line.einsum.out or GATE in line.einsum.out else ():
@@ -83,8 +84,8 @@ def _of_routers(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Col
 def _summed(
     what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, shares: int, train: bool
 ) -> Iterator[Collective]:
-    """A rank sums its experts of a token before the all-reduce. Backward: the gradient of the token, which all its
-    experts read, and those of the routing weights, which multiply partial sums."""
+    """All-reduce of each token's sum over the experts of a rank. Backward: all-reduces of the gradient of the token,
+    which all its experts read, and of the routing weights, which multiply partial sums."""
     if mesh.tp == 1:
         return
     over: Over = "tp" if mesh.ep == 1 else "ep"
@@ -101,8 +102,9 @@ def _summed(
 def _exchanged(
     what: str, group: Group, mesh: Mesh, axes: Axes, bits: int, shares: int, train: bool
 ) -> Iterator[Collective]:
-    """Tokens go to their experts, and the results back. Ranks with the same batch take a slice of its tokens each, and
-    gather the results; backward, the gradients of the slices. With a sharded residual stream each has a slice."""
+    """All-to-alls of tokens to their experts, and of the results back. Ranks with the same batch send one slice of its
+    tokens each and gather the results, or the gradients of the slices in the backward pass. With a sharded residual
+    stream, each rank already has a slice."""
     tokens = axes["B"] * axes["T"]
     rows = rounded_up(tokens, mesh.tp)
     pairs = whole_bytes(rows * axes[ACTIVE] * axes["D"], bits)
@@ -113,7 +115,7 @@ def _exchanged(
         yield to_all(what, when, group.count, pairs, fullest, mesh.ep)
         yield to_all(what, when, group.count, fullest, pairs, mesh.ep)
         if mesh.tp > 1 and not mesh.sp:
-            # A result is gathered as it was summed, in the dtype of the routing weights.
+            # A result is gathered in the dtype in which it was summed, that of the routing weights.
             backward = [(axes["D"], bits), (axes[ACTIVE], shares)]
             sizes = [(axes["D"], shares)] if when == "forward" else backward
             for width, width_bits in sizes:

@@ -1,8 +1,9 @@
-"""Collectives of LoRA adapters on matmuls that `tp` shards, as peft shards them: of a column-parallel matmul the second
-matrix, of a row-parallel one the first; every rank has the other one whole (`add_lora_tp_hooks_dtensor` in peft).
+"""Collectives of LoRA adapters on matmuls that `tp` shards, as in peft (`add_lora_tp_hooks_dtensor`): it shards the
+second matrix of adapters on column-parallel matmuls and the first on row-parallel ones, and replicates the other
+matrix.
 
-Ranks of `fsdp` shard the rows of both, as fully_shard does: they are gathered with the frozen weights of their layer,
-and their gradients alone are scattered."""
+`fsdp` shards the rows of both matrices, as fully_shard does. They are gathered with the frozen weights of their layer,
+and only their gradients are reduce-scattered."""
 
 from __future__ import annotations
 
@@ -20,13 +21,16 @@ BACKWARD: When = "backward"
 
 
 def of_frozen(found: Iterable[Collective], live: Sequence[tuple[int, Collection[str]]]) -> Iterator[Collective]:
-    """Collectives of a step whose own weights are frozen: none of their gradients, and of what matmuls read only where
-    something before them is trained. `live`: how many layers there are of each kind, and the operations whose input
-    needs a gradient there; last what runs after the layers."""
+    """Collectives of a step with frozen weights. There are no weight gradients, and gradients of inputs only if
+    something earlier is trained. `live`: for each kind of layers, their number and the operations whose input needs a
+    gradient; the last entry is what runs after the layers."""
     *layers, (_, after) = live
     every = sum(count for count, _ in layers)
     for one in found:
-        if one.of in ("weights", "shared weights"):  # frozen ones have no gradients, and are gathered with adapters
+        if one.of in (
+            "weights",
+            "shared weights",
+        ):  # frozen weights have no gradients, and are gathered with the adapters
             continue
         if one.when == FORWARD or one.over == "pp":
             yield one
@@ -42,8 +46,8 @@ def of_frozen(found: Iterable[Collective], live: Sequence[tuple[int, Collection[
 
 
 def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: Axes, bits: int) -> Iterator[Collective]:
-    """What adapters of a rank, on products `on`, send in numbers of so many bits: of a product by rows the first
-    matrix's result is a part of a sum, by columns the gradient of what the second one reads."""
+    """Collectives of a rank's adapters on the matmuls `on`, with `bits` per element. Row-parallel: the output of the
+    first matrix is a partial sum; column-parallel: the input gradient of the second one is."""
     result = whole_bytes(at["B"] * at["T"] * rank, bits)
     for group in ledger.groups:
         for line in group.lines:
@@ -59,9 +63,9 @@ def of_adapters(ledger: Ledger, mesh: Mesh, on: frozenset[str], rank: int, at: A
 def of_units(
     layers: Iterable[tuple[int, int, int]], root: int, mesh: Mesh, *, staged: bool = False
 ) -> Iterator[Collective]:
-    """What ranks of `fsdp` gather of frozen weights and adapters, and scatter of the gradients of these. `layers`: how
-    many there are of each kind, and bytes of a rank's shard of the weights and of the adapters of one; `root`: bytes of
-    that of weights in no layer. `staged`: in a pipeline weights stay gathered for all micro-batches."""
+    """All-gathers of frozen weights and adapters over `fsdp`, and reduce-scatters of the adapters' gradients. `layers`:
+    for each kind of layers, their number and the bytes of one layer's weights and adapters on a rank; `root`: bytes of
+    the weights outside the layers on a rank. `staged`: in a pipeline, weights stay gathered for all micro-batches."""
     ranks = mesh.weight_shards
     for count, weights, adapters in layers:
         for when in (FORWARD,) if staged else (FORWARD, BACKWARD):
@@ -75,7 +79,7 @@ def of_units(
 
 
 def of_copies(adapters: Iterable[tuple[int, Sequence[int]]], mesh: Mesh) -> Iterator[Collective]:
-    """What copies reduce, each with a batch: gradients of the adapters alone, in DistributedDataParallel's buckets.
+    """All-reduces over data-parallel replicas: only gradients of the adapters, in DistributedDataParallel's buckets.
     `adapters`: bytes of each, and the numbers of its layers."""
     own = list(adapters)
     layers = sorted({number for _, numbers in own for number in numbers}, reverse=True)

@@ -31,7 +31,7 @@ HEADS = ("K", "N")
 QK_NORMS = (".q_norm", ".k_norm")
 """Norms of queries and keys."""
 TOKENS = ("T", "O")
-"""Axes of the residual stream that `sp` shards too."""
+"""Axes of the residual stream that `sp` also shards."""
 CP_CHUNKS = 2
 """Chunks of a sequence on each rank of `cp`, one from the front and one from the back: under a causal mask all ranks
 then compute as much."""
@@ -55,7 +55,7 @@ Method: TypeAlias = Literal["ring", "gather"]
 
 @cache
 def tp_axis(axis: str) -> str | None:
-    """The one of `TP_AXES` that an axis is, without its suffix; None if it is none of them.
+    """The axis without its suffix, if it is one of `TP_AXES`; else None.
 
     >>> tp_axis("Nenc"), tp_axis("Fe"), tp_axis("Feexp"), tp_axis("Vs")
     ('N', 'Fe', 'Fe', None)
@@ -65,7 +65,7 @@ def tp_axis(axis: str) -> str | None:
 
 
 def tp_size(own: str, axes: Axes) -> Size | None:
-    """Size of one of `TP_AXES` in a group, with any suffix; None where the group has none."""
+    """Size of one of `TP_AXES` in a group, with any suffix; None if the group does not have it."""
     return next((size for axis, size in axes.items() if tp_axis(axis) == own), None)
 
 
@@ -87,7 +87,7 @@ class Mesh:
     tensor reduce its gradient each (torch) or together (megatron). `fsdp`: ranks that shard weights, each with a batch.
     `dp`: replicas, each with a batch; `zero`: the stage of ZeRO by which they shard optimizer state (1) and gradients
     (2). `ep`: how many of the ranks of `tp`, `fsdp`, `dp` and sequence shards share the experts, which are then whole;
-    `imbalance`: tokens × experts that the fullest of them gets, over the mean. `pp`: pipeline stages, by a `schedule`
+    `imbalance`: token-expert pairs of the fullest of them, relative to the mean. `pp`: pipeline stages, by a `schedule`
     over `microbatches` (0: one sequence each in a training step, all at once otherwise); `chunks`: stages of a rank.
     `cp`, `ulysses`: ranks that shard the tokens of a sequence and have all weights; attention exchanges keys and values
     (`cp_method`), or heads.
@@ -116,7 +116,7 @@ class Mesh:
 
     @property
     def sequence_shards(self) -> int:
-        """Ranks that shard a sequence. Sums over the batch run over them too."""
+        """Ranks that shard a sequence. Sums over the batch also run over them."""
         return self.cp * self.ulysses
 
     @property
@@ -151,7 +151,7 @@ class Mesh:
         return {**at, **{axis: at[axis] // self.sequence_shards for axis in ("T", "S", "O") if at[axis] > 1}}
 
     def fits(self, axis: str, axes: Axes, ranks: int) -> bool:
-        """True if so many ranks of `tp` can shard an axis. Key/value heads may be fewer than ranks: several ranks have
+        """True if `tp` ranks can shard an axis. Key/value heads may be fewer than ranks: several ranks have
         each. The last shard of a width or vocabulary may be smaller, unless `fsdp` shards it again."""
         whole = axes[axis]
         own = tp_axis(axis)
@@ -210,8 +210,8 @@ def mesh_of(
 
 
 def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = False) -> Mesh | None:
-    """The mesh that was asked for, checked against the number of devices; without one, the devices share the model: by
-    tp to serve, by fsdp to train. Raises UsageError."""
+    """The given mesh, checked against the number of devices; without one, all devices share the model, with tp for
+    serving and fsdp for training. Raises UsageError."""
     if limit is None or limit.count == 1:
         return mesh
     if mesh is None:
@@ -221,12 +221,12 @@ def mesh_on(limit: MemoryLimit | None, mesh: Mesh | None, *, training: bool = Fa
 
 
 def ranks_of(mesh: Mesh | None) -> int:
-    """Ranks of a forward pass. Those of `ep` beyond `tp` have batches of their own."""
+    """Ranks of a forward pass. `ep` ranks beyond `tp` have different batches."""
     return 1 if mesh is None else max(mesh.tp * mesh.fsdp, mesh.ep) * mesh.pp * mesh.sequence_shards
 
 
 def facts(mesh: Mesh) -> dict[str, Any]:
-    """A mesh, as in the JSON."""
+    """The mesh for the JSON."""
     return {
         "tp": mesh.tp,
         "sp": mesh.sp,
@@ -292,7 +292,7 @@ def _checked_replicas(mesh: Mesh) -> Mesh:
             raise UsageError(sharded, f"{option('dp', mesh.fsdp)} {zero}" if mesh.dp == 1 else f"leave {zero} out")
         raise UsageError(f"{zero} needs {option('dp')}, because it shards over the dp ranks", option("dp", 8))
     if mesh.ep > mesh.tp and mesh.fsdp == mesh.dp == mesh.sequence_shards == 1 and mesh.ep % mesh.tp == 0:
-        mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # all else is whole on each, as where a model is served
+        mesh = replace(mesh, dp=mesh.ep // mesh.tp)  # everything else is whole on each rank, as in serving
     return replace(mesh, fsdp=mesh.dp, dp=1, zero=0) if mesh.zero == 3 else mesh
 
 
@@ -391,7 +391,9 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         masked = any(
             isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
         )
-        chunks = CP_CHUNKS if mesh.cp > 1 and masked else 1  # without a mask all see as many keys anyway
+        chunks = (
+            CP_CHUNKS if mesh.cp > 1 and masked else 1
+        )  # without a mask, all ranks see the same number of keys anyway
         pieces = mesh.sequence_shards * chunks
         if at["T"] % pieces:
             raise UsageError(
@@ -413,7 +415,7 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
 
 
 def joint_qk_norm(group: Group) -> bool:
-    """True if one norm spans the queries, or the keys, of all heads: it reads them gathered."""
+    """True if one norm spans the queries, or the keys, of all heads, so that it needs them gathered."""
 
     def found() -> bool:
         norms = (line for line in group.lines if isinstance(line, Pointwise) and line.path.endswith(QK_NORMS))
@@ -423,7 +425,7 @@ def joint_qk_norm(group: Group) -> bool:
 
 
 def is_joint_qk_norm(parameter: Parameter) -> bool:
-    """True of the scale of such a norm, which every rank has whole."""
+    """True for the scale of such a norm, which every rank has whole."""
     return paths.module_of(parameter.path).endswith(QK_NORMS) and any(tp_axis(axis) in HEADS for axis in parameter.axes)
 
 
@@ -434,7 +436,7 @@ def replicated_heads(ledger: Ledger, mesh: Mesh) -> list[int]:
 
 
 def padded_axes(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
-    """Axes, with their sizes, of which the last ranks of `tp` have smaller shards."""
+    """Axes of which the last `tp` ranks have smaller shards, with their sizes."""
     found = {(axis, group.axes[axis]) for group in ledger.groups for axis in _tp_axes(group, mesh)}
     return sorted((axis, whole) for axis, whole in found if tp_axis(axis) not in HEADS and whole % mesh.tp)
 
@@ -442,7 +444,7 @@ def padded_axes(ledger: Ledger, mesh: Mesh) -> list[tuple[str, int]]:
 def _tp_axes(group: Group, mesh: Mesh) -> Iterator[str]:
     """Axes of a group that `tp` shards."""
     there = [axis for axis in group.axes if tp_axis(axis)]
-    if mesh.ep > 1 and EXPERTS in group.axes:  # those of experts alone are whole
+    if mesh.ep > 1 and EXPERTS in group.axes:  # only experts are whole
         there = [axis for axis in there if tp_axis(axis) != "Fe" or axis in _outside_experts(group)]
     yield from there
 

@@ -22,7 +22,7 @@ from tfacct.parallel.verified import verified
 
 
 def model_collectives(model: LoadedModel, mesh: Mesh, at: Axes, bits: int, *, train: bool = False) -> list[Collective]:
-    """Every collective of the rank that sends most, in numbers of so many bits. Raises TfacctError."""
+    """Every collective of the rank that sends most, with `bits` per element. Raises TfacctError."""
     every = {id(lines): lines for lines in stage_collectives(model, mesh, at, bits, train=train)}
     return max(every.values(), key=lambda lines: sum(one.sent for one in lines))
 
@@ -37,7 +37,7 @@ def stage_collectives(
     after: AfterHead = "divided",
     reduced: int | None = None,
 ) -> list[list[Collective]]:
-    """Every collective of each rank of `pp`. Raises TfacctError."""
+    """Every collective of each `pp` rank. Raises TfacctError."""
     how: CollectiveOptions = {
         "train": train,
         "shares": routing_bits(model, mesh, bits, train=train),
@@ -52,15 +52,15 @@ def stage_collectives(
 
 
 def fused_modules(model: LoadedModel) -> dict[str, str]:
-    """The module of the class that runs several matmuls of the ledger as one, for each of these."""
+    """For each matmul that the class fuses with others, the module of the class that runs it."""
     theirs = model.config.hf_modules
     several = Counter(theirs.values())
     return {path: module for path, module in theirs.items() if several[module] > 1}
 
 
 def tensors_in_order(model: LoadedModel) -> dict[str, str]:
-    """The class's tensor for each tensor of the ledger, in the order in which the class computes with them: it norms
-    queries and keys after their own matmuls, or after that of the values."""
+    """The class's tensor for each tensor of the ledger, in the order in which the class uses them: it norms queries and
+    keys after their matmuls, or after the values' matmul."""
     theirs = model.class_tensors
     if verified(model.family, "norms_last"):
         return theirs
@@ -75,16 +75,16 @@ def tensors_in_order(model: LoadedModel) -> dict[str, str]:
 
 
 class Ends(NamedTuple):
-    """What happens to the logits, and the dtype in which gradients of weights are summed over batches; None: as all
-    else is sent."""
+    """What happens to the logits, and the dtype of gradient reduction over batches; None: the dtype of everything
+    else."""
 
     after: AfterHead = "divided"
     reduced: str | None = None
 
 
 class RankCollectives(NamedTuple):
-    """Collectives of one rank of a model: of a pipeline, of the stage that sends most. `stored`: elements of weights on
-    the rank that stores most, `whole`: of the model; `sent_by_stage`, `stored_by_stage`: of each stage."""
+    """Collectives of one rank of a model; in a pipeline, of the stage that sends most. `stored`: weight elements on the
+    rank that stores most; `whole`: those of the model; `sent_by_stage`, `stored_by_stage`: those of each stage."""
 
     work: Workload
     lines: list[Collective]
@@ -100,12 +100,12 @@ class RankCollectives(NamedTuple):
 
     @property
     def stage(self) -> int:
-        """Number of the stage that sends most."""
+        """The stage that sends most, counted from 1."""
         return self.sent_by_stage.index(max(self.sent_by_stage)) + 1
 
 
 def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | None) -> Ends:
-    """Raises UsageError for what this mesh or this pass does not do."""
+    """The options of logits and gradients. Raises UsageError if they do not apply to this mesh or pass."""
     if after not in get_args(AfterHead):
         raise UsageError(f"{option('after_head')} must be {listed(get_args(AfterHead))}, not {after!r}")
     if after != "divided" and mesh.tp == 1:
@@ -154,7 +154,7 @@ def rank_collectives(
 
 
 def _check_order(model: LoadedModel, mesh: Mesh) -> None:
-    """Raises ConfigError for buckets of a class whose gradients are ready in an order that was not compared."""
+    """Raises ConfigError for gradient buckets of a class whose order of gradients was not checked."""
     if mesh.replicas > 1 and mesh.fsdp == 1 and not mesh.zero and encodes(model.architecture):
         raise ConfigError(
             f"{model.name}: the gradient buckets of {option('dp')} were not checked for encoders",

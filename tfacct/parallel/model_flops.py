@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @record
 class ModelFlops:
-    """One model's products at one workload.
+    """One model's matmuls at one workload.
 
-    `recompute`: what the backward pass computes again. `how` and `cached`: formats of weights and activations, where
-    bytes are counted. `whole`: those of the whole model, where these are of one rank of a `mesh`, in this `stage`.
+    `recompute`: what the backward pass recomputes. `how` and `cached`: formats of weights and activations, if bytes are
+    counted. `whole`: the matmuls of the whole model, if these are those of one rank of a `mesh`, in this `stage`.
     """
 
     model: LoadedModel
@@ -46,7 +46,7 @@ class ModelFlops:
     stage: int = 1
 
     def flops(self, product: Product) -> int:
-        """FLOPs of the line: forward, and backward in a training step."""
+        """FLOPs of the line: forward, plus backward in a training step."""
         return int(product.forward + product.backward if self.train else product.forward)
 
     @property
@@ -74,7 +74,7 @@ class ModelFlops:
 
     @property
     def active(self) -> bool:
-        """True if a token meets fewer parameters than are stored."""
+        """True if a token uses fewer parameters than are stored."""
         return self.active_params != int(params_of(self.point))
 
     @property
@@ -84,17 +84,17 @@ class ModelFlops:
 
     @property
     def ratio(self) -> Fraction:
-        """FLOPs over those by the rule of thumb."""
+        """FLOPs divided by the rule of thumb."""
         return Fraction(self.total, self.rule_of_thumb)
 
     @property
     def rule(self) -> str:
-        """`2·params·tokens`, with 6 in a training step, and the active parameters where there are others."""
+        """`2·params·tokens`, with 6 in a training step, and with active parameters if they differ."""
         return f"{'6' if self.train else '2'}·{'active' if self.active else 'params'}·tokens"
 
     @property
     def _dealt(self) -> Point:
-        """The same of a rank whose tokens are dealt out to experts; those of its sequences are its own already."""
+        """The same for a rank whose tokens are routed to experts; the tokens of its sequences are already its own."""
         if self.mesh is None:
             return self.point
         from tfacct.parallel.rank_flops import RankPoint
@@ -103,12 +103,12 @@ class ModelFlops:
 
     @property
     def point(self) -> Point:
-        """As metrics see it."""
+        """This point for metrics."""
         return Point(self.model.ledger, self.own, masked=self.masked, train=self.train, recompute=self.recompute)
 
     @property
     def recomputed(self) -> int:
-        """FLOPs of what is computed again."""
+        """FLOPs of recomputation."""
         from tfacct.accounts.step_flops import recomputed_flops
 
         if self.recompute == "none":
@@ -118,7 +118,7 @@ class ModelFlops:
 
     @property
     def if_all_called(self) -> int | None:
-        """The total if every MLP ran; None where every one does."""
+        """The total if every MLP ran; None if every MLP runs."""
         whole = self.model.architecture.all_called()
         if whole is None:
             return None
@@ -135,7 +135,7 @@ class ModelFlops:
 
     @property
     def costs(self) -> list[tuple[Shown, Cost]]:
-        """What each line moves."""
+        """Memory traffic of each line."""
         assert self.how is not None
         cached = width(self.cached)
         return [(line, line.product.cost(self.how, cached)) for line in shown(self.products)]
@@ -147,7 +147,7 @@ class ModelFlops:
 
 
 def products_of(ledger: Ledger, work: Workload, masked: bool, recompute: Recompute) -> list[Product]:
-    """Every product at a workload, with what is computed again among its backward FLOPs."""
+    """Every matmul at a workload; backward FLOPs include recomputation."""
     products = ledger.products(work.axes(), masked=masked)
     if recompute == "none":
         return products
@@ -163,8 +163,8 @@ def flops_of_each(
     count: Callable[[LoadedModel], ModelFlops],
     shard: Callable[[LoadedModel], LoadedModel],
 ) -> tuple[list[ModelFlops], list[Skipped]]:
-    """The products of each model, or of its rank that computes most, or moves most where bytes are counted; and models
-    that the mesh does not fit."""
+    """The matmuls of each model, or of its rank that computes most (or moves most, if bytes are counted); and the
+    models that the mesh does not fit."""
     if mesh is None:
         return [count(model) for model in models], []
     from tfacct.parallel.rank_flops import on_rank
@@ -186,7 +186,7 @@ def flops_of_each(
 
 @record
 class RequestFlops:
-    """One model's request: FLOPs by product of the prefill `work` and of all decode `steps` together."""
+    """One model's request: FLOPs by matmul of the prefill `work` and of all decode `steps` together."""
 
     model: LoadedModel
     work: Workload
@@ -210,12 +210,12 @@ class RequestFlops:
 
     @property
     def per_prompt_token(self) -> Fraction:
-        """FLOPs of the prefill by the prompt tokens of all sequences."""
+        """FLOPs of the prefill per prompt token, over all sequences."""
         return Fraction(self.prefill_total, self.work.batch * self.work.tokens)
 
     @property
     def per_new_token(self) -> Fraction | None:
-        """FLOPs of the decode steps by their tokens of all sequences; None where there is no step."""
+        """FLOPs of the decode steps per token, over all sequences; None without decode steps."""
         return Fraction(self.decode_total, self.work.batch * self.steps) if self.steps else None
 
 

@@ -28,11 +28,11 @@ from tfacct.parallel.rules import CollectiveOptions, collectives
 from tfacct.parallel.shard_shapes import shard
 
 ONCE = ("weights", "shared weights")
-"""What is sent once in a step, however many micro-batches it has: gradients summed over all."""
+"""What is sent once per step, for any number of micro-batches: gradients summed over all."""
 
 
 class Stage(NamedTuple):
-    """Consecutive layers, with the embeddings before the first ones or the head after the last ones."""
+    """Consecutive layers; the first stage has the embeddings, the last one the head."""
 
     blocks: range
     first: bool
@@ -68,7 +68,7 @@ def stages(blocks: int, mesh: Mesh) -> list[list[Stage]]:
 
 
 def part(ledger: Ledger, own: Sequence[Stage]) -> Ledger:
-    """The lines that some stages run."""
+    """The part of a ledger that some stages run."""
     key = "part", *own
     if key not in ledger.known:
         instead = None if ledger.instead is None else part(ledger.instead, own)
@@ -90,13 +90,13 @@ def _groups(ledger: Ledger, own: Sequence[Stage]) -> Iterator[Group]:
 
 
 def _within(group: Group, stage: Stage) -> Sequence[int]:
-    """Numbers of a group's layers that are in a stage."""
+    """Indices of a group's layers in a stage."""
     numbers = group.numbers
     return numbers[bisect_left(numbers, stage.blocks.start) : bisect_left(numbers, stage.blocks.stop)]
 
 
 def distinct_stages(ledger: Ledger, every: Sequence[Sequence[Stage]]) -> dict[tuple[object, ...], list[int]]:
-    """Ranks whose stages have the same: as many layers of each kind, embeddings, the head."""
+    """The ranks with equal stages: number of layers of each kind, embeddings, head."""
     found: dict[tuple[object, ...], list[int]] = {}
     for rank, own in enumerate(every):
         counts = (len(_within(group, stage)) for group in ledger.groups for stage in own)
@@ -119,7 +119,7 @@ def microbatches(mesh: Mesh, at: Axes, train: bool) -> int:
 
 
 def stage_ledgers(ledger: Ledger, mesh: Mesh) -> list[Ledger]:
-    """The ledger of each rank of `pp`."""
+    """The ledger of each `pp` rank."""
     if mesh.pp == 1:
         return [ledger]
     return [part(ledger, own) for own in stages(blocks_in(ledger), mesh)]
@@ -132,7 +132,7 @@ def in_pipeline(
     bits: int,
     **how: Unpack[CollectiveOptions],
 ) -> list[list[Collective]]:
-    """Collectives of each rank of `pp` in a forward pass or a training step of all micro-batches. Raises UsageError for
+    """Collectives of each `pp` rank in a forward pass or a training step over all micro-batches. Raises UsageError for
     sizes that the mesh does not divide."""
     check(ledger, mesh, at)
     train = how.get("train", False)
@@ -157,14 +157,14 @@ def in_pipeline(
 
 
 def repeated(one: Collective, times: int) -> Collective:
-    """The same for so many micro-batches."""
+    """The same for `times` micro-batches."""
     return one._replace(calls=times * one.calls, bytes=times * one.bytes, sent=times * one.sent)
 
 
 def _sent(
     ledger: Ledger, own: Sequence[Stage], mesh: Mesh, at: Axes, bits: int, times: int, train: bool
 ) -> Iterator[Collective]:
-    """The residual stream that stages of a rank send to the next ones, and its gradients that they send back."""
+    """Sends of the residual stream to the next stages, and of its gradients back."""
     width = next(group.axes["D"] for group in ledger.groups if group.numbers)
     tokens = at["T"] // (mesh.sequence_shards * (mesh.tp if mesh.sp else 1))
     each = whole_bytes(at["B"] * tokens * width, bits)
@@ -177,7 +177,7 @@ def _sent(
 
 
 def _tied(ledger: Ledger) -> tuple[Parameter, Axes] | None:
-    """The embedding that the head shares; None if there is none."""
+    """The embedding tied to the head; None if there is none."""
     ends = [group for group in ledger.groups if not group.numbers]
     weights = [{one.path: (one, group.axes) for line in group.lines for one in line.parameters()} for group in ends]
     both = [own for path, own in weights[0].items() if any(path in other for other in weights[1:])] if weights else []
@@ -185,7 +185,7 @@ def _tied(ledger: Ledger) -> tuple[Parameter, Axes] | None:
 
 
 def _summed(table: Parameter, axes: Axes, mesh: Mesh, bits: int) -> Collective:
-    """The all-reduce of the gradient of an embedding that two stages have."""
+    """The all-reduce of the gradient of an embedding stored on two stages."""
     size = whole_bytes(shard(table, axes, mesh).elements, bits)
     return collective(table.path, "all-reduce", "pp", "backward", "shared weights", 1, size, 2, "L")
 
@@ -196,19 +196,19 @@ BUBBLE = {
     "interleaved": "(P − 1)/(V · M)",
     "zero-bubble": "(P − 1) · (F + B − W)/(M · (F + B + W))",
 }
-"""Time that a stage waits over the time that it computes: P stages, M micro-batches, V stages of a rank. F, B and W:
+"""Waiting time of a stage relative to its compute time: P stages, M micro-batches, V stages of a rank. F, B and W:
 time of a forward pass, of the gradients of inputs, and of those of weights."""
 
 
 def bubble(mesh: Mesh, times: int) -> Fraction | None:
-    """Value of the formula; None if it has times in it."""
+    """Value of the formula; None if it contains times."""
     if mesh.schedule == "zero-bubble":
         return None
     return Fraction(mesh.pp - 1, times * mesh.chunks)
 
 
 def waits_facts(mesh: Mesh, times: int, train: bool) -> dict[str, Any]:
-    """How long stages wait, as in the JSON: a formula, and its value if it has no times in it."""
+    """Waiting time of stages for the JSON: a formula, and its value if it contains no times."""
     ratio = bubble(mesh, times) if train else None
     formula = BUBBLE[mesh.schedule] if train else None
     return {"microbatches": times, "bubble": formula, "bubble_ratio": None if ratio is None else float(ratio)}

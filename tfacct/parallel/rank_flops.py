@@ -1,8 +1,8 @@
-"""What one rank computes and caches if ranks shard the tokens of sequences or share experts.
+"""What one rank computes and caches if ranks shard the tokens of sequences or the experts.
 
-A rank of `cp` has the queries of its tokens and, on the way, the keys of all: T is sharded and S is not. Under a causal
-mask it sees exactly its share of the pairs, because it has a chunk from the front and one from the back. Ranks of `tp`
-and the stages of `pp` have models of their own, in `shard_model`.
+A `cp` rank has the queries of its tokens and, temporarily, the keys of all tokens: T is sharded and S is not. With a
+causal mask, every rank has the same number of pairs, because it has a chunk from the front and one from the back.
+`shard_model` covers `tp` ranks and `pp` stages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tfacct.parallel.support import check_mesh, check_sizes
 def on_rank(
     model: LoadedModel, products: list[Product], mesh: Mesh, work: Workload, *, masked: bool = False
 ) -> list[Product]:
-    """These matmuls as one rank runs them. Raises TfacctError for a model whose tokens the ranks cannot shard."""
+    """The matmuls of one rank. Raises TfacctError for a model whose tokens the ranks cannot shard."""
     if mesh.cp > 1:
         check_parts(model, mesh, work)
         if masked and any(product.line.mask not in ("full", "causal") or _windowed(product) for product in products):
@@ -39,7 +39,7 @@ def on_rank(
 
 def check_parts(model: LoadedModel, mesh: Mesh, work: Workload) -> None:
     """Raises TfacctError for a model whose tokens the ranks of a sequence cannot shard."""
-    alone = Mesh(cp=mesh.cp, cp_method="gather")  # in a ring or gathered: a rank computes the same
+    alone = Mesh(cp=mesh.cp, cp_method="gather")  # a ring and an all-gather compute the same
     check_mesh(model, alone, train=False)
     check_sizes(model, alone, work.axes())
 
@@ -49,7 +49,7 @@ def _windowed(product: Product) -> bool:
 
 
 def check_elements(mesh: Mesh | None) -> None:
-    """Refuse elements of pointwise work if ranks shard its tokens. Raises UsageError."""
+    """Raises UsageError for element counts of pointwise work if ranks shard its tokens."""
     if mesh is not None and (mesh.sp or mesh.cp > 1):
         given = option("sp", True) if mesh.sp else option("cp", mesh.cp)
         raise UsageError(f"{option('pointwise')} is not supported with {given}", "leave one of the two out")
@@ -58,7 +58,7 @@ def check_elements(mesh: Mesh | None) -> None:
 def points_of(
     model: LoadedModel, point: Point, metrics: Sequence[Metric], mesh: Mesh, dtype: str | None
 ) -> list[Point]:
-    """The model at a point as one rank of each pipeline stage has it, for these metrics. Raises TfacctError."""
+    """A point of one rank of each pipeline stage, for these metrics. Raises TfacctError."""
     if mesh.fsdp > 1:
         others = "training metrics do, such as peak_bytes"
         raise UsageError(f"{metrics[0].name} does not change with {option('fsdp')}", others)
@@ -79,7 +79,7 @@ def points_of(
 
 @record
 class RankPoint(Point):
-    """A point of one rank that shards tokens or shares experts; its ledger is sharded by `tp` and `ep` already."""
+    """A point of one rank with sharded tokens or experts; `tp` and `ep` already shard its ledger."""
 
     mesh: Mesh = Mesh()
 
@@ -90,26 +90,25 @@ class RankPoint(Point):
 
     @property
     def tokens(self) -> Size:
-        """Number of new tokens of all sequences here."""
+        """Number of new tokens of all sequences on this rank."""
         return self.work.batch * self.work.tokens // self.mesh.sequence_shards
 
     @property
     def cached(self) -> Axes:
-        """Sizes of the tokens that stay here."""
+        """Axis sizes of the tokens cached on this rank."""
         return rank_tokens(self.mesh, self.work).axes()
 
     def flops(self, keep: Callable[[str, Matmul], bool]) -> Size:
-        """FLOPs of the products that `keep` is true of."""
+        """FLOPs of the matmuls for which `keep` is true."""
         own = (product for product in self._products() if keep(product.path, product.line))
         return sum(product.forward + (product.backward if self.train else 0) for product in own)
 
     def cost(self) -> Cost:
-        """FLOPs of a forward pass, and bytes that its products read and write."""
+        """FLOPs of a forward pass, and the bytes that its matmuls read and write."""
         return sum((one.cost(self.weights, self.cache) for one in self._products()), Cost())
 
     def active_params(self) -> Size:
-        """Number of parameters that a token meets: the ranks of a batch deal its tokens out to whole experts, so each
-        runs as many of them as one token in `tp` has."""
+        """Number of active parameters of a token. Whole experts count 1 / `tp`: the ranks of a batch share its tokens."""
         if self.mesh.ep == 1:
             return Point.active_params(self)
         shares = ((tensor, self.mesh.tp if tensor.parameter.is_expert else 1) for tensor in self.ledger.tensors())
@@ -120,8 +119,8 @@ class RankPoint(Point):
 
 
 def of_rank(product: Product, mesh: Mesh) -> Product:
-    """A matmul of a ledger that is sharded by `tp` and `ep` already, as a rank with its shard of each sequence runs it.
-    The ranks of a batch share its pairs of token and expert evenly."""
+    """A matmul on a rank with its shard of each sequence, from a ledger that `tp` and `ep` already shard. The ranks of
+    a batch share its token-expert pairs evenly."""
     if mesh.sequence_shards > 1:
         product = _of_tokens(product, mesh)
     if mesh.ep > 1 and product.line.expert_axis:
@@ -159,7 +158,7 @@ def _of_pairs(product: Product, mesh: Mesh) -> Product:
 
 
 def cached_tokens(model: LoadedModel, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload whose tokens one rank caches. Raises TfacctError for tokens that the ranks cannot shard,
+    """The part of a workload that one rank caches. Raises TfacctError for tokens that the ranks cannot shard,
     and for a model that caches anything but keys and values of each token."""
     if mesh is None or mesh.cp == 1:
         return work

@@ -1,6 +1,6 @@
 """Formulas of one rank: each line divided by the sizes of the layout's axes that shard it.
 
-Tensor parallelism divides heads, widths and the vocabulary, expert parallelism the experts, pipeline stages the layers,
+Tensor parallelism shards heads, widths and the vocabulary, expert parallelism the experts, pipeline stages the layers,
 and context parallelism the tokens of a sequence.
 """
 
@@ -29,15 +29,16 @@ from tfacct.parallel.shard_model import on_ranks
 from tfacct.parallel.support import check_axes, check_mesh, check_shardable, check_sizes, gathers_heads
 
 Layout = Mapping[str, str]
-"""Numbers of ranks, or letters for them, by axis: `{"tp": "8", "pp": "p"}`."""
+"""Number of ranks, or a letter for it, by axis: `{"tp": "8", "pp": "p"}`."""
 AXES = {"tp": "ranks", "ep": "expert-parallel ranks", "pp": "stages", "cp": "context-parallel ranks"}
-"""Axes of a layout that a formula can have, and what their numbers count."""
+"""Axes of a layout that a formula can have, and what each counts."""
 EXAMPLE = 2
-"""Ranks that stand for a letter where a model is checked."""
+"""Number of ranks used for a letter when a model is checked."""
 
 
 class RankTotal(NamedTuple):
-    """The total of one rank, the letters of the lines that ranks can divide, and which pipeline stage has the most."""
+    """The total of one rank, the axes of the lines that ranks can shard, and the pipeline stage with the largest
+    total."""
 
     total: RankFormula
     axis_names: set[str]
@@ -67,7 +68,8 @@ def lines_of_rank(
 def total_of_rank(
     ledger: Ledger, symbolic: SymbolicModel, layout: Layout, counts: Mapping[str, Size], of: str
 ) -> RankTotal:
-    """The total of one rank, with pipeline stages of the stage that has the most. `ledger`: the model's in numbers."""
+    """The total of one rank, in a pipeline of the stage with the largest total. `ledger`: the model's ledger with
+    numbers."""
     axis_names, experts = _axis_names(symbolic, of), expert_paths(symbolic.ledger)
     ends = _ends(ledger) if "pp" in layout else ({*counts}, {*counts})
     weigh = ledger.parameters() if of == "params" else dict.fromkeys(counts, 1)
@@ -87,13 +89,13 @@ def total_of_rank(
 
 
 def expert_paths(ledger: Ledger) -> frozenset[str]:
-    """Paths of the products of experts, and of their weights."""
+    """Paths of the matmuls of experts, and of their weights."""
     lines = [line for group in ledger.groups for line in group.lines if isinstance(line, Matmul) and line.expert_axis]
     return frozenset(path for line in lines for path in (line.path, *(one.path for one in line.parameters())))
 
 
 def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expert: bool = False) -> Ranks:
-    """Numbers that divide the count of a line with these letters. Expert parallelism leaves each expert (`expert`)
+    """Axis sizes that divide the count of a line with these axes. Expert parallelism leaves each expert (`expert`)
     whole; the ranks of a batch share the experts' tokens."""
     axes = {*axis_names}
     tokens = {"S"} if of == "kv" else {"T", "O"} if of != "params" else set()
@@ -108,7 +110,7 @@ def ranks_of(path: str, axis_names: Iterable[str], layout: Layout, of: str, expe
 
 
 def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, RankFormula]:
-    """The parameters of each module. The bias of a product that sums over a divided axis is whole."""
+    """The parameters of each module. The bias of a row-parallel matmul is whole."""
     known = {path: one for _, weights in symbolic.ledger.weights for path, one in weights.items()}
     modules = groupby(symbolic.ledger.parameters().items(), key=lambda one: paths.module_of(one[0]))
     return {
@@ -124,7 +126,7 @@ def _weights(symbolic: SymbolicModel, layout: Layout) -> dict[str, RankFormula]:
 
 
 def _sum(symbolic: SymbolicModel, counts: Iterable[tuple[Ranks, Size]]) -> RankFormula:
-    """The sum of counts, each with the numbers that divide it."""
+    """The sum of counts, each divided by its axis sizes."""
     parts: dict[Ranks, list[Any]] = {}
     for by, count in counts:
         parts.setdefault(by, []).append(count)
@@ -132,7 +134,7 @@ def _sum(symbolic: SymbolicModel, counts: Iterable[tuple[Ranks, Size]]) -> RankF
 
 
 def _axis_names(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
-    """The letters of everything that is counted, by path."""
+    """The axes of everything that is counted, by path."""
     found: dict[str, set[str]] = {}
     for group in symbolic.ledger.groups:
         for line in group.lines:
@@ -143,7 +145,7 @@ def _axis_names(symbolic: SymbolicModel, of: str) -> dict[str, set[str]]:
 
 
 def _ends(ledger: Ledger) -> tuple[set[str], set[str]]:
-    """Paths of the modules before the layers, and after them; a tied embedding is in both."""
+    """Paths of the modules before the layers, and of those after them; a tied embedding is in both."""
     found: tuple[set[str], set[str]] = (set(), set())
     after = False
     for group in ledger.groups:
@@ -154,7 +156,7 @@ def _ends(ledger: Ledger) -> tuple[set[str], set[str]]:
 
 
 def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
-    """Numbers of ranks, or letters for them, by axis. Raises UsageError."""
+    """Number of ranks, or a letter for it, by axis. Raises UsageError."""
     found = {axis: text for axis in AXES if (text := asked.get(axis)) is not None and text != "1"}
     for axis, text in found.items():
         if text.isascii() and text.isdigit():
@@ -170,7 +172,7 @@ def asked_layout(asked: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | None) -> None:
-    """Raises TfacctError for a model that the layout does not divide evenly. `work`: None of a family."""
+    """Raises TfacctError for a model that the layout does not divide evenly. `work`: None for a family."""
     numbers = {axis: int(text) if text.isdigit() else None for axis, text in layout.items()}
     if "ep" in layout:
         _check_ep(model, numbers, work)
@@ -199,8 +201,8 @@ def check_layout(model: LoadedModel, layout: Layout, of: str, work: Workload | N
 
 
 def _check_ep(model: LoadedModel, numbers: Mapping[str, int | None], work: Workload | None) -> None:
-    """Raises TfacctError for experts that are not whole on a rank, and for pairs of token and expert that the ranks of
-    a batch do not share evenly."""
+    """Raises TfacctError for experts that are not whole on a rank, and for token-expert pairs that the ranks of a batch
+    do not share evenly."""
     tp, ep = numbers.get("tp", 1), numbers["ep"]
     checked_pass(Mesh(ep=ep or EXAMPLE, cp=EXAMPLE if "cp" in numbers else 1))
     if not any(ACTIVE in group.axes for group in model.ledger.groups):

@@ -1,4 +1,5 @@
-"""What one rank of a layout stores and caches of a loaded model, and what fits; without a layout, of a whole one."""
+"""What one rank of a layout stores and caches of a loaded model, and what fits; without a layout, what one device
+does."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 def sharded(
     models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None = None, *, weights: bool = True
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
-    """The models that a mesh fits, the same as one rank of all stages together has them, and the others; with
-    `weights`, stored in `dtype`. Raises TfacctError where there is none."""
+    """The models that a mesh fits, the same models on one rank of all stages together, and the other models; with
+    `weights`, stored in `dtype`. Raises TfacctError if none fits."""
     if mesh is None:
         return models, models, []
     from tfacct.parallel.shard_model import shard_for_flops, shard_models
@@ -40,7 +41,7 @@ def sharded(
 
 
 def stages(model: LoadedModel, mesh: Mesh | None) -> list[tuple[int, LoadedModel]]:
-    """The model as the ranks of each pipeline stage have it, with the stage's number."""
+    """The model on the ranks of each pipeline stage, with the index of the stage."""
     if mesh is None or mesh.pp == 1:
         return [(1, model)]
     from tfacct.parallel.shard_model import stages_of
@@ -49,8 +50,7 @@ def stages(model: LoadedModel, mesh: Mesh | None) -> list[tuple[int, LoadedModel
 
 
 def cached_tokens(model: LoadedModel | None, mesh: Mesh | None, work: Workload) -> Workload:
-    """The part of a workload whose tokens one rank caches. Raises TfacctError for a `model` that ranks cannot share
-    so."""
+    """The part of a workload that one rank caches. Raises TfacctError for a `model` whose cache ranks cannot share."""
     if mesh is None or mesh.cp == 1:
         return work
     from tfacct.parallel import rank_flops
@@ -59,7 +59,7 @@ def cached_tokens(model: LoadedModel | None, mesh: Mesh | None, work: Workload) 
 
 
 def fitting_all(found: Sequence[tuple[int, dict[str, Any]]]) -> dict[str, Any]:
-    """What fits on every stage, from what fits on each by its number; and the stage that is full."""
+    """What fits on every stage, from what fits on each, and the stage that limits it."""
     least = dict(found[0][1])
     for what in ("context", "batch"):
         largest, slack = f"largest_{what}", f"{what}_slack_bytes"
@@ -132,8 +132,8 @@ def fit_facts(
     mesh: Mesh | None,
     whole: LoadedModel,
 ) -> dict[str, Any]:
-    """The largest context at this batch and the largest batch at this context; None where not even 1 fits, and, with
-    a slack, where what is kept bounds none. No context is longer than the position embedding of the `whole` model."""
+    """The largest context at this batch and the largest batch at this context; None if not even 1 fits, or, with a
+    slack, if the cache does not limit it. No context is longer than the position embedding of the `whole` model."""
     room, past, limit = budget.usable - weights, whole.past_positions(work), whole.position_limit
 
     def cache(context: int, batch: int) -> int:
@@ -159,9 +159,9 @@ def fit_facts(
 
 
 def page_facts(model: LoadedModel, work: Workload, cache: Width, room: int | None) -> dict[str, Any]:
-    """What is kept in pages. With `room`, the bytes that the weights leave, also what a start-up of vLLM prints: the
-    tokens that fit, and how many requests of this context. Nothing where not even one page fits, and of a model whose
-    layers keep different tokens."""
+    """Facts of a paged cache. With `room`, the bytes that the weights leave, also what vLLM prints at start-up: the
+    tokens that fit, and the number of requests of this context. Empty if not even one page fits, or if layers cache
+    different tokens."""
     one = replace(work, context=cache.page, tokens=1, batch=1, source=0)
     page = int(cache_bytes(model.ledger, one.axes(), cache))
     found: dict[str, Any] = {"kv_block": cache.page, "kv_page_bytes": page}
@@ -191,8 +191,8 @@ def _all_grow(model: LoadedModel) -> bool:
 
 
 def variants(model: LoadedModel) -> dict[str, Ledger | None]:
-    """The model with as many key/value heads as query heads, as it is built, and with one; None where it has none, or
-    none to share."""
+    """The model with as many key/value heads as query heads, as published, and with one; None if it has no key/value
+    heads that could be shared."""
     built = model.architecture
     heads = bool(built.attentions) and not is_compressed(model)
     each = built.with_kv_heads(None).ledger() if heads else None
@@ -201,17 +201,17 @@ def variants(model: LoadedModel) -> dict[str, Ledger | None]:
 
 
 def is_latent(model: LoadedModel) -> bool:
-    """True if keys and values come from a latent, which no heads share."""
+    """True if keys and values come from a latent, so that there are no key/value heads to share."""
     return bool(model.architecture.having(LatentAttention))
 
 
 def is_compressed(model: LoadedModel) -> bool:
-    """True if keys are values too, of one head: no heads share them, and none can have their own."""
+    """True if keys are also values, of a single head: the number of heads cannot change."""
     return any(part.compression is not None for part in model.architecture.attentions)
 
 
 def _layer_axes(model: LoadedModel) -> dict[int, str]:
-    """The axis that counts a group's blocks, where there are several kinds; by the group's id."""
+    """The axis that counts a group's layers if there are several kinds, by the id of the group."""
     if len(model.architecture.every_stack) == 1:
         return {}
     from tfacct.algebra.symbols import layer_axes
@@ -221,7 +221,7 @@ def _layer_axes(model: LoadedModel) -> dict[int, str]:
 
 
 def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
-    """Compressed keys, and the tokens that wait, by their axes, where so many tokens are made into one key."""
+    """Compressed keys and tokens that are not yet compressed, by axis, at this number of tokens per key."""
     found: dict[str, str] = {}
     for kind, rate in rates.items():
         keys = f"⌊S / {rate}⌋"
@@ -231,13 +231,13 @@ def _compressed(rates: Mapping[str, str]) -> dict[str, str]:
 
 
 def cache_formula(model: LoadedModel, request: Request, cached: str, mesh: Mesh | None = None) -> str:
-    """The cache as a product of named sizes, read off the ledger's State lines, with S left open. `mesh`: ranks among
-    which the whole model's heads, and the tokens, are divided."""
+    """The cache as a product of named sizes, from the ledger's State lines, with S left open. `mesh`: the layout that
+    shards the heads and tokens of the whole model."""
     from tfacct.parallel.mesh import joint_qk_norm
 
     tp, cp = (1, 1) if mesh is None else (mesh.tp, mesh.cp)
     cache_width = width(cached)
-    by_kind: dict[tuple[int, str, str], dict[str, int]] = {}  # what states of one kind take, by their blocks
+    by_kind: dict[tuple[int, str, str], dict[str, int]] = {}  # size of each kind of state, by its layers
     blocks = _layer_axes(model)
     for group in model.ledger.groups:
         windowed = WINDOW in group.axes

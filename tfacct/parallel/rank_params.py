@@ -1,4 +1,4 @@
-"""How many elements of each tensor the rank with most of them stores."""
+"""Elements of each tensor on the rank that stores most."""
 
 from __future__ import annotations
 
@@ -19,34 +19,33 @@ from tfacct.parallel.verified import verified
 
 
 def weight_shards(models: Sequence[LoadedModel], mesh: Mesh) -> tuple[Sequence[LoadedModel], list[Skipped]]:
-    """The models that the mesh divides, and the others. Raises TfacctError where there is none."""
-    alone = replace(mesh, sp=False, cp=1)  # which divide no weight by themselves
+    """The models that the mesh divides, and the others. Raises TfacctError if it divides none."""
+    alone = replace(mesh, sp=False, cp=1)  # which alone shard no weight
 
     def check(model: LoadedModel) -> None:
         check_mesh(model, alone)
         check_sizes(model, alone, {})
         if not verified(model.family, "torch_plan"):
-            check_rows(model, mesh)  # which ranks of fsdp divide with those of cp
+            check_rows(model, mesh)  # which fsdp and cp ranks shard together
 
     found, _, others = supported_on(models, check)
     return found, others
 
 
 class FullestRank(NamedTuple):
-    """The rank that stores most: how many of each tensor it has, by path and shape as `stored` adds them up, and its
-    stage."""
+    """The rank that stores most: its number of each tensor, by path and shape as summed in `stored`, and its stage."""
 
     mesh: Mesh
     counts: dict[tuple[str, tuple[Any, ...]], Any]
     stage: int
 
     def holds(self, tensor: Tensor) -> int:
-        """Elements of a tensor in all blocks that it stores."""
+        """Stored elements of a tensor, over all layers."""
         return int(self.counts.get(_place(tensor), 0) * shard(tensor.parameter, tensor.axes, self.mesh).elements)
 
 
 def _place(tensor: Tensor) -> tuple[str, tuple[Any, ...]]:
-    """Path and shape; the path alone outside the layers, where a head reads a table turned."""
+    """Path and shape; only the path outside the layers, where a head reads a transposed embedding."""
     return tensor.path, tensor.shape if paths.repeated(tensor.path) else ()
 
 

@@ -1,6 +1,6 @@
 """Collectives of one pass: the three rules over the matmuls of a ledger, its logits and its weights.
 
-Logits are gathered, or a loss is computed of them where they are. Shoeybi et al., "Megatron-LM" (arXiv 1909.08053),
+Logits are gathered, or the loss is computed on sharded logits. Shoeybi et al., "Megatron-LM" (arXiv 1909.08053),
 section 3: the loss is fused with the head's matmul, so that three numbers per token are sent instead of logits. torch's
 loss_parallel sends the same.
 """
@@ -23,18 +23,18 @@ from tfacct.parallel.shard_shapes import fsdp_units, trained
 
 AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
 LOSS_BITS = 32
-"""Width of the numbers of a loss: logits are cast to fp32 for it."""
+"""Bits per element of a loss: logits are cast to fp32."""
 OF_LOSS = ("max", "sum", "target")
-"""What the loss of a token needs from all ranks: its largest logit, the sum of exponentials, the target's logit."""
+"""Values that the loss of a token needs from all ranks: largest logit, sum of exponentials, target logit."""
 LATENTS = frozenset(("R", "Rq", "Rs"))
 """Axes of latents, from which queries, keys and values of all heads are projected."""
 
 
 class CollectiveOptions(TypedDict, total=False):
-    """How a pass runs. `train`: as a training step. `shares`: bits of the weights that sum a token's experts, if not
-    those of all else. `modules`: matmuls that the class runs as one, by path. `tensors`: of the class, as `buckets`
-    takes them. `after`: what happens to the logits. `reduced`: bits in which gradients of weights are summed over
-    batches, if not those of all else."""
+    """Options of a pass. `train`: a training step. `shares`: bits of the routing weights, if different from everything
+    else. `modules`: the modules of fused matmuls, by path. `tensors`: those of the class, as in `buckets`. `after`:
+    what happens to the logits. `reduced`: bits of the gradient reduction over batches, if different from everything
+    else."""
 
     train: bool
     shares: int | None
@@ -45,8 +45,8 @@ class CollectiveOptions(TypedDict, total=False):
 
 
 def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[CollectiveOptions]) -> list[Collective]:
-    """Every collective of a forward pass or a training step, with elements of so many bits. Raises UsageError for sizes
-    that the mesh does not divide."""
+    """Every collective of a forward pass or a training step, with `bits` per element. Raises UsageError for sizes that
+    the mesh does not divide."""
     train, reduced = how.get("train", False), how.get("reduced") or bits
     check(ledger, mesh, at)
     at = mesh.own(at)
@@ -65,7 +65,7 @@ def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[C
 
 
 class Sent(NamedTuple):
-    """A collective over `tp` that lines need, before sizes are known: of an operand with these axes on all ranks."""
+    """A collective over `tp`, before sizes are known: its operand has these axes on all ranks."""
 
     what: str
     kind: Kind
@@ -78,7 +78,7 @@ class Sent(NamedTuple):
 def _of_group(
     group: Group, mesh: Mesh, at: Axes, bits: int, train: bool, modules: Mapping[str, str], lookups: bool
 ) -> Iterator[Collective]:
-    """Collectives over `tp` of one group of layers. `lookups`: a source reads rows of its embedding too."""
+    """Collectives over `tp` of one group of layers. `lookups`: a source also reads rows of its embedding."""
     axes = group.bound(at)
 
     def sent(one: Sent) -> Collective:
@@ -92,7 +92,7 @@ def _of_group(
         (_of_group, *key, *modules.items()),
         lambda: ([*_of_matmuls(group, mesh, train, modules, lookups)], [*_of_work(group, mesh)] if train else []),
     )
-    # A source that an earlier step read has no tokens in this one.
+    # A source of an earlier step has no tokens in this one.
     yield from (sent(one) for one in of_matmuls if size(axes, one.operand) != 0)
     if train and mesh.tp > (tp_size("K", axes) or mesh.tp):
         yield from _of_replicated_heads(group, mesh, axes, bits)
@@ -148,7 +148,7 @@ def _of_matmuls(group: Group, mesh: Mesh, train: bool, modules: Mapping[str, str
 
 
 def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
-    """Sums of the gradients of weights of pointwise work."""
+    """All-reduces of the weight gradients of pointwise work."""
     for path, spec, weight in _shared(group):
         sharded = mesh.sharded_axis(spec) or ("T" if mesh.sp and not _latent(spec) else None)
         if sharded is not None and sharded not in weight:
@@ -156,8 +156,8 @@ def _of_work(group: Group, mesh: Mesh) -> Iterator[Sent]:
 
 
 def _of_replicated_heads(group: Group, mesh: Mesh, axes: Axes, bits: int) -> Iterator[Collective]:
-    """Other query heads read a key/value head on each rank that has it: the gradients of its weights sum over G, which
-    these ranks shard."""
+    """All-reduces of the weight gradients of replicated key/value heads: they sum over G, which the ranks with the same
+    head shard."""
     for line in _matmuls(group):
         sharded = mesh.sharded_axis(line.einsum.every)
         if sharded is None or tp_axis(sharded) != "K":
@@ -176,12 +176,12 @@ def _streams(operand: AxisNames, sharded: str) -> bool:
 
 
 def _latent(operand: AxisNames) -> bool:
-    """True of latents, which each rank has whole."""
+    """True for latents, which each rank has whole."""
     return not LATENTS.isdisjoint(operand)
 
 
 def _of_source(ledger: Ledger) -> bool:
-    """True if an encoder looks its tokens up in the decoder's embedding: it has neither its own nor a stem."""
+    """True if an encoder reads the decoder's embedding, having neither its own nor a stem."""
     lines = [line for group in ledger.groups for line in group.lines if paths.parse(line.path).side]
     return bool(lines) and not any(_looks_up(line) or paths.parse(line.path).part == "stem" for line in lines)
 
@@ -191,14 +191,14 @@ def _looks_up(line: Line) -> TypeGuard[Table]:
 
 
 def _matmuls(group: Group, lookups: bool = False) -> tuple[Matmul, ...]:
-    """Matmuls of a group. A lookup is one too: of one-hot tokens and the embedding."""
+    """Matmuls of a group. A lookup counts as one, of one-hot tokens and the embedding."""
 
     def found() -> Iterator[Matmul]:
         for line in group.lines:
             if isinstance(line, Matmul) and line.weight_axes() is not None:
                 yield line
             elif _looks_up(line):
-                # Tokens need no gradient, and that of the embedding no sum over V.
+                # Tokens need no gradient, and the embedding's gradient has no sum over V.
                 rows, width = axis_names(line.spec)
                 source = paths.parse(line.path).side
                 for tokens in ("I",) if source else ("T", "I") if lookups else ("T",):
@@ -219,7 +219,7 @@ def _shared(group: Group) -> Iterator[tuple[str, AxisNames, AxisNames]]:
 
 
 def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead) -> Iterator[Collective]:
-    """Collectives of logits that `tp` shards. Their gradients are not sent: each rank needs its own alone."""
+    """Collectives of logits that `tp` shards. Their gradients are not sent, because each rank needs only its own."""
     for group in ledger.groups if mesh.tp > 1 and after != "divided" else ():
         axes = group.bound(at)
         for line in group.lines:
@@ -247,7 +247,7 @@ def _of_weights(ledger: Ledger, mesh: Mesh, bits: int, train: bool, reduced: int
         part = whole_bytes(unit.elements, bits)
         steps: list[tuple[Kind, When, int]] = [("all-gather", "forward", unit.ranks * part)]
         if train:
-            # Layers free gathered weights after the forward pass; what is outside the layers stays gathered.
+            # Layers free gathered weights after the forward pass; weights outside the layers stay gathered.
             steps += [("all-gather", "backward", unit.ranks * part)] if unit.what else []
             steps.append(("reduce-scatter", "backward", whole_bytes(unit.trained, reduced)))
         for kind, when, result in steps:

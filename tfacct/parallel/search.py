@@ -1,4 +1,4 @@
-"""Layouts of a number of devices that `plan` tries."""
+"""Layouts that `plan` tries for a number of devices."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tfacct.parallel.support import rows_divisors, unsupported_part
 from tfacct.parallel.verified import verified
 
 MOST_SEQUENCE_SHARDS = 16
-"""Most shards of a sequence that are tried."""
+"""Largest number of sequence shards to try."""
 MOST_TP_WITH_EXPERTS = 2
-"""Largest `tp` that is tried with `ep` and `pp`: such models are trained with little tensor parallelism."""
+"""Largest `tp` to try with `ep` and `pp`: such models are trained with little tensor parallelism."""
 LEAST_TOKENS = 2048
-"""Fewest tokens of a sequence on one rank that are tried."""
+"""Smallest number of tokens of a sequence on one rank to try."""
 
 
 SIZES = ("tp", "sp", "fsdp", "ep", "dp", "zero", "pp", "cp", "ulysses")
-"""What of a layout is tried."""
+"""Axes of a layout that are tried."""
 TRAINING = ("sp", "fsdp", "zero", "cp", "ulysses")
-"""What of it is tried for training alone."""
+"""Axes that are tried only for training."""
 _RENAMED = {"pp_chunks": "chunks", "tp_plan": "plan"}
 OPTIONS: Mapping[str, str] = {
     name: _RENAMED.get(name, name)
@@ -43,7 +43,7 @@ OPTIONS: Mapping[str, str] = {
 
 
 def sizes_of(mesh: Mesh) -> dict[str, Any]:
-    """The options that ask for a layout."""
+    """The options that define a layout."""
     values = {name: getattr(mesh, field) for name, field in OPTIONS.items()}
     given = {name: value for name, value in values.items() if value != getattr(Mesh(), OPTIONS[name])}
     return {name: float(value) if isinstance(value, Fraction) else value for name, value in given.items()}
@@ -60,8 +60,7 @@ def label(mesh: Mesh) -> str:
 
 
 def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, train: bool) -> list[Mesh]:
-    """The layout that was given, if that is one of all devices, or all that have what of it was given. Raises
-    UsageError."""
+    """The given layout if it uses all devices, else all layouts that agree with what was given. Raises UsageError."""
     if not train and (name := next((name for name in TRAINING if name in sizes_of(given)), None)):
         raise UsageError(f"{option(name, getattr(given, name))} applies to a training step", option("train", True))
     many = f"{devices:,} device{'' if devices == 1 else 's'}"
@@ -80,7 +79,7 @@ def layouts_with(model: LoadedModel, devices: int, tokens: int, given: Mesh, *, 
 
 
 def served(model: LoadedModel, devices: int) -> Iterator[Mesh]:
-    """Replicas by tp and pp; if the model has experts, by ep too."""
+    """Replicas sharded by tp and pp, and by ep if the model has experts."""
     experts = _experts(model)
     for tp, pp in _stages(model, devices):
         mesh = Mesh(tp, dp=devices // tp // pp, pp=pp)
@@ -95,7 +94,7 @@ def _stages(model: LoadedModel, devices: int) -> Iterator[tuple[int, int]]:
 
 
 def _sequence_shards(devices: int, tokens: int) -> list[int]:
-    """Numbers of shards of a sequence, from 2 on."""
+    """Possible numbers of shards of a sequence, from 2 on."""
     most = min(MOST_SEQUENCE_SHARDS, tokens // LEAST_TOKENS)
     return [shards for shards in divisors([devices])[1:] if shards <= most]
 
@@ -106,7 +105,7 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
     windows = any(part.window is not None for _, part in model.architecture.having(Attention))
     method: Method = "gather" if windows else "ring"
     experts = _experts(model)
-    heads = gcd(*(group.axes["K"] for group in model.ledger.groups if "K" in group.axes))  # 0 where there are none
+    heads = gcd(*(group.axes["K"] for group in model.ledger.groups if "K" in group.axes))  # 0 without experts
     for tp, pp in _stages(model, devices):
         if pp > 1:
             for sp in (False, True) if tp > 1 else (False,):
@@ -121,7 +120,7 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
                 fsdp = devices // tp // shards
                 for ulysses in (
                     sorted({1, gcd(shards, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
-                ):  # none, or as many as share the heads
+                ):  # 1, or as many as share the heads
                     cp = shards // ulysses
                     how = method if cp > 1 else "ring"
                     yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)
@@ -137,27 +136,27 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
 
 
 def _experts(model: LoadedModel) -> int:
-    """Greatest number of ranks that experts of all layers divide among; 0 without experts."""
+    """Greatest number of ranks that divides the experts of all layers; 0 without experts."""
     return gcd(*(group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes))
 
 
 def _whole(experts: int, tp: int, devices: int) -> list[int]:
-    """Sizes of `ep` for so many experts, multiples of `tp`; none without experts."""
+    """Sizes of `ep` for `experts` experts, multiples of `tp`; empty without experts."""
     return [ep for ep in divisors([experts, devices]) if ep > 1 and ep % tp == 0] if experts else []
 
 
 def _staged(mesh: Mesh, copies: int) -> Iterator[Mesh]:
-    """The mesh with so many replicas, with and without ZeRO 1."""
+    """The mesh with `copies` replicas, with and without ZeRO 1."""
     yield from (replace(mesh, dp=copies, zero=zero) for zero in ((0, 1) if copies > 1 else (0,)))
 
 
 MOST_RANKS = 2**16
-"""Most ranks of `fsdp` that are tried."""
+"""Largest `fsdp` to try."""
 
 
 def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int], bool]:
-    """Numbers of ranks to try, and False if they are powers of 2 and numbers between them are possible too. Raises
-    UsageError for a model without experts."""
+    """Numbers of ranks to try, and False if they are powers of 2 and other numbers are also possible. Raises UsageError
+    for a model without experts."""
     if unknown == "ep":
         experts = [group.axes[EXPERTS] for group in model.ledger.groups if EXPERTS in group.axes]
         if not experts:
@@ -167,7 +166,7 @@ def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int]
         return [*range(1, blocks_in(model.ledger) + 1)], True
     if unknown == "tp":
         return divisors([max((part.heads for part in model.architecture.attentions), default=1)]), True
-    # Padded rows were compared for some classes only: others need a number that divides all rows.
+    # Padded rows were checked only for some classes; others need a number that divides all rows.
     compared = verified(model.family, "torch_plan") or unsupported_part(model.architecture) is not None
     if not compared and (even := rows_divisors(model, replace(mesh, fsdp=2))):
         return even, True
@@ -175,7 +174,7 @@ def rank_counts(model: LoadedModel, mesh: Mesh, unknown: str) -> tuple[list[int]
 
 
 def with_ranks(mesh: Mesh, unknown: str, count: int) -> Mesh:
-    """The mesh with so many ranks; with one rank of `tp` there is no sequence parallelism and no plan."""
+    """The mesh with this number of ranks; `tp=1` has no sequence parallelism and no plan."""
     sizes: dict[str, Any] = {unknown: count}
     own = replace(mesh, **sizes)
     return replace(own, sp=False, plan="torch") if own.tp == 1 and unknown == "tp" else own

@@ -1,4 +1,4 @@
-"""A model as one rank has it: its shards of heads, widths and vocabulary, its experts, its pipeline stage."""
+"""A model on one rank: shards of heads, widths and vocabulary, experts, pipeline stage."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tfacct.parallel.support import (
 
 
 def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[LoadedModel]:
-    """The models as one of `tp` ranks has them: shards of heads, MLP width and vocabulary. `ep`: ranks, `tp` of them to
-    a batch, that share whole experts. Raises TfacctError."""
+    """The models on one of `tp` ranks: shards of heads, MLP width and vocabulary. `ep`: ranks that share whole experts,
+    `tp` of them per batch. Raises TfacctError."""
     check_size(option("tp"), tp)
     check_size(option("ep"), ep)
     if ep % tp and ep > 1:
@@ -40,7 +40,7 @@ def on_ranks(models: Sequence[LoadedModel], tp: int, ep: int = 1) -> list[Loaded
 
 
 def _on_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
-    if mesh.ep > 1:  # engines pad nothing
+    if mesh.ep > 1:  # engines do not pad
         check_mesh(model, mesh)
         check_sizes(model, mesh, {})
     else:
@@ -52,7 +52,7 @@ def _on_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
 
 
 def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
-    """The model with shards of `tp`, whole experts if `ep` shares them, and its ledger: the same for every `ep`."""
+    """The model sharded by `tp`, with whole experts if `ep` shards them, and its ledger: the same for every `ep`."""
     key = _with_shards, mesh.tp, mesh.ep > 1
     if key in model.ledger.known:
         known: tuple[Transformer, Ledger] = model.ledger.known[key]
@@ -64,8 +64,8 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
         if norms_all_heads(part):
             return part
         if isinstance(part, Grouped):
-            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # fewer if ranks have the same one
-        if isinstance(part, Experts) and mesh.ep > 1:  # experts are whole; a shared expert of the same width is not
+            sizes["group"] = part.heads // mesh.tp // sizes["kv_heads"]  # fewer if several ranks have the same head
+        if isinstance(part, Experts) and mesh.ep > 1:  # experts are whole, but a shared expert of the same width is not
             shared = {"shared": sizes["width"], "shared_alike": False} if part.shared_alike else {}
             sizes |= {"width": part.width, **shared}
         return replace(part, **sizes) if sizes else part
@@ -77,8 +77,8 @@ def _with_shards(model: LoadedModel, mesh: Mesh) -> tuple[Transformer, Ledger]:
 
 
 def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep: int = 1) -> Sequence[LoadedModel]:
-    """The models as one rank stores them; themselves where there is one. Raises TfacctError for weights in a format of
-    which ranks would cut blocks."""
+    """The models as one rank stores them; unchanged for a single rank. Raises TfacctError for weights in a format whose
+    blocks would be cut."""
     if (tp, ep) == (1, 1):
         return models
     sharded = on_ranks(models, tp, ep)
@@ -90,8 +90,8 @@ def shard_weights(models: Sequence[LoadedModel], tp: int, dtype: str | None, ep:
 def shard_models(
     models: Sequence[LoadedModel], mesh: Mesh | None, dtype: str | None
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
-    """The models that a mesh fits, as they are and as one rank of all stages together stores them, and the others.
-    Raises TfacctError where there is none."""
+    """The models that a mesh fits, whole and as one rank of all stages together stores them, and the other models.
+    Raises TfacctError if none fits."""
     if mesh is None:
         return models, models, []
 
@@ -109,21 +109,21 @@ def shard_models(
 def shard_for_flops(
     models: Sequence[LoadedModel], mesh: Mesh | None
 ) -> tuple[Sequence[LoadedModel], Sequence[LoadedModel], list[Skipped]]:
-    """The same for what does not depend on how weights are stored."""
+    """The same for counts that do not depend on the format of weights."""
     if mesh is None:
         return models, models, []
     return supported_on(models, lambda one: on_ranks([_staged(one, mesh.pp)], mesh.tp, mesh.ep)[0])
 
 
 def _staged(model: LoadedModel, pp: int) -> LoadedModel:
-    """The same model. Raises TfacctError if it has no such stages."""
+    """The model. Raises TfacctError if it does not support these stages."""
     if pp != 1:
         check_axes(model, checked_axes(Mesh(pp=pp)))
     return model
 
 
 def stages_of(model: LoadedModel, pp: int) -> list[tuple[int, LoadedModel]]:
-    """The model as ranks of `pp` have it, the first of each sort, with its number."""
+    """The model on `pp` ranks, one for each distinct stage, with its index."""
     if pp == 1:
         return [(1, model)]
     every = stages(blocks_in(model.ledger), Mesh(pp=pp))

@@ -18,14 +18,14 @@ from tfacct.parallel.mesh import HEADS, Mesh, is_joint_qk_norm, joint_qk_norm
 RANK_EXPERTS = "Er"
 """Experts of one rank."""
 RANK_HEADS = {"K": "Kr", "N": "Nr"}
-"""Heads of one rank, where only their weights are sharded."""
+"""Heads of one rank if only their weights are sharded."""
 COLUMNS = frozenset(("Kc", "Ns"))
-"""Axes within a row, in weights of no matmul: taps of a convolution, states of a channel."""
+"""Axes within a row of weights outside matmuls: taps of a convolution, states of a channel."""
 
 
 class Shard(NamedTuple):
     """A stored tensor on one rank: `rows` × `columns`, and `padded` rows if `fsdp` shards them. `transposes`: a class
-    may store its columns first. `trained`: a training step has its gradient."""
+    may store its columns first. `trained`: a training step computes its gradient."""
 
     path: str
     rows: int
@@ -42,7 +42,7 @@ class Shard(NamedTuple):
 
 def shard(parameter: Parameter, axes: Axes, mesh: Mesh) -> Shard:
     """A tensor on one rank. Its rows are the outputs of a matmul, the rows of an embedding, the experts of stacked
-    experts, and all of a vector."""
+    experts, or the elements of a vector."""
     return _padded(parameter, *_sides(parameter, axes, mesh), mesh)
 
 
@@ -62,7 +62,7 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
         along = tuple(axis for axis in parameter.axes if axis not in parameter.inputs)
     else:  # a router's rows are experts, and a gate has one
         along = tuple(axis for axis in parameter.axes if axis in NO_MATRIX)
-        if parameter.axes[0] in RATES.values():  # of position biases of compressed keys, a row for each of their tokens
+        if parameter.axes[0] in RATES.values():  # position biases of compressed keys have one row per token
             along = parameter.axes[:1]
         along = along or tuple(axis for axis in parameter.axes if axis not in COLUMNS) or parameter.axes
     sharded = None if is_joint_qk_norm(parameter) else mesh.sharded_axis(parameter.axes, parameter.is_expert)
@@ -74,12 +74,12 @@ def _sides(parameter: Parameter, axes: Axes, mesh: Mesh) -> tuple[int, int]:
 
 
 def is_routing_bias(path: str) -> bool:
-    """True of the bias that corrects the choice of experts: no step has its gradient."""
+    """True for the bias that corrects expert selection: it has no gradient."""
     return path.endswith(".routing.bias")
 
 
 def trained(path: str) -> bool:
-    """True of a weight whose gradient a training step has: not of what only chooses experts or keys."""
+    """True for a weight with a gradient in a training step: not for weights that only select experts or keys."""
     return ".indexer." not in path and not is_routing_bias(path)
 
 
@@ -91,8 +91,8 @@ class _Unit(NamedTuple):
 
 
 class Unit(_Unit):
-    """Weights that `ranks` ranks gather together: of one layer, `times` times, of its experts if `ep` shares them, or,
-    if `what` is empty, of everything outside the layers."""
+    """Weights that `ranks` ranks gather together: one layer, `times` times; its experts if `ep` shards them; or, if
+    `what` is empty, everything outside the layers."""
 
     @cached_property
     def elements(self) -> int:
@@ -101,17 +101,17 @@ class Unit(_Unit):
 
     @cached_property
     def trained(self) -> int:
-        """The same of those whose gradients a step has."""
+        """The same for weights with gradients."""
         return sum([one.elements for one in self.shards if one.trained])
 
     @property
     def of_experts(self) -> bool:
-        """True if these are the experts of a layer."""
+        """True for the experts of a layer."""
         return bool(self.what) and not self.what.endswith("*")
 
 
 def fsdp_units(ledger: Ledger, mesh: Mesh) -> list[Unit]:
-    """Weights that are gathered together, for each kind of layers."""
+    """The units of weights that are gathered together, for each kind of layers."""
     key = "gathered", mesh.tp, mesh.ep, mesh.weight_shards, mesh.expert_shards, mesh.zero > 0
     if key not in ledger.known:
         ledger.known[key] = list(_fsdp_units(ledger, mesh))
@@ -158,7 +158,7 @@ def _fsdp_units(ledger: Ledger, mesh: Mesh) -> Iterator[Unit]:
 
 
 def with_rank_experts(ledger: Ledger, mesh: Mesh) -> Ledger:
-    """The ledger of one of the ranks that share the experts; each has the whole router."""
+    """The ledger of one of the ranks that shard the experts; each has the whole router."""
 
     def here(line: Line) -> Line:
         return replace(line, expert_axis=RANK_EXPERTS) if isinstance(line, Matmul) and line.expert_axis else line
@@ -178,7 +178,7 @@ def with_rank_experts(ledger: Ledger, mesh: Mesh) -> Ledger:
 
 def with_rank_heads(ledger: Ledger, mesh: Mesh) -> Ledger:
     """The ledger of one of the ranks that shard only the weights of heads: a norm over all heads reads gathered queries
-    and keys, and each rank runs attention on all of them."""
+    and keys, and each rank runs attention on all heads."""
 
     def here(line: Line) -> Line:
         return line.renamed(RANK_HEADS) if isinstance(line, Matmul) and line.weight_axes() is not None else line
@@ -198,13 +198,13 @@ def stored_elements(ledger: Ledger, mesh: Mesh) -> int:
 
 
 def sharded_parameters(ledger: Ledger, mesh: Mesh, tensors: Mapping[str, str]) -> list[TorchParameter]:
-    """Parameters of the rank with most, for an optimizer that updates each element by itself. `tensors`: the tensor of
-    the class that stores each tensor of the ledger, or several of them."""
+    """Parameters of the rank with most, for an element-wise optimizer. `tensors`: the tensor of the class that stores
+    each tensor of the ledger, or several of them."""
     found: dict[tuple[int, str], TorchParameter] = {}
     for number, unit in enumerate(fsdp_units(ledger, mesh)):
         for one in unit.shards:
             if is_routing_bias(one.path):
-                continue  # no optimizer gets it
+                continue  # no optimizer updates it
             key = number, tensors.get(one.path, one.path)
             elements = one.elements + (found[key].shape[0] if key in found else 0)
             found[key] = TorchParameter((elements,), unit.times, number if unit.what else None)

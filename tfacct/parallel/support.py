@@ -1,4 +1,4 @@
-"""Models that a parallel layout supports: a row for each part, class or format that it does not."""
+"""Models that a parallel layout supports: one row for each part, class or format that it does not support."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from tfacct.parallel.verified import Fact, families, fsdp_unsupported, verified
 
 Found = TypeVar("Found")
 Test: TypeAlias = Callable[[LoadedModel, Mesh, bool], object]
-"""A feature of a model on a mesh, in a training step or not: its value, or its words."""
+"""A feature of a model on a mesh, in a training step or not: its value, or a phrase."""
 ROUTING: tuple[Fact, ...] = ("fp32_routing", "compute_routing")
-"""Facts of families whose router's gradients were compared."""
+"""Facts of families whose router gradients were checked."""
 DTYPES = ("fp32", "bf16", "fp16")
-"""Dtypes in which ranks send numbers."""
+"""Dtypes of what ranks send."""
 PADDED = frozenset(one.name for one in MX.values())
 """Formats whose last block of a shard is padded, as vLLM pads the experts of gpt-oss on 4 and 8 devices."""
 BEFORE = frozenset(("embed", "pos_embed", "type_embed", "task_embed", "box_embed", "embed_norm"))
@@ -57,7 +57,7 @@ AFTER = frozenset(("final_norm", "lm_head", "pooler", "classifier", "contacts", 
 
 
 def does_not(features: str, layout: str, what: str, instead: str) -> Unsupported:
-    """A row: this layout does not support it."""
+    """A row: this layout does not support this feature."""
     return Unsupported(features, f"{layout} does not support {what}", instead)
 
 
@@ -89,7 +89,7 @@ STAGES = (
     does_not("pp borrowed_index", "{pp}", "keys selected by an earlier layer", STREAM),
     does_not("pp borrowed_latents", "{pp}", "latents of an earlier layer", STREAM),
 )
-"""What reads more than the residual stream, so that pipeline stages would send more."""
+"""Features that read more than the residual stream, so that pipeline stages would send more."""
 SEQUENCES = (
     does_not("sequence encoder", "{of[sequence]}", "{of[encoder]}", WHOLE),
     does_not("sequence tp joint_norm", "{of[sequence]} with {tp}", "a norm over all heads", WHOLE),
@@ -112,7 +112,7 @@ SEQUENCES = (
         "ring sinks", "{of[sequence]} in a ring", "sinks: each ring step would count them", "use {cp_method=gather}"
     ),
 )
-"""Attention for which it is a choice, or not known, what shards of a sequence send."""
+"""Attention whose communication between sequence shards is not determined, or not known."""
 REDUCES = "use {fsdp} or {zero}"
 SHARED = "its gradient buckets were not checked"
 PARTS = (
@@ -135,7 +135,7 @@ PARTS = (
     does_not("sp positions", "{sp=True}", "a position embedding", "leave {sp=True} out"),
     does_not("sp scaled_embedding", "{sp=True}", "a scaled embedding", "leave {sp=True} out"),
 )
-"""Parts that a layout does not support, and classes whose parts were not compared with torch's ranks."""
+"""Parts that a layout does not support, and classes whose parts were not checked against torch's ranks."""
 UNSUPPORTED = (*LAYOUTS, *STAGES, *SEQUENCES, *PARTS)
 
 
@@ -175,7 +175,7 @@ def _buckets(_: LoadedModel, mesh: Mesh, train: bool) -> str | None:
 
 
 def _part(gathered: bool) -> Test:
-    """The first unsupported part; `gathered`: where ranks shard weights alone."""
+    """The first unsupported part; `gathered`: ranks shard only weights."""
 
     def found(model: LoadedModel, mesh: Mesh, _: bool) -> str | None:
         return model.once(_unsupported) if shards_weights_only(model, mesh) is gathered else None
@@ -281,10 +281,10 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
     ),
     "parallel_sublayers": ("attention and MLP in parallel", _shape(lambda shape: any(map(in_parallel, shape.stacks)))),
     "positions": ("a position embedding", _shape(lambda shape: shape.positions is not None)),
-    # Inside its module torch needs whole sums, outside it does not.
+    # torch needs whole sums inside the module, but not outside.
     "scaled_embedding": ("a scaled embedding", _shape(lambda shape: shape.embed.scaled)),
 }
-"""Features by name: a label, and what tells whether a model on a mesh has them."""
+"""Features by name: a label, and a test of a model on a mesh."""
 
 
 # Checks.
@@ -302,7 +302,8 @@ def check_step(mesh: Mesh) -> None:
 
 
 def check_axes(model: LoadedModel, mesh: Mesh) -> None:
-    """Raises TfacctError for a model that has no such pipeline stages, or whose sequences ranks cannot shard."""
+    """Raises TfacctError for a model that does not support these pipeline stages, or whose sequences ranks cannot
+    shard."""
     _refuse(STAGES, model, mesh)
     if mesh.pp > 1:
         with _naming(model):
@@ -311,15 +312,15 @@ def check_axes(model: LoadedModel, mesh: Mesh) -> None:
 
 
 def check_mesh(model: LoadedModel, mesh: Mesh, *, train: bool = True) -> None:
-    """Raises TfacctError for a model with a part that this mesh does not support; `train`: gradients are summed."""
+    """Raises TfacctError for a model with a part that this mesh does not support; `train`: gradients are reduced."""
     check_axes(model, mesh)
-    if mesh.ranks > mesh.pp or mesh.ep > 1:  # stages send the residual stream, whatever is in them
+    if mesh.ranks > mesh.pp or mesh.ep > 1:  # stages always send the residual stream
         _refuse(PARTS, model, mesh, train=train)
 
 
 @contextmanager
 def _naming(model: LoadedModel) -> Iterator[None]:
-    """Name the model in a UsageError."""
+    """Adds the model's name to a UsageError."""
     try:
         yield
     except UsageError as error:
@@ -342,7 +343,7 @@ def check_shardable(model: LoadedModel, mesh: Mesh) -> None:
 
 
 def shards_weights_only(model: LoadedModel, mesh: Mesh) -> bool:
-    """True if ranks shard weights alone, of a class that was compared so: then its parts need no rule."""
+    """True if ranks shard only weights, and the class was checked this way: its parts then need no rule."""
     return verified(model.family, "fully_shard") and mesh.tp * mesh.ep * mesh.sequence_shards == 1
 
 
@@ -355,7 +356,7 @@ def _unsupported(model: LoadedModel) -> str | None:
 
 
 def unsupported_part(shape: Transformer) -> str | None:
-    """The first part that ranks cannot shard, in words; None if they can shard all."""
+    """A phrase for the first part that ranks cannot shard; None if they can shard all."""
     return next(_unsupported_parts(shape), None)
 
 
@@ -379,7 +380,7 @@ def _of_stack(stack: Stack) -> Iterator[str]:
 
 
 def _of_part(part: Part) -> Iterator[str]:
-    """What of a part ranks cannot shard."""
+    """Phrases for the features of a part that ranks cannot shard."""
     if part.mesh_unsupported:
         yield part.mesh_unsupported
         return
@@ -420,35 +421,35 @@ def _of_part(part: Part) -> Iterator[str]:
 
 
 def encodes(shape: Transformer) -> bool:
-    """True of an encoder, alone or before a decoder."""
+    """True for an encoder, alone or before a decoder."""
     return shape.encoder is not None or any(not getattr(part, "causal", True) for part in shape.attentions)
 
 
 def in_parallel(stack: Stack) -> bool:
-    """True if sublayers of its layers run in parallel, on one input or next to another sublayer."""
+    """True if sublayers run in parallel, on one input or next to another sublayer."""
     return stack.block.order == "parallel" or any(sublayer.parallel for sublayer in stack.block.sublayers)
 
 
 def norms_all_heads(part: Part) -> bool:
-    """True of attention whose norm of queries and keys spans all heads, which no rank has alone."""
+    """True for attention with a norm over the queries and keys of all heads, which no rank has alone."""
     return isinstance(part, Attention) and part.qk_norm is not None and part.qk_norm.together
 
 
 def gathers_heads(model: LoadedModel) -> bool:
-    """True of a model with such attention: ranks of `tp` shard its matmuls and gather their outputs."""
+    """True for a model with such attention: `tp` ranks shard its matmuls and gather their outputs."""
     return any(map(norms_all_heads, model.architecture.attentions))
 
 
 def _fuses(model: LoadedModel, mesh: Mesh) -> bool:
-    """True if the class stores several matmuls as one tensor, of those whose gradients share buckets."""
+    """True if the class stores several matmuls as one tensor whose gradient is in a bucket."""
     theirs = model.class_tensors
     every = [one.path for one in model.ledger.tensors() if not (mesh.ep > 1 and one.parameter.is_expert)]
     return len({theirs.get(path, path) for path in every}) < len({*every})
 
 
 def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> int:
-    """Bits of the routing weights, if they, their gradients or what they sum are sent. Raises ConfigError for a class
-    that was not compared."""
+    """Bits of the routing weights, if they, their gradients or the expert sums are sent. Raises ConfigError for a class
+    that was not checked."""
     sent = mesh.tp > 1 and (train or mesh.ep not in (1, mesh.tp))
     if not sent or not model.once(_has_experts):
         return bits
@@ -463,17 +464,17 @@ def routing_bits(model: LoadedModel, mesh: Mesh, bits: int, *, train: bool) -> i
 
 
 class CutError(UsageError):
-    """Shards that cut blocks of a format of weights."""
+    """Shards that cut quantization blocks."""
 
 
 def check_formats(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> None:
-    """Refuse weights in a format whose blocks, groups or words ranks would cut, or whose blocks follow the layers'
-    numbers. Raises UsageError."""
+    """Raises UsageError for weights in a format whose blocks, groups or words would be cut, or whose types depend on
+    the layer."""
     check_shares(whole, dtype, (part.stored for part in ranked.ledger.tensors()), ranked.storage(dtype))
 
 
 def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored], own: Storage) -> None:
-    """The same of one rank's shard of each tensor, which `own` stores."""
+    """The same for one rank's shard of each tensor, stored in `own`."""
     stored = whole.storage(dtype)
     if stored.name in DTYPES:
         return
@@ -492,8 +493,8 @@ def check_shares(whole: LoadedModel, dtype: str | None, shares: Iterable[Stored]
 
 
 def check_rows(model: LoadedModel, mesh: Mesh) -> None:
-    """Refuse padding that depends on how a class lays its tensors out, fused or transposed, if that was not compared.
-    Outside the layers every class has the same embeddings and vectors."""
+    """Raises ConfigError for padding that depends on the tensor layout of a class (fused or transposed), if that was
+    not checked. Outside the layers, every class has the same embeddings and vectors."""
     if mesh.fsdp == 1:
         return  # rows stay whole
     sizes, ranks = _rows(model, mesh)
@@ -515,7 +516,7 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
 
 
 def _rows(model: LoadedModel, mesh: Mesh) -> tuple[dict[str, list[int]], dict[str, int]]:
-    """Rows and columns of each tensor of the layers that `fsdp` shards, and by how many ranks."""
+    """Rows and columns of each tensor of the layers that `fsdp` shards, and its number of ranks."""
     sizes, ranks = {}, {}
     for unit in fsdp_units(model.ledger, mesh):
         for one in unit.shards if unit.what else ():
@@ -532,8 +533,7 @@ def rows_divisors(model: LoadedModel, mesh: Mesh) -> list[int]:
 def supported_on(
     models: Sequence[LoadedModel], count: Callable[[LoadedModel], Found]
 ) -> tuple[list[LoadedModel], list[Found], list[Skipped]]:
-    """The models that a mesh fits, what is counted of each, and the other models. Raises TfacctError where none is
-    left."""
+    """The models that a mesh fits, the count of each, and the other models. Raises TfacctError if none fits."""
     found: list[tuple[LoadedModel, Found]] = []
     refused: list[tuple[LoadedModel, TfacctError]] = []
     for model in models:

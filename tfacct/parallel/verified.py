@@ -1,4 +1,4 @@
-"""What was compared with transformers classes on ranks: one row for each family in `verified.toml`."""
+"""Checks against transformers classes in parallel layouts: one row per family in `verified.toml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 Fact: TypeAlias = Literal[
     "torch_plan", "published_plan", "fully_shard", "fp32_routing", "compute_routing", "fp32_router", "norms_last"
 ]
-"""What they say is in the table's head."""
+"""The head of the table explains them."""
 
 
 @cache
@@ -20,7 +20,7 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 
 def verified(family: str, fact: Fact) -> bool:
-    """True if a fact is in the row of a family.
+    """True if the row of a family has this fact.
 
     >>> verified("llama", "torch_plan"), verified("llama", "fp32_routing")
     (True, False)
@@ -29,10 +29,10 @@ def verified(family: str, fact: Fact) -> bool:
 
 
 def families(*facts: Fact) -> list[str]:
-    """Families with one of these facts."""
+    """Families with any of these facts."""
     return sorted(name for name in _table()["verified"] if any(verified(name, fact) for fact in facts))
 
 
 def fsdp_unsupported(family: str) -> str | None:
-    """Why `fully_shard` does not shard the class of a family as counted; None if it does."""
+    """The reason why `fully_shard` does not shard the class of a family as counted; None if it does."""
     return _table()["fsdp_unsupported"].get(family)
