@@ -108,7 +108,7 @@ class RankPoint(Point):
         return sum((one.cost(self.weights, self.cache) for one in self._products()), Cost())
 
     def active_params(self) -> Size:
-        """Number of active parameters of a token. Whole experts count 1 / `tp`: the ranks of a batch share its tokens."""
+        """Number of active parameters of a token. Whole experts count 1 / `tp`: a batch's ranks share its tokens."""
         if self.mesh.ep == 1:
             return Point.active_params(self)
         shares = ((tensor, self.mesh.tp if tensor.parameter.is_expert else 1) for tensor in self.ledger.tensors())
