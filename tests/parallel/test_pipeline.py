@@ -156,7 +156,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
             "plan t5-base --pp 2",
             "--pp does not support an encoder: every stage reads its output hint: leave --pp out",
         ),
-        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dpranks, in whole batch groups hint: possible sizes: 2"),
+        ("plan mixtral-8x7b --pp 2 --tp 2 --ep 3", "and --dp ranks, in whole batch groups hint: possible sizes: 2"),
         ("plan gemma-3n-e4b-text --pp 2", "--pp does not support"),
         ("params deepseek-v3 --pp 0", "--pp"),
         ("plan gpt2 --pp 2 --micro-batches 0", "--micro-batches must be at least 1"),

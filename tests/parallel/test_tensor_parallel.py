@@ -80,14 +80,17 @@ def test_one_new_token() -> None:
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
         (
             "mixtral-8x7b --tp 2 --ep 3",
-            "of --tp and --dpranks, in whole batch groups possible sizes: 2",
+            "of --tp and --dp ranks, in whole batch groups possible sizes: 2",
         ),
         ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "possible sizes: 4, 8"),
         ("mixtral-8x7b --tp 2 --imbalance 1.5", "applies to routed tokens, so it needs --ep 2 or more"),
         ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "applies to routed tokens, and there are none here"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "has no experts for --ep 8 to shard"),
-        ("phi-3.5-moe --tp 2 --train", "sums experts, which --tp sends, was not checked it was for deepseek_v2"),
+        (
+            "phi-3.5-moe --tp 2 --train",
+            "sums experts, which --tp sends, was not checked it was checked for deepseek_v2",
+        ),
         ("gemma-4-e2b-text --tp 2", "a parallel layout does not support"),
         (
             "deepseek-v3 --tp 2 --sp --tokens 2 --tp-plan megatron",
@@ -98,7 +101,7 @@ def test_one_new_token() -> None:
         ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
         ("t5-base --tp 2 --sp --tokens 2", "--sp does not support an encoder"),
         ("bert-base --tp 5", "--tp 5 does not divide K = 12 (key/value heads), N = 12 (query heads)"),
-        ("bert-base --dp 2 --train", "the gradient buckets of --dp was not compared"),
+        ("bert-base --dp 2 --train", "the gradient buckets of --dp were not checked for encoders"),
         ("modernbert-base --cp 2", "--cp 2 does not support bidirectional windows"),
         ("bart-base --pp 2 --train", "--pp does not support an encoder"),
         ("albert-base-v2 --tp 2", "a parallel layout does not support layers that share weights"),

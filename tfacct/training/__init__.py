@@ -1,1 +1,1 @@
-"""Memory of a training step, from rules that read the ledger; and the class itself, run on the meta device."""
+"""Memory of a training step: from rules on the ledger, or by running the class on the meta device."""

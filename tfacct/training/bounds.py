@@ -1,9 +1,9 @@
-"""The error of the formula of a training step's peak memory: the largest measured against the transformers class.
+"""Measured errors of the formula for the peak memory of a training step, against the transformers class.
 
-`bounds.toml` has the errors by family and group of recipes, as `tests/sweeps/training_bounds.py` measured them. A
+`bounds.toml` has the largest errors by family and group of recipes, as measured by `tests/sweeps/training_bounds.py`. A
 recipe belongs to one or several groups, and its error bound is the largest of theirs. The formula answers a recipe only
-if all its groups were measured, and no error was above `LIMIT`. An error is that of the peak, or of the saved
-activations if that is above `SAVED_LIMIT`: they decide the peak of long sequences.
+if all its groups were measured, and no error was above `LIMIT`. The error is that of the peak, or that of the saved
+activations if it is above `SAVED_LIMIT`, because they decide the peak of long sequences.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ AttentionKind: TypeAlias = Literal["sdpa", "eager"]
 STEPS = (0, 0.1, 0.25, 0.5, 1, 2, 3)
 """Percentages to which an error is rounded up."""
 LIMIT, SAVED_LIMIT = 1, 3
-"""The largest errors, in percent, of the peak and of the saved activations with which the formula answers."""
+"""The largest accepted errors, in percent, of the peak and of the saved activations."""
 LEAST_TOKENS = 256
-"""Tokens of a sequence below which no bound is promised."""
+"""Sequence length below which error bounds do not hold."""
 
 GROUPS = {
     "lora": "with LoRA",
@@ -42,19 +42,19 @@ GROUPS = {
     "eager": "with eager attention",
     "16-bit": "in 16 bits",
 }
-"""Groups of recipes. A measurement counts for the group of its recipe; that of several groups for their combination, if
+"""Groups of recipes. A measurement counts for the group of its recipe; one of several groups for their combination, if
 each was measured, else for the first."""
 AND = "_"
-"""Between the groups of a combination, in its key."""
+"""Separates the groups of a combination in its key."""
 PACKAGES, ANY_FAMILY = ("torch", "transformers"), "any-family"
-"""Keys of bounds.toml that are no family: versions, and the largest error of each axis of a layout."""
+"""Keys of bounds.toml that are not families: versions, and the largest error of each axis of a layout."""
 AXES = ("fsdp", "tp", "pp", "cp", "ep")
 """Axes of a layout: each adds its error to that of the recipe on one device."""
 
 
 class Bound(NamedTuple):
-    """The largest error of the peak as a share, on how many configs of the family it was measured, and for which groups
-    of recipes."""
+    """The largest error of the peak as a share, the number of measured configs of the family, and the groups of
+    recipes."""
 
     share: float
     configs: int
@@ -73,30 +73,30 @@ NOTHING = Measured(0, 0)
 
 @cache
 def _lines() -> dict[str, str]:
-    """Lines of bounds.toml by their keys: a command reads those of few families, and parsing all takes 10 ms."""
+    """Lines of bounds.toml by key. A command needs those of few families, and parsing all of them takes 10 ms."""
     text = files("tfacct.training").joinpath("bounds.toml").read_text(encoding="utf-8")
     return {line.partition(" = ")[0]: line for line in text.splitlines() if " = " in line and line[0] != "#"}
 
 
 @cache
 def row_of(family: str) -> dict[str, Measured]:
-    """What was measured of a family, by group of recipes and axis of a layout; empty if nothing was."""
+    """Measurements of a family, by group of recipes and axis of a layout; empty without any."""
     line = _lines().get(family)
     return {} if line is None else {name: Measured(*found) for name, found in tomllib.loads(line)[family].items()}
 
 
 def measured_version(package: str) -> str:
-    """The version of torch or transformers that was measured."""
+    """The measured version of torch or transformers."""
     return str(tomllib.loads(_lines()[package])[package])
 
 
 def measured_families() -> list[str]:
-    """Families of which something was measured."""
+    """Families with any measurement."""
     return [name for name in _lines() if name not in (*PACKAGES, ANY_FAMILY)]
 
 
 def answered_groups(family: str) -> list[str]:
-    """Groups of recipes that the formula answers of a family."""
+    """Groups of recipes that the formula supports for a family."""
     row = row_of(family)
     if not row or row.get(_plain(row), NOTHING).percent > LIMIT:
         return []
@@ -104,7 +104,7 @@ def answered_groups(family: str) -> list[str]:
 
 
 def _plain(row: Mapping[str, Measured]) -> str:
-    """The group of a step with nothing but the attention that the class runs by default."""
+    """The group of a step with only the default attention of the class."""
     return "eager" if "eager" in row and "16-bit" not in row else "16-bit"
 
 
@@ -125,14 +125,14 @@ def groups_of(recipe: Recipe) -> tuple[str, ...]:
 
 
 def attention_of(family: str) -> AttentionKind:
-    """The attention that a family's class runs with if none is named: sdpa, or eager if it has no other."""
+    """The default attention of a family's class: sdpa, or eager if it has no other."""
     return "eager" if _plain(row_of(family)) == "eager" else "sdpa"
 
 
 def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
-    """The error bound of a recipe on a model; None if none is promised: not measured, or of short sequences."""
+    """The error bound of a recipe on a model; None if it was not measured, or if sequences are short."""
     short = any(0 < tokens < LEAST_TOKENS for tokens in (work.tokens, work.new_source))
-    if short and not isinstance(model.architecture.embed, Patches):  # images have the size that was measured
+    if short and not isinstance(model.architecture.embed, Patches):  # images always have the measured size
         return None
     row, groups = row_of(model.family), groups_of(recipe)
     if recipe.offload is not None or recipe.packing:
@@ -151,14 +151,14 @@ def bound(model: LoadedModel, recipe: Recipe, work: Workload) -> Bound | None:
 
 
 def _within(row: Mapping[str, Measured], groups: tuple[str, ...]) -> dict[str, Measured]:
-    """What was measured of these groups, and of combinations of them."""
+    """Measurements of these groups, and of combinations of them."""
     return {name: found for name, found in row.items() if {*name.split(AND)} <= {*groups}}
 
 
 def refusal(family: str, recipe: Recipe) -> str | None:
-    """Reason why the formula does not answer a recipe on a family; None if it does.
+    """The reason why the formula does not support a recipe on a family; None if it does.
 
-    If a plain step is too far off, so is what each of its layers saves, and no recipe is answered."""
+    If the error of a plain step is too large, no recipe of the family is supported."""
     row = row_of(family)
     if not row:
         return f"the training step of {family} has not been measured"
@@ -180,7 +180,7 @@ def refusal(family: str, recipe: Recipe) -> str | None:
 
 
 def accuracy(model: LoadedModel, recipe: Recipe, found: Bound | None) -> str:
-    """How far a peak may be off, in one sentence."""
+    """The error bound of a peak, in one sentence."""
     if found is None and recipe.mesh is not None:
         return "≈: the error for this layout was not measured."
     if found is None and (recipe.offload is not None or recipe.packing):
@@ -204,5 +204,5 @@ def decides(found: Bound | None, peak: int, budget: int) -> bool:
 
 
 def exact_advice(*, slow: bool) -> str:
-    """What to do where the formula does not answer. `slow`: the class runs for a minute or so."""
+    """The hint if the formula does not support a step. `slow`: the class runs for about a minute."""
     return f"{option('exact', True)} runs the transformers class itself{'' if slow else ' (about 2 s)'}"

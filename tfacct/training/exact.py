@@ -1,7 +1,8 @@
-"""`train --exact`: one training step of the model's class itself, on the meta device with CUDA's kernels.
+"""`train --exact`: one training step of the model's class, on the meta device with CUDA's kernels.
 
-No rule of this program: the class runs, autograd saves, a tracker adds up what is alive. Needs torch and transformers,
-peft for LoRA, bitsandbytes for 4-bit weights. A model without a transformers class runs as the reference model.
+It uses no rules of this program: the class runs, autograd saves tensors, and a tracker adds up those that are alive.
+Needs torch and transformers, peft for LoRA, bitsandbytes for 4-bit weights. A model without a transformers class runs
+as the reference model.
 """
 
 from __future__ import annotations
@@ -27,22 +28,21 @@ from tfacct.training.recompute import ATTENTION, CHUNKS
 from tfacct.training.states import optimizer_memory
 
 REFERENCE = "the reference model"
-"""What runs in place of a class that there is none of."""
+"""Label of a run of the reference model, for models without a class."""
 UPDATE = "optimizer step"
 """Name of the last phase."""
 VALUES = ("meta tensor", "meta device", "aten::_local_scalar_dense", "nonzero", "Cannot copy out")
-"""Words of torch where a class reads the values of a tensor on meta."""
+"""Parts of torch's error messages when a class reads tensor values on meta."""
 
 RUNS = frozenset(
     "dtype optimizer recompute attention gradient_accumulation keep_logits loss lora adapter_dtype lora_dropout"
     " weights_dtype master_weights gradient_dtype offload packing".split()
 )
-"""Fields of a recipe that a class on the meta device runs."""
+"""Fields of a recipe that a class on the meta device supports."""
 
 
 class ExactStep(NamedTuple):
-    """Bytes of a training step. `saved_by`: saved bytes by the modules that save them, largest first, with a star for a
-    layer's number."""
+    """Bytes of a training step. `saved_by`: saved bytes by module, largest first, with a star for the layer number."""
 
     class_name: str
     attention: str
@@ -62,7 +62,7 @@ class ExactStep(NamedTuple):
 
 
 class Built(NamedTuple):
-    """A model on meta, a batch, its forward pass on that, and tensors that are neither parameters nor buffers."""
+    """A model on meta, a batch, the forward pass on it, and tensors that are neither parameters nor buffers."""
 
     model: Any
     batch: dict[str, Any]
@@ -72,8 +72,8 @@ class Built(NamedTuple):
 
 
 def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched) -> ExactStep:
-    """One training step of the class. Raises UsageError where the class refuses the config or cannot run on meta,
-    MissingExtraError without a package that it needs."""
+    """One training step of the class. Raises UsageError if the class does not accept the config or cannot run on meta,
+    MissingExtraError if a required package is missing."""
     unknown = (each for each in fields(recipe) if each.name not in RUNS)
     if name := next((each.name for each in unknown if getattr(recipe, each.name) != each.default), None):
         why = f"{option(name)} does not work with {option('exact', True)}: classes on the meta device do not have this"
@@ -136,7 +136,7 @@ def exact(model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = u
 
 
 def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
-    """The class on meta, or the reference model of a model that has none, with a batch. Raises TfacctError."""
+    """The class on meta, or the reference model if there is no class, with a batch. Raises TfacctError."""
     try:
         from tfacct.meta import model as meta
     except ImportError as error:
@@ -147,7 +147,7 @@ def build(model: LoadedModel, work: Workload, recipe: Recipe) -> Built:
             f"{model.name} has no head, so it has no training loss",
             "use the whole model, or set a class with a head in architectures",
         )
-    choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as transformers chooses
+    choices = [recipe.attention] if recipe.attention else ["sdpa", "eager"]  # as in transformers
     if not model.config.hf_module_paths():
         return _reference(model, work, recipe, choices[0])
     refused: UsageError | None = None
@@ -197,13 +197,13 @@ def _class(model: LoadedModel, recipe: Recipe, attention: str) -> Any:
             )
     except ImportError as error:
         raise MissingExtraError(f"adapters need {error.name}", others=error.name or "peft") from None
-    except Exception as error:  # classes validate configs in many ways
+    except Exception as error:  # classes validate configs with different exceptions
         raise UsageError(f"{model.name}: its class does not accept this config or recipe: {_words(error)}") from None
     return meta.with_chunked_loss(found, CHUNKS, recipe.dtype, weights) if recipe.loss == "chunked" else found
 
 
 def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: str) -> Built:
-    """The reference model: no adapters, no chunked loss, and recomputation of whole layers."""
+    """The reference model, which has no adapters, no chunked loss, and only recomputation of whole layers."""
     from tfacct.reference import training_step
 
     asked = {"lora": recipe.lora, "loss": recipe.loss == "chunked", "recompute": bool(recipe.recomputed_modules)}
@@ -217,7 +217,7 @@ def _reference(model: LoadedModel, work: Workload, recipe: Recipe, attention: st
 
 
 def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageError:
-    """Why a class cannot run a step on meta, and what to do."""
+    """The error for a class that cannot run a step on meta, with a hint."""
     message, name = f"{type(error).__name__}: {error}", model.name
     if any(words in message for words in VALUES):
         why = "its class cannot run on the meta device, because it reads tensor values"
@@ -235,7 +235,7 @@ def _cannot_run(model: LoadedModel, work: Workload, error: Exception) -> UsageEr
 
 
 def _words(error: Exception) -> str:
-    """An error's first line, or its name."""
+    """The first line of an error, or the name of its class."""
     return cut(next(iter(str(error).splitlines()), type(error).__name__), 200)
 
 
@@ -249,14 +249,14 @@ def starred(module: str) -> str:
 
 
 def _joined(modules: Iterable[str]) -> str:
-    """Names of modules that save one tensor: the first whole, the last words of the others."""
+    """Names of the modules that save one tensor: the full name of the first, the last words of the others."""
     first, *others = sorted({starred(name) for name in modules})
     return " + ".join((first, *(name.rpartition(".")[2] for name in others)))
 
 
 def tracked_peak(model: LoadedModel, work: Workload, recipe: Recipe) -> int | None:
-    """The peak before the optimizer's step by torch's own tracker; None where it cannot follow: it wants a gradient of
-    each weight, and knows one batch."""
+    """The peak before the optimizer step by torch's own tracker; None if it does not support the step: it needs a
+    gradient for every weight, and supports a single batch."""
     if recipe.lora is not None or recipe.accumulates or recipe.keep_logits or not model.config.hf_module_paths():
         return None
     try:

@@ -1,6 +1,6 @@
 """The bytes of each phase of a training step that can be the peak, as polynomials in batch and context.
 
-They are fitted to the phases of a few steps, and checked with another one.
+The polynomials are fitted to the phases of a few steps, and checked with another step.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from tfacct.training.recipe import Recipe
 from tfacct.training.unsupported import refusal
 
 BATCHES = ((1, 1, 1), (2, 3, 5))
-"""Batches that a law is fitted to, and one that it is checked with. A single sequence is laid out differently."""
+"""Batches for fitting a law, and one for checking it. A single sequence has a different tensor layout."""
 DTYPES = ("bf16", "fp32")
-"""Dtypes of the steps whose laws are found."""
+"""Dtypes of the fitted steps."""
 FAR = 1021
 GRID = (1, 2, 3, 5, 8, 16, 40, 120, 1000)
-"""Batches at which it is tried which phases decide."""
+"""Batches at which the largest phase is computed."""
 ALWAYS, BY_PHASE = ("weights", "optimizer_state"), ("gradients", "saved", "temporary", "gathered")
 """Parts that are the same in every phase, and the others."""
 
 Law: TypeAlias = list[int]
-"""Bytes as coefficients of 1, B · T, T, B, B · T² and T²; those at the end that are 0 are left out."""
+"""Bytes as coefficients of 1, B · T, T, B, B · T² and T², without trailing zeros."""
 
 
 class PeakLaws(NamedTuple):
-    """Laws of the parts that are always the same, and of the others by phase, of the phases that can be the peak."""
+    """Laws of the constant parts, and of the other parts by phase, for the phases that can be the peak."""
 
     always: list[Law]
     phases: list[tuple[str, list[Law]]]
 
 
 class Region(NamedTuple):
-    """Steps with one layout in memory: of one sequence or of more, of contexts from one to another (0: any)."""
+    """Steps with the same tensor layout: with one sequence or several, with contexts in a range (0: any)."""
 
     batches: tuple[int, int, int]
     first: int
@@ -50,19 +50,19 @@ class Region(NamedTuple):
 
     @property
     def contexts(self) -> list[int]:
-        """Four of its contexts, far from each other; fewer where it has no four."""
+        """Four of its contexts, far from each other; fewer if it does not have four."""
         least, most = self.first, self.last or self.first + FAR
         found = {least, least + 3, least + (most - least) // 3, most}
         return sorted(each for each in found if least <= each <= most)
 
     @property
     def ends(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Batch and context of the smallest step, and of the step that a law is checked with."""
+        """Batch and context of the smallest step, and of the step that checks a law."""
         return (self.batches[0], self.contexts[0]), (self.batches[2], self.contexts[-1])
 
 
 def regions(model: LoadedModel) -> Iterator[Region]:
-    """Where a window begins to reach across a sequence, a mask is made for it."""
+    """The regions of a step. A window mask exists only for sequences longer than the window."""
     windows = {stack.block.window for stack in model.architecture.stacks if stack.block.window is not None}
     starts = [1, *sorted(window for window in windows if window > 1)]
     for batches in BATCHES:
@@ -71,7 +71,8 @@ def regions(model: LoadedModel) -> Iterator[Region]:
 
 
 def peak_laws(region: Region, phases: Callable[[int, int], Sequence[Phase]]) -> PeakLaws | None:
-    """The phases of a step as laws; None where they are none. `phases`: those at a batch and a context."""
+    """The phases of a step as laws; None if they are not polynomials. `phases` returns those at a batch and a
+    context."""
     *contexts, last = region.contexts
     if len(contexts) < 3:
         return None
@@ -100,15 +101,15 @@ def peak_laws(region: Region, phases: Callable[[int, int], Sequence[Phase]]) -> 
 
 
 def value(law: Sequence[int], batch: int, context: int) -> int:
-    """Bytes that a law comes to."""
+    """Bytes of a law at a batch and a context."""
     tokens = batch * context
     powers = (1, tokens, context, batch, tokens * context, context * context)
     return sum(number * power for number, power in zip(law, powers, strict=False))
 
 
 def _fitted(contexts: Sequence[int], rows: Sequence[Sequence[int]]) -> Law | None:
-    """The law of these bytes, by batch and context; None where its coefficients are no whole numbers. Batches follow
-    each other; of one alone nothing grows with it."""
+    """The law of these bytes, by batch and context; None if its coefficients are not integers. Batches are consecutive;
+    with a single batch, nothing grows with it."""
     found = [_parabola(contexts, row) for row in rows]
     if any(row is None for row in found):
         return None
@@ -123,7 +124,7 @@ def _fitted(contexts: Sequence[int], rows: Sequence[Sequence[int]]) -> Law | Non
 
 
 def _parabola(at: Sequence[int], values: Sequence[int]) -> tuple[int, int, int] | None:
-    """Whole numbers that a parabola through three points has, the constant first."""
+    """Integer coefficients of the parabola through three points, the constant first."""
     (one, two, three), (first, second, third) = at, values
     slope, odd = divmod(second - first, two - one)
     later, too = divmod(third - first, three - one)
@@ -134,9 +135,10 @@ def _parabola(at: Sequence[int], values: Sequence[int]) -> tuple[int, int, int] 
 
 
 def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
-    """Numbers of the laws that can be the largest in a region, the first of those that are as large.
+    """Indices of the laws that can be the largest in a region; of equal laws, the first.
 
-    Those that are the largest somewhere on a grid, and others that no one of these, and no mean of two, is above.
+    These are the laws that are largest somewhere on a grid, and others that are not below one of these or a mean of
+    two.
     """
     steep = any(any(law[4:]) for law in laws)
     places = [_place(law, region, steep) for law in laws]
@@ -155,8 +157,9 @@ def _deciding(laws: Sequence[Law], region: Region) -> list[int]:
 
 
 def _place(law: Law, region: Region, steep: bool) -> list[int]:
-    """Numbers of a law that are all at most those of another only where it is nowhere in the region above it: its value
-    at the least step first, then how it grows from there, or its value and growth with the batch at the last context.
+    """Numbers that compare two laws: if all are at most those of another law, this law is nowhere above it in the
+    region. They are its value at the smallest step and its growth from there, or its value and growth with the batch at
+    the last context.
     """
     more = law + [0] * (6 - len(law))
     batch, several = region.batches[0], region.batches[0] > 1
@@ -167,7 +170,8 @@ def _place(law: Law, region: Region, steep: bool) -> list[int]:
 
 
 def _beyond(law: Law, batch: int, context: int, several: bool) -> list[int]:
-    """Coefficients of a law in what context (s) and batch (r) are more than these: of 1, s, r, r · s, s² and r · s²."""
+    """Coefficients of a law in the excess s of the context and r of the batch over these: of 1, s, r, r · s, s² and r ·
+    s²."""
     _, both, tokens, each, steep, square = law
     slope, bend = both * batch + tokens, steep * batch + square
     rows = both * context + each + steep * context * context, both + 2 * context * steep, steep
@@ -176,13 +180,13 @@ def _beyond(law: Law, batch: int, context: int, several: bool) -> list[int]:
 
 
 def _above(place: Sequence[int], other: Sequence[int], *, strictly: bool = False) -> bool:
-    """True where a law is nowhere below another; `strictly`: everywhere above it."""
+    """True if a law is nowhere below another; `strictly`: everywhere above it."""
     least = [one - two for one, two in zip(place, other, strict=True)]
     return min(least) >= 0 and (not strictly or min(least[:: 2 if len(least) == 4 else 6]) > 0)
 
 
 def _between(one: Sequence[int], other: Sequence[int], place: Sequence[int]) -> bool:
-    """True where some mean of two laws is everywhere above a third."""
+    """True if some weighted mean of two laws is everywhere above a third."""
     low, high = Fraction(0), Fraction(1)
     for at, (first, second, third) in enumerate(zip(one, other, place, strict=True)):
         value_here = at % (2 if len(place) == 4 else 6) == 0
@@ -210,7 +214,7 @@ def training_laws(model: LoadedModel, meshes: Mapping[int, Mesh | None]) -> Iter
 
 
 def _law(model: LoadedModel, recipe: Recipe, ranks: int, region: Region) -> dict[str, Any] | None:
-    """The phases of one rank's step as laws; None where they are none."""
+    """The phases of one rank's step as laws; None if they are not polynomials."""
 
     def at(batch: int, context: int) -> Workload:
         return selection.workload(model, Request(ctx=context, batch=batch))

@@ -1,5 +1,5 @@
-"""Search for parallel layouts of a training step: which fit on some devices, and what one rank of each stores and
-sends.
+"""Search for parallel layouts of a training step: which layouts fit on the devices, and what one rank of each stores
+and sends.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ from tfacct.training.step import StepGraph, TrainingStep
 from tfacct.training.unsupported import alone, model_of_rank, refusal, unsupported_layout
 
 RECOMPUTE = ("none", "attention", "full")
-"""Ways of recomputation that a search tries, the cheapest first."""
+"""Recomputation modes that a search tries, the cheapest first."""
 
 
 class Estimate(NamedTuple):
-    """Estimated seconds of a layout. `options`: those of `tfacct time` that give them. `stack`: whose measured steps
-    they rest on; seconds of two stacks are not compared. `links`: those that they assume."""
+    """Estimated seconds of a layout. `options`: the options of `tfacct time` for the same estimate. `stack`: the
+    software stack of the underlying measurements; estimates of two stacks are not comparable. `links`: the assumed
+    links."""
 
     seconds: float
     options: str
@@ -50,8 +51,8 @@ class Estimate(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A layout and how its step runs: `batch` sequences of a rank at a time, as many `times` one after another, what is
-    recomputed, and the bytes that a rank needs and sends."""
+    """A layout and its step: micro-batches of `batch` sequences per rank, the number of micro-batches (`times`),
+    recomputation, and the bytes that a rank needs and sends."""
 
     mesh: Mesh
     batch: int
@@ -63,8 +64,8 @@ class Candidate(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """`fitting`: layouts that fit, each in the ways in which it does, less recomputation first. `larger`: those that do
-    not fit, with as few sequences as can be, the smallest first. `skipped`: a reason for each other layout."""
+    """`fitting`: layouts that fit, each with the variants that fit, less recomputation first. `larger`: layouts that do
+    not fit, with the fewest sequences possible, the smallest first. `skipped`: a reason for each other layout."""
 
     fitting: list[list[Candidate]]
     larger: Sequence[Candidate]
@@ -72,15 +73,15 @@ class SearchResult(NamedTuple):
 
     @property
     def counted(self) -> int:
-        """Number of layouts that are counted."""
+        """Number of counted layouts."""
         return len(self.fitting) + len(self.larger)
 
 
 def search_serving(
     model: LoadedModel, work: Workload, meshes: Iterable[Mesh], budget: int, dtype: str | None, kv: Width
 ) -> SearchResult:
-    """Layouts of a model that is served: replicas of so many ranks, each with its part of the batch; what a rank sends
-    for one new token of each sequence, or for what an encoder reads. `dtype`: of the weights, `kv`: of the cache."""
+    """Layouts for serving a model: replicas, each with its part of the batch, and the bytes that a rank sends per new
+    token of each sequence, or per encoder pass. `dtype`: that of the weights, `kv`: that of the cache."""
     fitting, larger, skipped = list[list[Candidate]](), list[Candidate](), list[str]()
     ranked: dict[tuple[int, int], LoadedModel] = {}
     for mesh in meshes:
@@ -96,7 +97,7 @@ def search_serving(
             skipped.append(error.message.removeprefix(f"{model.name}: "))
             continue
         whole, at = ranked[key], own.axes()
-        # As published, a stage's tensors are stored as they are in the whole; a format's mix may go by their number.
+        # As published, a stage stores tensors as the whole model does; the types of a format may depend on the layer.
         needs = max(
             sum(one.ledger.weight_bytes((whole if dtype is None else one).storage(dtype)).values())
             + cache_bytes(one.ledger, at, kv)
@@ -112,7 +113,7 @@ def search_serving(
 
 
 def serving_collectives(model: LoadedModel, mesh: Mesh, own: Workload, dtype: str | None) -> list[Collective]:
-    """What a rank sends for one new token of each of its replica's sequences, or for what an encoder reads. Raises
+    """Collectives of a rank for one new token of each of its replica's sequences, or for an encoder pass. Raises
     TfacctError."""
     replica = replace(mesh, dp=max(1, mesh.ep // mesh.tp))
     if replica.ranks == 1:
@@ -124,10 +125,10 @@ def serving_collectives(model: LoadedModel, mesh: Mesh, own: Workload, dtype: st
 
 
 class TrainingSearch:
-    """The training steps of all layouts, whose batch is that of all devices.
+    """The training steps of all layouts, with the global batch.
 
-    Each of `recompute` is tried, the cheapest first; with `least` a step takes one sequence at a time, in the way that
-    needs the least memory. Of a recipe with several micro-batches each layout takes as many.
+    Each of `recompute` is tried, the cheapest first; with `least`, a step has micro-batches of one sequence and uses
+    the least memory. If a recipe has several micro-batches, so has each layout.
     """
 
     def __init__(
@@ -151,8 +152,8 @@ class TrainingSearch:
         self.steps: dict[tuple[RankShape, int, bool, str], TrainingStep] = {}
 
     def result(self, meshes: Iterable[Mesh], *, given: bool = False) -> SearchResult:
-        """Of layouts that do not fit, the bytes are computed once somebody asks, and then what they send. `given`: a
-        layout that was asked for, however many ranks have the same key/value heads."""
+        """The result of the search. Bytes of layouts that do not fit, and what they send, are computed lazily. `given`:
+        a layout to include for any number of ranks with the same key/value heads."""
         fitting, larger, skipped = list[list[Candidate]](), list[Mesh](), list[str]()
         for mesh in meshes:
             if mesh.pp > 1 and self.times > 1:
@@ -171,7 +172,7 @@ class TrainingSearch:
             yield self._candidate(mesh, batch, how, size)
 
     def _reason(self, mesh: Mesh) -> str | None:
-        """Reason why a layout is not counted; None if it is."""
+        """The reason why a layout is not counted; None if it is."""
         groups, tokens = mesh.fsdp * mesh.dp, self.work.tokens
         if mesh.sequence_shards > 1 and tokens % mesh.sequence_chunks:
             return f"{mesh.sequence_chunks:,} sequence shards do not divide {tokens:,} tokens"
@@ -185,7 +186,7 @@ class TrainingSearch:
         return None if None in reasons else reasons[0]
 
     def _too_many_ranks(self, mesh: Mesh) -> str | None:
-        """Reason why a search does not go on to so many ranks of `tp`; None if it does."""
+        """The reason why a search excludes this size of `tp`; None if it does not."""
         if mesh.tp > self.heads:
             return f"{option('tp')} exceeds the {self.heads:,} attention heads"
         if heads := replicated_heads(self.model.ledger, mesh):
@@ -193,8 +194,8 @@ class TrainingSearch:
         return None
 
     def _unsupported(self, mesh: Mesh, how: str) -> str | None:
-        """Reason why a layout does not go with the recipe and a way of recomputation; None if it does."""
-        # How many replicas, and stages, is no matter to the rules; nor of ranks of fsdp, where all rows are padded.
+        """The reason why a layout does not work with the recipe and this recomputation; None if it does."""
+        # The rules do not depend on the number of replicas and stages, nor on that of fsdp ranks if all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
         key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares, how
         if key not in self.unsupported:
@@ -213,11 +214,11 @@ class TrainingSearch:
     def _supported(self, mesh: Mesh) -> list[str]:
         return [how for how in self.recipes if self._unsupported(mesh, how) is None]
 
-    # Which of its steps fit.
+    # The steps that fit.
 
     def _ways(self, mesh: Mesh) -> list[Candidate]:
-        """Ways in which a layout fits, each with as many sequences at a time as fit: more recomputation only where that
-        makes room for more of them."""
+        """Variants of a layout that fit, each with the largest micro-batch that fits: more recomputation only if it
+        allows a larger micro-batch."""
         if self.least:
             size, batch, how, _ = self._smallest(mesh)
             return [self._candidate(mesh, batch, how, size)] if size <= self.budget else []
@@ -231,28 +232,28 @@ class TrainingSearch:
         return found
 
     def _own(self, mesh: Mesh) -> int:
-        """Sequences of a rank in a step."""
+        """Sequences per rank in a step."""
         batch: int = self.work.batch
         return batch // (mesh.fsdp * mesh.dp)
 
     def _sizes(self, mesh: Mesh) -> list[int]:
-        """Sequences that a rank can take at a time. A pipeline takes all, its stages one after another."""
+        """Possible micro-batch sizes of a rank. A pipeline takes all sequences, split by its schedule."""
         own = self._own(mesh)
         if mesh.pp > 1:
             return [own]
         return divisors([own]) if self.times == 1 else [own // self.times]
 
     def _smallest(self, mesh: Mesh) -> tuple[int, int, str, Mesh]:
-        """The fewest bytes of a step with as few sequences as can be, their number, and what is recomputed."""
+        """The fewest bytes of a step with the smallest micro-batch, its size, and the recomputation."""
         batch = self._sizes(mesh)[0]
         ways = [(max(map(self._peak, self._steps(mesh, batch, how))), how) for how in self._supported(mesh)]
         size, how = min(ways, key=itemgetter(0))
         return size, batch, how, mesh
 
     def _largest(self, mesh: Mesh, how: str) -> tuple[int, int]:
-        """As many sequences at a time as fit, and the bytes at the peak; none if not one fits.
+        """The largest micro-batch that fits, and its peak bytes; None if not one sequence fits.
 
-        The peak is about linear in them, so the first two sizes say where to look."""
+        The peak is nearly linear in the size, so the first two sizes predict where to search."""
         sizes, known = self._sizes(mesh), dict[int, int]()
 
         def fits(at: int) -> bool:
@@ -262,7 +263,7 @@ class TrainingSearch:
 
         if not fits(0):
             return 0, 0
-        low, high = 0, len(sizes)  # the last one that fits, the first one that does not
+        low, high = 0, len(sizes)  # the last size that fits, the first one that does not
         while high - low > 1:
             at = low + 1
             if low > 0:
@@ -273,7 +274,7 @@ class TrainingSearch:
         return sizes[low], known[low]
 
     def _fitting(self, mesh: Mesh, batch: int, how: str) -> int:
-        """Bytes at the peak if they fit, else 0; of a pipeline, on the rank where most are there."""
+        """Peak bytes if they fit, else 0; in a pipeline, those of the rank with the highest peak."""
         most = 0
         for step in self._steps(mesh, batch, how):
             others = 0 if step.stage is None else step.stage.saved + step.stage.gradients
@@ -286,7 +287,7 @@ class TrainingSearch:
         return most
 
     def _peak(self, step: TrainingStep) -> int:
-        # Neither model nor workload change the phases.
+        # The phases depend on neither model nor workload.
         return int(TrainingMemory(self.model, self.work, self.recipe, step).peak.total)
 
     def _candidate(self, mesh: Mesh, batch: int, how: str, size: int) -> Candidate:
@@ -294,26 +295,26 @@ class TrainingSearch:
         sent = sum(one.sent for one in self.collectives(mesh, batch, times))
         return Candidate(mesh, batch, times, size, sent, how)
 
-    # The step of one of them.
+    # The step of one layout.
 
     def _recipe(self, mesh: Mesh, how: str, *, accumulates: bool) -> Recipe:
-        """The recipe on a mesh, where a step takes one batch, or several."""
+        """The recipe on a mesh, with one micro-batch or several."""
         return replace(self.recipes[how], mesh=mesh, gradient_accumulation=1 + accumulates)
 
     def _work(self, mesh: Mesh, batch: int) -> Workload:
-        """So many sequences on a rank that has its part of each."""
+        """The workload of this number of sequences on a rank with its part of each."""
         tokens = self.work.tokens // mesh.sequence_shards
         return replace(self.work, batch=batch, tokens=tokens, context=tokens)
 
     def _steps(self, mesh: Mesh, batch: int, how: str) -> Iterator[TrainingStep]:
-        """The step of a rank; of a pipeline, of ranks among which the one with the highest peak is."""
+        """The step of a rank; in a pipeline, steps of ranks that include the one with the highest peak."""
         recipe = self._recipe(mesh, how, accumulates=batch < self._own(mesh))
         times = microbatches(mesh, self._work(mesh, batch).axes(), train=True) if mesh.pp > 1 else 1
         step = self._step(mesh, batch // times, recipe)
         return layouts.sharded_steps(self.model, self._model_of_rank(mesh), step, recipe, times)
 
     def _step(self, mesh: Mesh, batch: int, recipe: Recipe) -> TrainingStep:
-        """What a rank computes; the same in many layouts."""
+        """The step of a rank before sharding; many layouts share it."""
         key = _rank_shape(mesh), batch, recipe.accumulates, recipe.recompute
         if key not in self.steps:
             one, work = self._model_of_rank(mesh), self._work(mesh, batch)
@@ -321,7 +322,8 @@ class TrainingSearch:
         return self.steps[key]
 
     def _graph(self, mesh: Mesh, one: LoadedModel, work: Workload, recipe: Recipe) -> StepGraph:
-        """The graph of a rank's model. It is that of any other batch of several sequences, if the loss is whole."""
+        """The graph of a rank's model. It is the same for any batch of several sequences, unless the loss is
+        chunked."""
         batch = work.batch if recipe.loss == "chunked" else min(work.batch, 2)
         key = mesh.tp, mesh.ep, int(work.tokens), batch, recipe.autocast, recipe.recomputed_modules
         if key not in self.graphs:
@@ -329,7 +331,7 @@ class TrainingSearch:
         return self.graphs[key]
 
     def collectives(self, mesh: Mesh, batch: int, times: int) -> list[Collective]:
-        """What a rank sends in a whole step: replicas that shard nothing reduce their gradients once."""
+        """Collectives of a rank in a whole step: replicas without sharding reduce their gradients once."""
         if mesh.ranks == 1:
             return []
         once = mesh.fsdp == 1 and mesh.zero < 2
@@ -344,7 +346,7 @@ class TrainingSearch:
 
 
 class RankShape(NamedTuple):
-    """What of a mesh decides what its ranks compute, however many replicas share weights or optimizer state."""
+    """The fields of a mesh that determine what its ranks compute, for any number of replicas."""
 
     tp: int
     sp: bool
@@ -355,6 +357,7 @@ class RankShape(NamedTuple):
 
 
 def _rank_shape(mesh: Mesh) -> RankShape:
-    """A ring saves what exchanged heads do, but of one head on a rank, which none exchange."""
+    """The shape of a rank. A ring saves the same as exchanged heads, except with one head per rank, where none are
+    exchanged."""
     gathered = mesh.cp if mesh.ulysses == 1 and mesh.cp_method == "gather" else 1
     return RankShape(mesh.tp, mesh.sp, mesh.ep, mesh.fsdp > 1, gathered, mesh.sequence_shards)

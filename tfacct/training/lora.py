@@ -1,8 +1,9 @@
-"""LoRA and QLoRA as peft runs them: which linear layers get adapters, their weights, and the step that trains them
-alone.
+"""LoRA and QLoRA as in peft: the linear layers with adapters, the weights of the adapters, and the step that trains
+only them.
 
-Of the saved tensors, those that only frozen weights need go. What needs a gradient follows from the data flow: what is
-made of an adapter's result. The input of the first layer needs none, so nothing before its first adapter is saved.
+Tensors that only gradients of frozen weights need are not saved. The data flow determines what needs a gradient:
+everything computed from an adapter's result. The input of the first layer needs none, so nothing before the first
+adapter is saved.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ RANK = "Rl"
 WEIGHT, ROUTER = ".weight", ".router"
 ATTENTION = paths.in_every(paths.BLOCKS, "attn.")
 EXPERTS_APART = frozenset(("qwen2_moe",))
-"""Families of which peft tells MLPs next to routed experts, or in layers without them, from the experts' own."""
+"""Families for which peft distinguishes the experts' MLPs from MLPs next to them or in other layers."""
 NO_OUT_PROJ = frozenset(("falcon_h1", "falcon_mamba", "mamba", "mamba2", "nemotron_h"))
-"""Families of which peft takes no out_proj (peft 0.21, `_check_lora_target_modules_mamba`)."""
+"""Families for which peft does not adapt out_proj (peft 0.21, `_check_lora_target_modules_mamba`)."""
 CODEBOOKS = 4 * (1 + 16 + 256)
-"""Bytes of the mean of a matrix's scales, and of the codebooks of its numbers and its scales (bitsandbytes 0.50)."""
+"""Bytes of the mean of a matrix's scales, and of the codebooks of its values and scales (bitsandbytes 0.50)."""
 
 
 class LoraTargets(NamedTuple):
-    """A rank, and names of target modules; none for all linear layers."""
+    """A rank, and names of target modules; no names: all linear layers."""
 
     rank: int
     names: tuple[str, ...]
@@ -71,9 +72,9 @@ def lora_targets(text: str) -> LoraTargets:
 
 
 class LinearLayer(NamedTuple):
-    """Matmuls of the ledger that are one linear layer of the class, as q, k and v are where it fuses them.
+    """Matmuls of the ledger that are one linear layer of the class, such as q, k and v if it fuses them.
 
-    `group`: number of their group in the ledger. `inputs`, `outputs`: sizes of what it reads and of all that it makes.
+    `group`: index of their group in the ledger. `inputs`, `outputs`: sizes of its input and of its whole output.
     """
 
     matmuls: tuple[Matmul, ...]
@@ -83,7 +84,7 @@ class LinearLayer(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Path of the first."""
+        """Path of the first matmul."""
         return self.matmuls[0].path
 
     @property
@@ -108,7 +109,7 @@ class LinearLayer(NamedTuple):
             yield " ".join((RANK, *(axis for axis in line.weight_axes() or () if axis in own)))
 
     def name(self, modules: Mapping[str, str]) -> str:
-        """Its own name, or the class's where it is several matmuls."""
+        """Its own name, or that of the class if it is several matmuls."""
         return (self.path if len(self.matmuls) == 1 else modules[self.path]).rpartition(".")[2]
 
 
@@ -121,7 +122,7 @@ def linear_layers(model: LoadedModel) -> Iterator[LinearLayer]:
             if not _bare(line) and _is_linear(line):
                 found.setdefault(modules.get(line.path, line.path), []).append(line)
         for lines in found.values():
-            weights = dict.fromkeys(line.parameters()[0] for line in lines)  # two matmuls may read one
+            weights = dict.fromkeys(line.parameters()[0] for line in lines)  # two matmuls may share an input
             made, (read, *_) = zip(*(weight.shape_in_torch(group.axes) for weight in weights), strict=True)
             yield LinearLayer(tuple(lines), number, read, sum(made))
 
@@ -132,13 +133,13 @@ def _weighted(group: Group) -> list[Matmul]:
 
 
 def _is_linear(line: Matmul) -> bool:
-    """True if its class has one matrix for it: not a convolution, nor a matrix for each head."""
+    """True if its class has one matrix for it, rather than a convolution or one matrix per head."""
     weight = line.parameters()[0]
     return len(weight.dims) == 2 and weight.axes[0] not in {*line.einsum.left} & {*line.einsum.out}
 
 
 def _bare(line: Matmul) -> bool:
-    """True if a weight is a parameter in the classes, not a linear layer: that of routed experts, or of a router."""
+    """True if a weight is a parameter in the classes, not a linear layer: routed experts, or a router."""
     return line.expert_axis is not None or line.path.endswith(ROUTER)
 
 
@@ -152,7 +153,7 @@ def _ends_in(name: str, *places: str) -> bool:
 
 
 def adapted(model: LoadedModel, targets: LoraTargets) -> frozenset[str]:
-    """Paths of the matmuls with adapters: as the class calls their modules, or by our names where none is called so."""
+    """Paths of the matmuls with adapters, matched by the class's module names, or by our names if none matches."""
     modules = model.config.hf_module_paths()
     every = {line.path: modules.get(line.path, "") for layer in linear_layers(model) for line in layer.matmuls}
     found = set[str]() if targets.names else {*every}
@@ -169,7 +170,8 @@ def adapted_layers(model: LoadedModel, targets: LoraTargets) -> list[LinearLayer
 
 
 def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
-    """Names by which peft finds these modules: their ends, or whole names where another module has such an end too."""
+    """Names by which peft finds these modules: their last words, or full names if another module has the same last
+    word."""
     modules = model.config.hf_module_paths()
     ends = [module.rpartition(".")[2] for module in dict.fromkeys(modules.values())]
     on = sorted({modules[path] for path in adapted(model, targets)})
@@ -178,7 +180,7 @@ def target_modules(model: LoadedModel, targets: LoraTargets) -> tuple[str, ...]:
 
 
 def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
-    """Why it is not known which weights peft adapts; None if it is."""
+    """The reason why it is not known which weights peft adapts; None if it is known."""
     modules, every = model.config.hf_module_paths(), list(linear_layers(model))
     blocks = tuple(f"{stack}." for stack in (paths.BLOCKS, paths.in_encoder(paths.BLOCKS)))
     outside = [module for path, module in modules.items() if not path.startswith(blocks)]
@@ -205,31 +207,32 @@ def unknown_targets(model: LoadedModel, targets: LoraTargets) -> str | None:
 
 
 def adapter_parameters(model: LoadedModel, targets: LoraTargets) -> int | None:
-    """Parameters of the adapters, also where the step is not counted; None where it is not known which weights have
-    them."""
+    """Parameters of the adapters, also if the step is not supported; None if it is not known which weights have
+    adapters."""
     if unknown_targets(model, targets) is not None or any(group.shared for group in model.ledger.groups):
-        return None  # each layer has adapters of its own on a tensor that several share
+        return None  # each layer has its own adapters on a tensor that several layers share
     modules, every = model.config.hf_module_paths(), list(linear_layers(model))
     if any(line.path not in modules for layer in every for line in layer.matmuls):
-        return None  # the class has other layers
+        return None  # the class has different layers
     on = adapted_layers(model, targets)
     for module in (modules[layer.path] for layer in on):
         within = any(other.startswith(f"{module}.") for other in modules.values())
         if within or (model.family in NO_OUT_PROJ and module.endswith(".out_proj")):
-            return None  # no linear layer, or none that peft takes
+            return None  # not a linear layer, or one that peft does not adapt
     groups = model.ledger.groups
     copies = {layer.group: 1 if groups[layer.group].once else len(groups[layer.group].numbers) for layer in on}
     return sum(targets.rank * copies[layer.group] * (layer.inputs + layer.outputs) for layer in on)
 
 
 def parameter_words(model: LoadedModel, recipe: Recipe) -> str | None:
-    """How many parameters a recipe trains with LoRA, in words; None without LoRA, or where it is not known."""
+    """A phrase for the number of parameters that a recipe trains with LoRA; None without LoRA, or if it is not
+    known."""
     count = None if recipe.lora is None else adapter_parameters(model, lora_targets(recipe.lora))
     return None if count is None else f"the adapters have {count:,} parameters"
 
 
 def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...], list[TorchParameter]]:
-    """The weights of a recipe's adapters, and as an optimizer gets them."""
+    """The weights of a recipe's adapters, and the same as the optimizer gets them."""
     targets, bytes_each = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype) // 8
     found, parameters = list[Adapter](), list[TorchParameter]()
     for layer in adapted_layers(model, targets):
@@ -244,7 +247,7 @@ def adapters_of(model: LoadedModel, recipe: Recipe) -> tuple[tuple[Adapter, ...]
 
 
 def packed_bytes(model: LoadedModel) -> int:
-    """Bytes of the weights where linear layers are in nf4 with double quantization, and the others are not."""
+    """Bytes of the weights with linear layers in nf4 (double quantization), and the others unquantized."""
     nf4, packed = storage(NF4), 0
     for layer in linear_layers(model):
         matrix = Stored("matrix", layer.inputs * layer.outputs, layer.inputs)
@@ -253,7 +256,7 @@ def packed_bytes(model: LoadedModel) -> int:
 
 
 def unpacked_elements(model: LoadedModel) -> int:
-    """Elements of the weights that are in no linear layer: of embeddings, norms, head, experts and routers."""
+    """Elements of the weights outside linear layers: embeddings, norms, head, experts and routers."""
     packed = {f"{line.path}{WEIGHT}" for layer in linear_layers(model) for line in layer.matmuls}
     others = (tensor for tensor in model.ledger.tensors() if tensor.path not in packed)
     return sum(int(tensor.count * tensor.stored.copies * tensor.stored.elements) for tensor in others)
@@ -263,8 +266,8 @@ INPUTS = frozenset((LAYER_INPUT, paths.in_encoder(LAYER_INPUT)))
 
 
 class Adapters(NamedTuple):
-    """Adapters of `rank` on some linear layers. `role`: of what they compute. `copies`: each has a copy of its input,
-    cast or with dropped elements. `drops`: LoRA dropout. `unpacked`: 4-bit weights, by their operations."""
+    """Adapters of `rank` on some linear layers. `role`: role of their tensors. `copies`: each copies its input, by a
+    cast or a dropout. `drops`: LoRA dropout. `unpacked`: 4-bit weights, by operation."""
 
     rank: int
     layers: tuple[LinearLayer, ...]
@@ -275,18 +278,18 @@ class Adapters(NamedTuple):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The encoder's output, if it is made of an adapter's result."""
+        """The encoder's output, if it is computed from an adapter's result."""
         return (MEMORY,) if any(layer.path.startswith(ENCODER) for layer in self.layers) else ()
 
     @property
     def on(self) -> dict[str, LinearLayer]:
-        """The linear layers, by the operations of their weights."""
+        """The linear layers by operation."""
         return {f"{line.path}{WEIGHT}": layer for layer in self.layers for line in layer.matmuls}
 
 
 def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepGraph:
-    """The step that trains a recipe's adapters. With full recomputation the embeddings require a gradient, by
-    peft's `enable_input_require_grads`."""
+    """The step that trains a recipe's adapters. With full recomputation, the embeddings require a gradient
+    (`enable_input_require_grads` in peft)."""
     targets = lora_targets(recipe.lora or "")
     in_fp32 = recipe.adapter_dtype == FP32 and not (recipe.in_fp32 or recipe.autocast)
     unpacked = {
@@ -312,7 +315,7 @@ def with_adapters(graph: StepGraph, model: LoadedModel, recipe: Recipe) -> StepG
 def _side(
     groups: Sequence[LayerGroup], adapters: Adapters, *, embedded: bool
 ) -> tuple[tuple[LayerGroup, ...], list[SavedTensor]]:
-    """What runs before the layers, the layers and what runs after them, of a model or of its encoder, and the batch."""
+    """The graphs before the layers, of the layers and after them, of a model or of its encoder, and the batch."""
     before, *layers, after = groups
     adapted = (
         number for group in layers for number in group.numbers if not adapters.on.keys().isdisjoint(group.graph.order)
@@ -328,8 +331,8 @@ def _side(
 def _before(
     graph: LayerGraph, adapters: Adapters, *, embedded: bool, rotates: bool
 ) -> tuple[LayerGraph, list[SavedTensor]]:
-    """What runs before the layers, where nothing is trained, and the batch, which stays. `embedded`: the embeddings
-    require a gradient. `rotates`: rotated queries or keys do."""
+    """The graph before the layers, where nothing is trained, and the batch, which stays alive. `embedded`: the
+    embeddings require a gradient. `rotates`: rotated queries or keys do."""
     tables = {each.at for each in graph.backward if not each.temporary}
     live = {name for name in graph.order if embedded and not name.endswith((WEIGHT, "rotary"))} - tables
     read = {CHOOSE, *(name for name in graph.order if rotates and name.endswith("rotary"))}
@@ -341,8 +344,8 @@ def _before(
 
 
 def _split(group: LayerGroup, adapters: Adapters, first: int) -> Iterator[LayerGroup]:
-    """Layers of a group; apart, those up to the `first` of the model with adapters, whose input needs no gradient.
-    Layers that share their weights are alike."""
+    """Layers of a group, split at the `first` layer of the model with adapters, whose input needs no gradient. Layers
+    that share their weights are not split."""
     axes, change = {**group.axes, RANK: adapters.rank}, partial(_training, group.graph, adapters)
     if group.shared is not None:
         others = _training(group.shared, adapters, reads_gradient=True)
@@ -362,8 +365,8 @@ def _still_needed(
     made: Set[str] = frozenset(),
     factors: Mapping[tuple[str, str], str] = {},
 ) -> list[SavedTensor]:
-    """Saved tensors for operations of frozen weights: for those in `live`, whose input needs a gradient, but of what
-    they multiply only where the other factor is `made` of an adapter's result; and for adapters that read them."""
+    """Saved tensors with frozen weights: those for operations in `live`, whose input needs a gradient, and for
+    adapters. A factor of a product is saved only if the other factor is `made` from an adapter's result."""
     found = []
     for tensor in tensors:
         needs = list[str]()
@@ -380,7 +383,7 @@ def _still_needed(
 
 
 def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) -> LayerGraph:
-    """A layer that trains its adapters alone. `reads_gradient`: its input needs a gradient."""
+    """A layer that trains only its adapters. `reads_gradient`: its input needs a gradient."""
     on, reads = adapters.on, graph.reads()
     made, live = (
         {*adapters.sources, *(INPUTS if reads_gradient else ())},
@@ -420,7 +423,7 @@ def _training(graph: LayerGraph, adapters: Adapters, *, reads_gradient: bool) ->
 
 def _adapter(layer: LinearLayer, adapters: Adapters, *, autocast: bool, live: bool, added: bool) -> LayerGraph:
     """The operations of one adapter. `live`: its input needs a gradient. `added`: the layer's result is added to the
-    residual stream, whose gradient is the result's, too."""
+    residual stream, so both have the same gradient."""
     path, role, drops = layer.path, adapters.role, adapters.drops and live
     down, up, drop = (f"{path}.lora_{which}" for which in ("A", "B", "drop"))
     narrow, read, made = Transient(layer.narrow, role), Transient(layer.reads, role), layer.made(role)

@@ -51,23 +51,24 @@ class TrainingMemory:
 
     @property
     def least(self) -> int:
-        """The peak at least: less where the optimizer's step decides, by the order in which it gets the parameters."""
+        """The least peak. It is below `peak` if the optimizer step decides and depends on the order of the
+        parameters."""
         *others, update = self.phases
         return max(int(update.total - self.step.uncertain), *(int(each.total) for each in others))
 
     @property
     def bound(self) -> Bound | None:
-        """The measured error bound of the peak; None if none is promised."""
+        """The measured error bound of the peak; None if there is none."""
         return bound(self.model, self.recipe, self.work)
 
     @property
     def exact(self) -> bool:
-        """True if no byte of the peak is uncertain: every answer measured was equal to the byte."""
+        """True if every measured peak was equal to the byte."""
         return self.bound is not None and self.bound.share == 0 and self.least == self.peak.total
 
 
 def training_memory(model: LoadedModel, work: Workload, recipe: Recipe) -> TrainingMemory:
-    """The memory of a training step; of a parallel layout, that of one rank, and of a pipeline of the rank with the
+    """The memory of a training step on one device, on one rank of a parallel layout, or on the pipeline rank with the
     highest peak. Raises TfacctError for a step that is not supported."""
     recipe = recipe.for_model(model)
     check_supported(model, recipe)
@@ -91,16 +92,16 @@ def memory_at(model: LoadedModel, recipe: Recipe) -> Callable[[Workload], Traini
 
 
 def unsure(model: LoadedModel, recipe: Recipe) -> bool:
-    """True if the order of the parameters decides the temporaries of the optimizer."""
+    """True if the optimizer's temporary memory depends on the order of the parameters."""
     if recipe.mesh is not None:
-        return False  # no such optimizer is counted there
+        return False  # not supported for this optimizer
     each = width(FP32 if recipe.autocast else recipe.dtype).bits // 8
     return optimizer_memory(recipe, stored(model), each).uncertain > 0
 
 
 HEAD = "lm_head"
 LONGEST = 2**30
-"""Tokens or sequences beyond which nobody asks what fits."""
+"""Largest number of tokens or sequences to try."""
 LORA, FROZEN = {"lora": "16", "adapter_dtype": "bf16"}, "frozen weights"
 CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"optimizer": "adamw-8bit"}, "8-bit optimizer"),
@@ -117,12 +118,12 @@ CHANGES: tuple[tuple[dict[str, Any], str], ...] = (
     ({"recompute": "full", **LORA}, FROZEN),
     ({"recompute": "full", "lora": "16", "weights_dtype": NF4}, "frozen 4-bit weights"),
 )
-"""Changes of a recipe, and what each costs next to FLOPs, the cheapest first. Adapters that are not in fp32 have the
+"""Changes of a recipe, and what each costs besides FLOPs, the cheapest first. Adapters that are not in fp32 have the
 dtype of the step."""
 LEAST_SHOWN = Fraction(1, 100)
 """Share of a step's FLOPs below which a change costs `under 1%`."""
 FLOPS_ALONE = tuple((fields, cost) for fields, cost in CHANGES if len(fields) == 1 and not cost)
-"""Single options that cost FLOPs and change nothing that is computed."""
+"""Options that cost FLOPs without changing the result."""
 
 
 def fits_in(one: TrainingMemory, limit: MemoryLimit) -> bool:
@@ -152,7 +153,7 @@ def what_fits(one: TrainingMemory, given: MemoryLimit) -> dict[str, Any]:
 
     batch: int | None = 0 if past is not None else most_sequences(one.recipe)
     if batch == LONGEST // each * each and mesh is not None and mesh.pp > 1:
-        batch = None  # as many are in flight in any larger batch
+        batch = None  # any larger batch has the same number in flight
     lower = [] if one.peak.total <= budget else list(changes(one, budget))
     for change in lower:
         recipe = change.pop("recipe")
@@ -184,7 +185,7 @@ def changes(
         attention = recipe.recompute == ATTENTION
         return int(head) + (0 if recipe.recompute == "none" else int(recomputed_flops(ledger, at, attention=attention)))
 
-    # Of LoRA's step these FLOPs are not the whole: it makes no gradients of frozen weights.
+    # These are not the FLOPs of a LoRA step, which computes no gradients of frozen weights.
     seen, counted = [one.recipe], one.recipe.lora is None and one.recipe.recompute in ("none", "full", ATTENTION)
     for fields, cost in tried:
         fields = {**fields, "adapter_dtype": one.recipe.dtype} if "adapter_dtype" in fields else fields

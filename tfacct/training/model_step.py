@@ -25,8 +25,8 @@ QUERIES, OUT = (paths.in_every(paths.BLOCKS, f"attn.{name}") for name in ("q_pro
 
 
 def stored(model: LoadedModel, part: Ledger | None = None) -> list[TorchParameter]:
-    """The parameters as the class stores them, in order: q, k and v are one tensor where it fuses them. `part`: the
-    part of the ledger whose parameters they are, if not all."""
+    """The parameters in the order and form in which the class stores them: q, k and v are one tensor if it fuses them.
+    `part`: the part of the ledger to read, if not all."""
     ledger = part or model.ledger
     if "stored" not in ledger.known:
         ledger.known["stored"] = _stored(model, ledger)
@@ -40,11 +40,11 @@ def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
     for tensor in ledger.tensors():
         table = tensor.parameter.table
         if (table is not None and not table.trained) or is_routing_bias(tensor.path):
-            continue  # sines, corrections of the choice of experts: no optimizer gets them
+            continue  # sines and routing biases: no optimizer updates them
         inside = paths.repeated(tensor.path)
         key = names[tensor.path], stacks.setdefault(id(tensor.axes), len(stacks)) if inside else None
         shape = _kernel(tensor)
-        if key in found:  # fused along their outputs
+        if key in found:  # fused along the output axis
             at = 1 if tensor.parameter.is_expert else 0
             shape = (*shape[:at], found[key].shape[at] + shape[at], *shape[at + 1 :])
         found[key] = TorchParameter(shape, int(tensor.count), key[1], tensor.embedding)
@@ -58,7 +58,7 @@ def _stored(model: LoadedModel, ledger: Ledger) -> list[TorchParameter]:
 
 
 def _kernel(tensor: Tensor) -> tuple[int, ...]:
-    """Shape of a tensor in torch's modules: what reads square patches of an image is a convolution there."""
+    """Shape of a tensor in torch's modules, where the projection of square image patches is a convolution."""
     shape, inputs = tensor.shape_in_torch, tensor.parameter.inputs
     if PIXELS not in inputs:
         return shape
@@ -67,8 +67,8 @@ def _kernel(tensor: Tensor) -> tuple[int, ...]:
 
 
 def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedModel | None = None) -> StepGraph:
-    """Saved tensors and backward operations of a model's step with a recipe. `sizes`: the same model whose sizes they
-    have, if they are symbols."""
+    """Saved tensors and backward operations of a model's step with a recipe. `sizes`: the same model with numbers, if
+    the sizes are symbols."""
     recipe, traits, run = recipe.for_model(model), traits_of(model), (sizes or model).running("expanded")
     graph = step_graph(run.architecture, run.ledger, work.axes(), mode_of(model, recipe), traits)
     if recipe.lora is not None:
@@ -81,7 +81,7 @@ def graph_of(model: LoadedModel, work: Workload, recipe: Recipe, sizes: LoadedMo
 
 
 def training_step(model: LoadedModel, work: Workload, recipe: Recipe, graph: StepGraph | None = None) -> TrainingStep:
-    """The step of a recipe. `graph`: that of a rank, if not the model's own."""
+    """The step of a recipe. `graph`: that of a rank, if it is not the model's."""
     stored_as = width(FP32 if recipe.autocast else recipe.dtype)
     adapters, bytes_each = tuple[Adapter, ...](), stored_as.bits // 8
     if recipe.lora is None:

@@ -1,4 +1,4 @@
-"""Optimizers: bytes of their state, and of the temporary memory of their step. Their data is in `optimizers.toml`."""
+"""Optimizers: bytes of their state and of the temporary memory of their step, from `optimizers.toml`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ BLOCK, SCALE, CODES, SMALL = 256, 4, 1024, 4096
 """bitsandbytes: elements that share a scale, its bytes, bytes of a table of codes, and the least elements of a tensor
 whose state is quantized (`bitsandbytes.optim.optimizer`, min_8bit_size)."""
 SCALARS = 32
-"""Bytes of single numbers during a factored update."""
+"""Bytes of scalars during a factored update."""
 
 
 class StepMemory(NamedTuple):
-    """Temporary bytes of an optimizer step: `most`, and `least` where the order of the parameters decides."""
+    """Temporary bytes of an optimizer step: `most`, and `least` if they depend on the order of the parameters."""
 
     most: int
     least: int
@@ -29,7 +29,7 @@ class StepMemory(NamedTuple):
 
 @record
 class Optimizer:
-    """An optimizer; the fields are explained in `optimizers.toml`."""
+    """An optimizer; `optimizers.toml` explains the fields."""
 
     name: str
     description: str = ""
@@ -46,11 +46,11 @@ class Optimizer:
 
     @property
     def elementwise(self) -> bool:
-        """True if an element's state and update depend on no other element: ranks can divide it anywhere."""
+        """True if an element's state and update depend on no other element, so that ranks can shard it anywhere."""
         return self.number_bytes is None and not self.factored and self.matrices is None and self.step != "one tensor"
 
     def tensor_state_bytes(self, tensor: TorchParameter, width: int) -> int:
-        """Bytes of the state of one tensor, whose elements take `width` bytes."""
+        """Bytes of the state of one tensor, with `width` bytes per element."""
         if self.matrices is not None and tensor.hidden_matrix:
             return Optimizer("", numbers=self.matrices["numbers"]).tensor_state_bytes(tensor, width)
         if self._quantizes(tensor):
@@ -60,12 +60,12 @@ class Optimizer:
         return each * (self.numbers * tensor.elements + factors) + self.tensor_bytes
 
     def state_bytes(self, tensors: Sequence[TorchParameter], width: int) -> int:
-        """Bytes of the state of all tensors, whose elements take `width` bytes."""
+        """Bytes of the state of all tensors, with `width` bytes per element."""
         codes = min(self.numbers, 2) * CODES if any(map(self._quantizes, tensors)) else 0
         return codes + sum(tensor.copies * self.tensor_state_bytes(tensor, width) for tensor in tensors)
 
     def step_memory(self, tensors: Sequence[TorchParameter], width: int) -> StepMemory:
-        """Temporary bytes of the step, next to weights, gradients and state."""
+        """Temporary bytes of the step, in addition to weights, gradients and state."""
         return STEP_RULES[self.step](tensors, width, self.copies) if self.step and tensors else StepMemory(0, 0)
 
     def _quantizes(self, tensor: TorchParameter) -> bool:
@@ -97,15 +97,15 @@ def _all_weights(tensors: Sequence[TorchParameter], width: int, copies: int) -> 
 
 
 def _one_tensor(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:
-    """Copies of one parameter, and one of the parameter before it, which a loop's variable still names."""
+    """Copies of one parameter, and one of the previous parameter, to which a loop variable still refers."""
     most = max(copies * own.elements + before for own, before in _neighbors(tensors))
     return StepMemory(width * most, width * copies * max(tensor.elements for tensor in tensors))
 
 
 def _factored(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:
-    """torch's Adafactor: an estimate of each element, one of each row, column and matrix, and the estimate before.
+    """torch's Adafactor: an estimate per element, one per row, column and matrix, and the previous estimate.
 
-    A vector's square stays as well.
+    The square of a vector also stays alive.
     """
     square = max((tensor.elements for tensor in tensors if len(tensor.shape) == 1), default=0)
     every = [(copies * own.elements + own.rows_and_columns, before) for own, before in _neighbors(tensors)]
@@ -114,7 +114,7 @@ def _factored(tensors: Sequence[TorchParameter], width: int, copies: int) -> Ste
 
 
 def _factored_fp32(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:
-    """transformers' Adafactor: two tensors in fp32; in 16 bits, copies of the gradient and of the parameter too."""
+    """transformers' Adafactor: two fp32 tensors; in 16 bits, also copies of the gradient and of the parameter."""
     times = copies - 2 if width == FP32_BYTES else copies
     every = [(times * own.elements, own.rows_and_columns, before) for own, before in _neighbors(tensors)]
     most = max(own + max(factors, before) for own, factors, before in every)
@@ -123,7 +123,8 @@ def _factored_fp32(tensors: Sequence[TorchParameter], width: int, copies: int) -
 
 
 def _orthogonalization(tensors: Sequence[TorchParameter], width: int, copies: int) -> StepMemory:  # noqa: ARG001
-    """torch's Muon: an update, and in bf16 two iterates and two products of a matrix's shorter side with itself."""
+    """torch's Muon: an update, and in bf16 two iterates and two matmuls of the matrix with its transpose (shorter
+    side)."""
     each = ((width + 4) * tensor.elements + 4 * min(tensor.shape) ** 2 for tensor in tensors if tensor.hidden_matrix)
     most = max(each, default=0)
     return StepMemory(most, most)
@@ -139,10 +140,10 @@ STEP_RULES: dict[str, Callable[[Sequence[TorchParameter], int, int], StepMemory]
 
 
 def _neighbors(tensors: Sequence[TorchParameter]) -> Iterator[tuple[TorchParameter, int]]:
-    """Each matrix, and the most elements of what can be before it.
+    """Each matrix, and the most elements that a parameter before it can have.
 
-    The order of the matrices is the same in all classes, but vectors and routers are here or there between them: so
-    the two matrices before are considered, and all vectors.
+    The order of the matrices is the same in all classes, but the places of vectors and routers differ. The two previous
+    matrices and all vectors are therefore considered.
     """
     every = list(_in_order(tensors))
     vector = max((tensor.elements for tensor in every if len(tensor.shape) == 1), default=0)
@@ -152,7 +153,7 @@ def _neighbors(tensors: Sequence[TorchParameter]) -> Iterator[tuple[TorchParamet
 
 
 def _in_order(tensors: Sequence[TorchParameter]) -> Iterator[TorchParameter]:
-    """Parameters in the model's order, every kind of layer twice, so that all neighbors occur."""
+    """Parameters in the model's order, with every kind of layer twice, so that all neighbors occur."""
     for inside, group in groupby(tensors, key=lambda tensor: tensor.stack is not None):
         stacks = [list(each) for _, each in groupby(group, key=lambda tensor: tensor.stack)]
         for _ in range(1 + inside):

@@ -1,9 +1,9 @@
 """Phases of a training step: what is alive in each, with gradient accumulation, and the phase with the peak memory.
 
 Parameters, optimizer state, gradients so far, saved activations and temporaries are added up at the end of the forward
-pass, at loss and head, in the backward pass of the layers, at the embedding, and in the optimizer step. Layers run
-backwards, and where all are of one kind the sum is linear in the layer's number, so only ends can decide: the last
-layer, the first one, and the second one, which is the first that prefetches another under FSDP.
+pass, at loss and head, in the backward pass of the layers, at the embedding, and in the optimizer step. In the backward
+pass of layers of one kind, the sum is linear in the layer number, so only the ends can be the peak: the last layer, the
+first one, and the second one, which is the last that prefetches another layer under FSDP.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tfacct.training.step import (
 )
 
 BATCH = frozenset(("tokens", LABELS, paths.in_encoder("tokens")))
-"""Saved tensors that are the batch itself: they stay until the step ends."""
+"""Saved tensors that are the batch: they stay until the step ends."""
 FORWARD_END, LOSS = "forward ends", "loss, backward"
 """Names of phases that every step has."""
 
 
 class Phase(NamedTuple):
-    """What is alive in one phase of a step, in bytes. `operation`: what runs there. `gathered`: weights of other
-    ranks. `layer`: number of the layer that runs backwards."""
+    """Bytes that are alive in one phase of a step. `operation`: the running operation. `gathered`: weights of other
+    ranks. `layer`: number of the layer in its backward pass."""
 
     name: str
     operation: str
@@ -54,18 +54,18 @@ class Phase(NamedTuple):
 
     @property
     def total(self) -> Size:
-        """Bytes of all together."""
+        """Total bytes."""
         return self.weights + self.optimizer_state + self.gradients + self.saved + self.temporary + self.gathered
 
 
 def peak(phases: Iterable[Phase]) -> Phase:
-    """The phase that decides: the first of those with the most bytes."""
+    """The phase with the most bytes; of equal ones, the first."""
     return max(phases, key=lambda phase: int(phase.total))
 
 
 class Operation(NamedTuple):
-    """Bytes at one backward operation of a layer: its saved tensors that are still there, gradients that it has made,
-    those of this operation among them, and temporaries."""
+    """Bytes at one backward operation of a layer: saved tensors that are still alive, gradients so far (including those
+    of this operation), and temporaries."""
 
     at: str
     saved: Size
@@ -74,12 +74,12 @@ class Operation(NamedTuple):
 
     @property
     def total(self) -> Size:
-        """Bytes of all together."""
+        """Total bytes."""
         return self.saved + self.gradients + self.temporary
 
 
 class Inside:
-    """Bytes inside the layers of one group, whichever of them runs. `gradients`: bytes by operation."""
+    """Bytes inside any layer of one group. `gradients`: bytes by operation."""
 
     def __init__(self, step: TrainingStep, group: LayerGroup, graph: LayerGraph, gradients: Mapping[str, Size]) -> None:
         self.step, self.group, self.graph = step, group, graph
@@ -99,12 +99,14 @@ class Inside:
         layer_input = self.step.layer_input(self.group).path
         lines = [each for each in graph.saved if not (self.recomputes and each.path == layer_input)]
         saved = [self.input + size for size in self._needed_up_to(lines)]
-        for part in graph.recomputed_parts:  # its tensors come back when the backward pass reaches its last operation
+        for (
+            part
+        ) in graph.recomputed_parts:  # its tensors are recomputed when the backward pass reaches its last operation
             names, end = frozenset(part), max(place[name] for name in part if name in place)
             recomputed = self._needed_up_to(each for each in graph.recomputed if not names.isdisjoint(each.saved_for))
             saved = [size + (recomputed[at] if at <= end else 0) for at, size in enumerate(saved)]
         made = [self.made.get(name, 0) for name in graph.order]
-        if not self.step.accumulates:  # else each is added to the earlier one, and gone
+        if not self.step.accumulates:  # otherwise each is added to the earlier gradient and freed
             made = [*accumulate(reversed(made))][::-1]
         return [
             Operation(each.at, saved[place[each.at]], made[place[each.at]], self.bytes.of(each.temporary))
@@ -117,7 +119,7 @@ class Inside:
         return max(self.operations, key=lambda one: int(one.total))
 
     def operations_with(self, there: Callable[[int], bool], *, saved: Size = 0, temporary: Size = 0) -> list[Operation]:
-        """The same where there is more at some of them, by their place."""
+        """The same with additional bytes at some operations, by index."""
         return [
             each._replace(saved=each.saved + saved, temporary=each.temporary + temporary)
             if there(self.place[each.at])
@@ -127,12 +129,12 @@ class Inside:
 
     @cached_property
     def last_sublayer(self) -> int:
-        """Place of the first operation of the last sublayer, that of its norm."""
+        """Index of the first operation of the last sublayer, its norm."""
         names = [sublayer(name) for name in self.graph.order]
         return names.index(names[-1])
 
     def _needed_up_to(self, tensors: Iterable[SavedTensor]) -> list[Size]:
-        """Bytes of tensors that an operation, or one before it, needs: by the operation's place."""
+        """Bytes of tensors needed by an operation or an earlier one, by index of the operation."""
         tensors = list(tensors)
         own: list[Size] = [0] * len(self.graph.order)
         for each, bytes_ in zip(tensors, self.bytes.each(tensors), strict=True):
@@ -148,7 +150,7 @@ def sublayer(operation: str) -> str:
 
 
 class Place(NamedTuple):
-    """A layer in the model, or what runs before or after the layers."""
+    """A layer in the model, or the part before or after the layers."""
 
     name: str
     inside: Inside
@@ -159,8 +161,8 @@ class Place(NamedTuple):
 class MemoryTimeline:
     """The phases of a step. Places are in forward order: those of an encoder come before those of its decoder.
 
-    A phase has the bytes of its fullest operation; with `every_operation` there is a phase for each of them, so that
-    each is a polynomial in batch and context.
+    A phase has the bytes of its largest operation; with `every_operation`, each operation is a phase, so that each is a
+    polynomial in batch and context.
     """
 
     def __init__(self, step: TrainingStep, *, every_operation: bool = False) -> None:
@@ -175,12 +177,12 @@ class MemoryTimeline:
         layers = () if step.shards is None else zip(graph.groups, step.shards.layers, strict=True)
         self.shards_in = {id(group): own for group, own in layers}
         made = [self.left(place) for place in self.places]
-        self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by the place; the last is all
+        self.saved_before = self.on_device([*accumulate(saved, initial=0)])  # by index; the last one is the sum
         self.made_after = [*accumulate(reversed(made), initial=0)][-2::-1]
         self.gradients = sum(made) + (0 if self.added else step.other_rows)
         before = step.bytes_in(graph.before)
         self.stream = step.residual_bytes
-        self.embedded = before.of([Transient("B T D", step.stream)])  # under sequence parallelism gathered
+        self.embedded = before.of([Transient("B T D", step.stream)])  # gathered under sequence parallelism
         self.source = before.of([Transient("B I D", step.stream)]) if graph.encoder_layers else 0
         self.loss = role_bytes(graph.loss, step.stored)
         self.logits = step.logits_bytes if step.keeps_logits else 0
@@ -200,7 +202,8 @@ class MemoryTimeline:
     def phase(
         self, name: str, operation: str, gradients: Size, saved: Size, temporary: Size, gathered: Size | None = None
     ) -> Phase:
-        """A phase, with what is there in all of them. `gathered`: if not only weights that are in no layer."""
+        """A phase, with the bytes that every phase has. `gathered`: if more than the weights outside the layers is
+        gathered."""
         step, stage = self.step, self.step.stage
         gradients += self.gradients if step.accumulates else 0
         if step.shards is not None and step.shards.accumulates:
@@ -212,11 +215,11 @@ class MemoryTimeline:
         gathered = self.gathered(None) if gathered is None else gathered
         return Phase(name, operation, self.weights, step.optimizer_state, gradients, saved, temporary, gathered)
 
-    # Weights that FSDP or ZeRO shards.
+    # Weights sharded by FSDP or ZeRO.
 
     def gathered(self, nth: int | None) -> Size:
-        """Bytes of gathered weights while a place runs backwards: its own, those of the layer before it, which FSDP
-        prefetches, and those that are in no layer. A pipeline stage gathers all its weights once."""
+        """Bytes of gathered weights in the backward pass of a place: its own, those of the previous layer, which FSDP
+        prefetches, and those outside the layers. A pipeline stage gathers all its weights once."""
         shards = self.step.shards
         if shards is None or not shards.gathers:
             return 0
@@ -229,17 +232,17 @@ class MemoryTimeline:
         return root + self.unit(self.places[nth]) + self.unit(before)
 
     def unit(self, place: Place | None) -> Size:
-        """Bytes of a layer's weights of all ranks; 0 of what is no layer."""
+        """Bytes of a layer's weights on all ranks; 0 outside the layers."""
         shards = self.step.shards
         if shards is None or not shards.gathers or place is None or place.number is None:
             return 0
         own, compute = self.shards_in[id(place.inside.group)], self.step.compute
-        gathers_experts = shards.expert_ranks > 1 or shards.stored != compute  # else they are read where they are
+        gathers_experts = shards.expert_ranks > 1 or shards.stored != compute  # otherwise they are read in place
         experts = shards.expert_ranks * own.experts if gathers_experts else 0
         return compute.bytes(shards.ranks * own.elements + experts) + shards.ranks * own.adapters
 
     def scattered(self, nth: int) -> Size:
-        """Bytes of the gradients of the next layer, which are scattered while a place runs backwards."""
+        """Bytes of the gradients of the next layer, which are reduce-scattered in the backward pass of a place."""
         after = next((place for place in self.places[nth + 1 :] if place.number is not None), None)
         if after is None or self.step.shards is None or self.step.stage is not None:
             return 0
@@ -248,19 +251,19 @@ class MemoryTimeline:
         return self.unit(after)
 
     def left(self, place: Place) -> Size:
-        """Bytes of the gradients that stay when a place has run backwards: all of them, or a layer's shards."""
+        """Bytes of the gradients that stay after the backward pass of a place: all of them, or a layer's shards."""
         shards = self.step.shards
         if shards is None or place.number is None or (self.step.stage is not None and shards.gathers):
             return place.inside.gradients
         own, compute = self.shards_in[id(place.inside.group)], self.step.compute
         shard = own.adapters if self.step.adapters else shards.stored.bytes(own.elements + own.experts)
-        reduced: Size = 0  # what copies reduce stays to the end where it is cast, or added to earlier gradients
+        reduced: Size = 0  # what replicas reduce stays to the end if it is cast or added to earlier gradients
         if shards.replicated and shards.gathers and (shards.accumulates or shards.stored != compute):
             reduced = 0 if self.step.adapters else compute.bytes(own.elements)
         return reduced + (0 if shards.accumulates else shard)
 
     def phases(self) -> Iterator[Phase]:
-        """All phases that can decide, in the order of the step."""
+        """All phases that can be the peak, in the order of the step."""
         yield from self.forward()
         yield from self.loss_and_head()
         ends = self.ends()
@@ -274,8 +277,8 @@ class MemoryTimeline:
         yield self.update()
 
     def on_device(self, saved_before: list[Size]) -> list[Size]:
-        """Bytes saved before each place without layer inputs that are on the host: the device has those of the last two
-        layers, or, where a layer runs backwards, its own and that of the layer before it."""
+        """Bytes saved before each place, without layer inputs that are offloaded: the device has those of the last two
+        layers, or, in the backward pass of a layer, its own and that of the previous layer."""
         if not self.step.offloads_inputs:
             return saved_before
         inputs = [place.inside.input for place in self.places]
@@ -284,9 +287,9 @@ class MemoryTimeline:
         return [saved - on_host for saved, on_host in zip(saved_before, gone, strict=True)]
 
     def ends(self) -> set[int]:
-        """Places of the first, the second and the last layer of each kind, and of the one next to which most is there:
-        another one only where kinds alternate. Under FSDP also that before the last, next to which most is gathered
-        and scattered."""
+        """Places of the first, the second and the last layer of each kind, and of the layer with the most other bytes,
+        which differs only if kinds alternate. Under FSDP also the next to last, with the most gathered and scattered
+        bytes."""
         alike: dict[int, list[int]] = {}
         for nth, place in enumerate(self.places):
             alike.setdefault(id(place.inside), []).append(nth)
@@ -298,8 +301,8 @@ class MemoryTimeline:
         return found
 
     def forward(self) -> Iterator[Phase]:
-        """The first layer while FSDP gathers it, into a buffer that it copies from; the end of the forward pass; under
-        autocast the loss, while the copies of all weights are there."""
+        """The first layer while FSDP gathers it into a buffer and copies from it; the end of the forward pass; under
+        autocast, the loss while the copies of all weights are alive."""
         shards = self.step.shards
         if shards is not None and shards.gathers and self.step.stage is None:
             first = next(place for place in self.places if place.number is not None)
@@ -320,18 +323,18 @@ class MemoryTimeline:
         found = self.places[-1].inside.operations
         last = max((nth for nth, each in enumerate(found) if each.at.startswith("loss")), default=None)
         if last is None:
-            return  # another pipeline stage has them
+            return  # they are in another pipeline stage
         for name, each in ((LOSS, found[last : last + 1]), ("head, backward", found[:last])):
             yield from self._backward(len(self.places) - 1, each, name=name)
 
     def layer(self, nth: int, place: Place) -> Iterator[Phase]:
         """The backward pass of one layer."""
         found, inside = place.inside.operations, place.inside
-        if nth == self.last and self.accumulated:  # it makes what all other layers add to
+        if nth == self.last and self.accumulated:  # it computes the gradient to which all other layers add
             first = min(inside.place[at] for at in self.accumulated)
             found = inside.operations_with(lambda at: at < first, temporary=sum(self.accumulated.values()))
         elif nth == self.last and self.step.stage is not None and self.step.stage.receives:
-            # The gradient of its result is in a buffer, until another one takes its place.
+            # The gradient of its result is in a buffer until another one replaces it.
             first = inside.last_sublayer
             found = inside.operations_with(lambda at: at >= first, temporary=-self.stream)
         elif self.places[nth - 1].number is None and self.rotary:  # the last layer that needs cos and sin
@@ -341,12 +344,14 @@ class MemoryTimeline:
             yield phase._replace(layer=place.number)
 
     def embedding(self, nth: int, place: Place) -> Iterator[Phase]:
-        """The backward pass of what runs before the layers."""
+        """The backward pass of the part before the layers."""
         found = []
         for each in place.inside.operations:
-            added = self.added.get(each.at, 0)  # made next to the table's gradient, and then their sum next to both
+            added = self.added.get(
+                each.at, 0
+            )  # computed in addition to the embedding's gradient, then their sum in addition to both
             reads = self.source if place.encoder else self.embedded
-            # Of a gradient of all rows, the rank's own are copied before they are added.
+            # The rank's own rows of a gradient of all rows are copied before they are added.
             sums = added * (2 if self.step.other_rows else 1)
             temporary = each.temporary + added + max(reads, sums) - self.arguments + self.step.other_rows
             found.append(each._replace(temporary=temporary))
@@ -363,12 +368,12 @@ class MemoryTimeline:
         return Phase("optimizer step", "", self.weights, step.optimizer_state, gradients, saved, temporary)
 
     def _backward(self, nth: int, found: list[Operation], temporary: Size = 0, name: str = "") -> Iterator[Phase]:
-        """The backward pass of a place at its fullest operation."""
+        """The backward pass of a place at its largest operation."""
         place, made, saved = self.places[nth], self.made_after[nth], self.saved_before[nth]
         if not self.every_operation and found:
             inside = place.inside
             found = [inside.fullest if found is inside.operations else max(found, key=lambda one: int(one.total))]
-        if self.step.accumulates:  # but for a head's, which waits for its table's
+        if self.step.accumulates:  # except a tied head's, which waits for that of the embedding
             made = self.waits if nth < len(self.places) - 1 else 0
         if place.encoder:
             saved += self.labels
@@ -381,12 +386,12 @@ class MemoryTimeline:
 
 
 def phases(step: TrainingStep) -> list[Phase]:
-    """The phases of a step that can be its peak, in their order."""
+    """The phases of a step that can be its peak, in order."""
     return [*MemoryTimeline(step).phases()]
 
 
 def _inside(step: TrainingStep, group: LayerGroup, made: Mapping[str, Size]) -> dict[int, Inside]:
-    """What is inside each layer of a group, by its number; -1 where there are no layers."""
+    """The bytes inside the layers of each group, by layer number; -1 outside the layers."""
     last = Inside(step, group, group.graph, made)
     if group.shared is None:
         return dict.fromkeys(group.numbers or (-1,), last)
@@ -395,7 +400,7 @@ def _inside(step: TrainingStep, group: LayerGroup, made: Mapping[str, Size]) -> 
 
 
 def _places(inside: Sequence[dict[int, Inside]], *, encoder: bool) -> Iterator[Place]:
-    """The places of one side: what runs before its layers, each layer, and what runs after them."""
+    """The places of one side: before its layers, each layer, and after them."""
     if not inside:
         return
     side = "encoder, " if encoder else ""
@@ -407,8 +412,8 @@ def _places(inside: Sequence[dict[int, Inside]], *, encoder: bool) -> Iterator[P
 
 
 class Gradients(NamedTuple):
-    """Bytes of the gradients that each operation finishes in one layer of each group. `added`: those of operations that
-    read a table which has a gradient already: they are added to it."""
+    """Bytes of the gradients that each operation computes in one layer of each group. `added`: those that are added to
+    an existing gradient of an embedding."""
 
     made: list[dict[str, Size]]
     added: dict[str, Size]
@@ -422,7 +427,7 @@ def gradients_of(step: TrainingStep) -> Gradients:
         return Gradients([{a.path: a.bytes for a in step.adapters if own & {*a.numbers}} for own in on], {})
     found: list[dict[str, Size]] = [{} for _ in groups]
     added, known = dict[str, Size](), dict[str, Size]()
-    for nth in reversed(range(len(groups))):  # backwards
+    for nth in reversed(range(len(groups))):
         made = dict[str, Size]()
         for name, parameter, elements in trained(step.ledger.groups[nth]):
             bytes_ = step.stored.bytes(elements)
@@ -432,13 +437,13 @@ def gradients_of(step: TrainingStep) -> Gradients:
                 known[parameter] = bytes_
         found[nth] = made
         source = paths.in_encoder(EMBED)
-        if source in groups[nth].graph.order and source not in made:  # the decoder's table
+        if source in groups[nth].graph.order and source not in made:  # the decoder's embedding
             added[source] = known[f"{EMBED}.weight"]
     return Gradients(found, added)
 
 
 def trained(group: Group) -> Iterator[tuple[str, str, Size]]:
-    """Parameters of one layer of a group: the operation that reads each, its path, and its elements."""
+    """Parameters of one layer of a group: the operation that reads each one, its path, and its elements."""
     for name, parameter in group.own.once(trained, lambda: [*_trained(group.own)]):
         yield name, parameter.path, size(group.axes, parameter.axes)
 
