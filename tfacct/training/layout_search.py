@@ -195,7 +195,7 @@ class TrainingSearch:
 
     def _unsupported(self, mesh: Mesh, how: str) -> str | None:
         """The reason why a layout does not work with the recipe and this recomputation; None if it does."""
-        # The rules do not depend on the number of replicas and stages, nor on that of fsdp ranks if all rows are padded.
+        # The rules depend on neither replicas nor stages, nor on the number of fsdp ranks if all rows are padded.
         shares = min(mesh.fsdp, 2) if self.pads else mesh.fsdp
         key = _rank_shape(mesh), min(mesh.pp, 2), mesh.cp, min(mesh.dp, 2), mesh.zero, shares, how
         if key not in self.unsupported:
