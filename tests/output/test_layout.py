@@ -188,6 +188,11 @@ def test_a_table_of_many_metrics_is_split_and_every_part_names_its_rows(run) -> 
     assert " ".join(parts).split().count("629,145,600") == 1
 
 
+def test_long_texts_are_broken_as_far_as_they_can_be(run) -> None:
+    lines = run("devices", "h100-sxm", columns=40).out.splitlines()
+    assert max(map(len, lines)) <= 41 and any("──" in line for line in lines)  # one address is longer
+
+
 def test_headers_are_broken_before_a_number_is_left_out(run) -> None:
     lines = run("memory", "--kv", "llama-3.1-8b", columns=60).out.splitlines()
     assert lines[4:6] == [

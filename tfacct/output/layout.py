@@ -132,8 +132,9 @@ class Table:
         """The columns with every header broken that is wider than its cells."""
         return Part(columns, {c.key: max(self._content(c), _longest(c.label, HEADER)) for c in columns})
 
-    def _text_broken(self, part: Part, width: int) -> Part:
-        """The part with text cells broken, the widest first, until it fits; unchanged if it cannot fit."""
+    def _text_broken(self, part: Part, width: int, *, anyway: bool = False) -> Part:
+        """The part with text cells broken, the widest first, until it fits. If it cannot fit it is unchanged, or
+        `anyway` as narrow as it can be."""
         widths = dict(part.widths)
         least = {
             column.key: max(
@@ -146,7 +147,7 @@ class Table:
         while (excess := replace(part, widths=widths).width - width) > 0:
             breakable = [key for key, narrowest in least.items() if widths[key] > narrowest]
             if not breakable:
-                return part
+                return replace(part, widths=widths) if anyway else part
             key = max(breakable, key=widths.__getitem__)
             widths[key] = max(least[key], widths[key] - excess)
         return replace(part, widths=widths)
@@ -174,10 +175,10 @@ class Table:
         columns = naming
         for column in (column for column in part.columns if column not in naming):
             if columns != naming and replace(part, columns=(*columns, column)).width > width:
-                yield self._widened(replace(part, columns=columns), width)
+                yield self._widened(self._text_broken(replace(part, columns=columns), width, anyway=True), width)
                 columns = naming
             columns = (*columns, column)
-        last = replace(part, columns=columns)
+        last = self._text_broken(replace(part, columns=columns), width, anyway=True)
         yield self._widened(last, width)
 
     def lines(self, part: Part) -> Iterator[Line]:
