@@ -1,6 +1,6 @@
-"""Several models, or one model at several contexts or dtypes, side by side.
+"""Models, or one model at several contexts or dtypes: the numbers of `params`, `memory` and `flops` for each side.
 
-Each is the number that `params`, `memory` and `flops` give. `by_line` is the detailed view of two sides: old → new.
+`by_line` compares two sides line by line.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tfacct.reports.build import WEIGHED, Counting, DtypeFrom, ModelReport
 from tfacct.reports.memory import memory
 
 WIDE = 6
-"""Sides above which each is a row, not a column."""
+"""The most sides that are columns; more are rows."""
 ALIKE = Fraction(1, 1000)
-"""Relative difference of two numbers that the answer calls alike."""
+"""Largest relative difference that the answer ignores."""
 
 
 class Measure(NamedTuple):
@@ -97,7 +97,7 @@ class Side:
 
     @property
     def parts(self) -> dict[str, str]:
-        """What tells sides apart, in words."""
+        """The model, the workload and the terms, in words."""
         sizes = {"ctx": "{:,} tokens", "batch": "batch {:,}", "tokens": "{:,} new tokens"}
         return {
             "model": build.label(self.model),
@@ -117,10 +117,8 @@ class Side:
 def compare(
     sides: Sequence[Side], *, fit: MemoryLimit | None = None, mesh: Mesh | None = None, metrics: Sequence[str] = ()
 ) -> Report:
-    """A column for each side, and with `fit` the requests of its context that fit there. `metrics`: further rows.
-
-    Raises TfacctError, also for a context past a stored position embedding.
-    """
+    """Numbers of each side, and with `fit` how many requests of its context fit. `metrics`: further numbers. Raises
+    TfacctError, also for a context past a learned position embedding."""
     if len(sides) < 2:
         raise UsageError("nothing to compare: one model at one workload", "name a second model, or list contexts")
     alike: dict[tuple[str, ...], Mapping[str, Any]] = {}
@@ -135,7 +133,9 @@ def compare(
     numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])
     contexts = {found["context"] for found in numbers}
-    shown = _shown(sides, numbers, named, fit, mesh)
+    columns = (Column("label", "model"), *_columns(sides, numbers, named, fit, mesh))
+    by_label = [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)]
+    rows = tuple({column.key: _cell(found, column.key) for column in columns} for found in by_label)
     every = list({build.label(one): one for one in models}.values())
     about = {
         "unsupported": [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in reasons.items()],
@@ -148,8 +148,8 @@ def compare(
     report = build.report(
         "compare",
         models,
-        _by_side(labels, numbers, shown),
-        [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)],
+        (columns, (rows,), ()),
+        by_label,
         title=f"{models[0].name if len(every) == 1 else f'{len(every):,} models'}, {where}",
         convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
         answer=_answer(sides, labels, numbers),
@@ -159,12 +159,20 @@ def compare(
     )
     if len(sides) > WIDE:
         return report
-    columns, sections, _ = _by_measure(labels, numbers, shown)
-    return replace(report, columns=columns, sections=sections, aside=(), data=report)
+    across = [Column("what", ""), *(Column(str(at), label, "amount", empty="–") for at, label in enumerate(labels))]
+    down = tuple(_row_of(column, rows) for column in columns[1:])
+    return replace(report, columns=tuple(across), sections=(down,), aside=(), data=report)
+
+
+def _row_of(column: Column, rows: Sequence[Row]) -> Row:
+    """The row of a table with a column for each side."""
+    cells = [row[column.key] for row in rows]
+    amounts = [Amount(cell, column.kind) if isinstance(cell, (int, Fraction)) else cell for cell in cells]
+    return {"what": column.label, **{str(at): cell for at, cell in enumerate(amounts)}}
 
 
 def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]) -> str:
-    """Models whose weights are counted in a format that nobody named, where others are as published."""
+    """Models whose format is assumed, if others are as published."""
     found = [build.label(model) for model, one in zip(models, numbers, strict=True) if one["dtype_from"] == ASSUMED]
     return ", ".join(dict.fromkeys(found)) if len(found) < len(models) else ""
 
@@ -172,7 +180,7 @@ def _assumed(numbers: Sequence[Mapping[str, Any]], models: Sequence[LoadedModel]
 def _numbers(
     side: Side, fit: MemoryLimit | None, mesh: Mesh | None, named: Sequence[Metric], reasons: dict[str, list[str]]
 ) -> dict[str, Any]:
-    """The measures of one side, None where there is none; `reasons` gets why."""
+    """Keys of `CompareReport`; `reasons` gets why a number is None."""
     model, plain = side.model, Counting(side.terms.dtype, side.terms.kv_dtype)
     whole = Request(ctx=side.request.ctx, source=side.request.source)
     work = selection.runnable(model, whole)
@@ -213,21 +221,21 @@ def _numbers(
 
 
 def _labels(parts: Sequence[Mapping[str, str]]) -> list[str]:
-    """What tells sides apart, and nothing else."""
+    """The parts in which the sides differ."""
     names = dict.fromkeys(name for one in parts for name in one)
     apart = [name for name in names if len({one.get(name) for one in parts}) > 1] or ["model"]
     return [" · ".join(one.get(name) or f"default {name}" for name in apart) for one in parts]
 
 
-def _shown(
+def _columns(
     sides: Sequence[Side],
     numbers: Sequence[Mapping[str, Any]],
     named: Sequence[Metric],
     fit: MemoryLimit | None,
     mesh: Mesh | None,
-) -> list[tuple[str, str, Kind]]:
-    """Key, label and kind of each number that is shown. Active parameters and the cache of a request are shown where
-    they differ from what is shown already."""
+) -> list[Column]:
+    """A column for each number, but none for active parameters and for the cache of a request that follow from
+    others."""
     contexts = {found["context"] for found in numbers}
     ctx = f"{min(contexts):,}" if len(contexts) == 1 else "a request"
     dtypes = {side.terms.dtype for side in sides}
@@ -237,10 +245,10 @@ def _shown(
     elif len(dtypes) == 1:
         stored = f", {selection.formats([side.model for side in sides], *dtypes)}"
     caches = [(found["kv_cache_bytes"], found["kv_bytes_per_token"], found["context"]) for found in numbers]
-    grown = any(cache != each * context for cache, each, context in caches if cache is not None)
     redundant = {
         "active_params": all(found["active_params"] == found["total_params"] for found in numbers),
-        "kv_cache_bytes": len(contexts) == 1 and not grown,
+        "kv_cache_bytes": len(contexts) == 1
+        and all(cache == each * context for cache, each, context in caches if cache is not None),
     }
     shown: list[tuple[str, str, Kind]] = [
         (one.key, one.label.format(stored=stored, ctx=ctx), METRICS[one.metric].unit)
@@ -248,11 +256,11 @@ def _shown(
         if not redundant.get(one.key)
     ]
     shown += [(one.name, one.name, one.unit) for one in named]
-    if fit is None:
-        return shown
-    many = f" of {ctx}" if len(contexts) == 1 else ""
-    where = fit.where if mesh is None else f"{fit.where} (tp={mesh.tp})"
-    return [*shown, (REQUESTS, f"requests{many} {where}", "count")]
+    if fit is not None:
+        many = f" of {ctx}" if len(contexts) == 1 else ""
+        tp = "" if mesh is None else f" (tp={mesh.tp})"
+        shown.append((REQUESTS, f"requests{many} {fit.where}{tp}", "count"))
+    return [Column(*column, empty="–") for column in shown]
 
 
 def _cell(found: Mapping[str, Any], key: str) -> Cell:
@@ -265,37 +273,12 @@ def _number(found: Mapping[str, Any], key: str) -> Any:
     return found[key] if key in found else found["metric_values"][key]
 
 
-def _by_measure(
-    labels: Sequence[str], numbers: Sequence[Mapping[str, Any]], shown: Sequence[tuple[str, str, Kind]]
-) -> Table:
-    """A column for each side."""
-    columns = [Column("what", ""), *(Column(str(at), label, "amount", empty="–") for at, label in enumerate(labels))]
-    rows: list[Row] = []
-    for key, label, kind in shown:
-        cells = [_cell(found, key) for found in numbers]
-        amounts = [Amount(cell, kind) if isinstance(cell, (int, Fraction)) else cell for cell in cells]
-        rows.append({"what": label, **{str(at): cell for at, cell in enumerate(amounts)}})
-    return tuple(columns), (tuple(rows),), ()
-
-
-def _by_side(
-    labels: Sequence[str], numbers: Sequence[Mapping[str, Any]], shown: Sequence[tuple[str, str, Kind]]
-) -> Table:
-    """A row for each side."""
-    columns = (Column("label", "model"), *(Column(key, label, kind, empty="–") for key, label, kind in shown))
-    rows = (
-        {"label": label, **{key: _cell(found, key) for key, *_ in shown}}
-        for label, found in zip(labels, numbers, strict=True)
-    )
-    return columns, (tuple(rows),), ()
-
-
 def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> str:
-    """The largest difference from the first side, and the largest in another respect of the same side."""
+    """The largest difference from the first side, and the largest of the same side in another group of measures."""
     first = numbers[0]
     named = tuple(Measure(name, name, name, name, "named") for name in first["metric_values"])
     found: list[tuple[float, int, Measure, Fraction]] = []
-    for measures in (MEASURES, named):  # a metric that was named is mentioned where nothing else differs
+    for measures in (MEASURES, named):  # further metrics only if nothing else differs
         found = found or [
             (abs(log(ratio)), at, one, ratio)
             for at, other in enumerate(numbers[1:], start=1)
@@ -316,19 +299,20 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
 
 
 def _size(difference: tuple[float, int, Measure, Fraction]) -> tuple[float, bool]:
-    """Size of a difference; of two alike, that of decoding comes first."""
+    """Sort key of differences: the size, then decoding first."""
     return round(difference[0], 2), difference[2].decode
 
 
 def _times(ratio: Fraction) -> str:
-    """`3.8 ×`, `0.65 ×`, `120 ×`; three digits near 1, four where three would be 1.00."""
+    """`3.8 ×`, `0.65 ×`, `120 ×`; more digits near 1."""
     near = Fraction(9, 10) < ratio < Fraction(11, 10)
     if Fraction(99, 100) < ratio < Fraction(101, 100):
         return f"{float(ratio):.4g} ×"
     return f"{units.three(ratio) if near or ratio >= 100 else f'{float(ratio):.2g}'} ×"
 
 
-# Two sides line by line
+# Two sides line by line.
+
 
 TOTALS = {
     "total_flops": "total FLOPs",
@@ -339,20 +323,19 @@ TOTALS = {
     "kv_cache_bytes": "KV cache",
     "total_bytes": "weights + KV cache",
 }
-"""Metrics below the lines, and their labels."""
+"""Metrics of the totals, and their labels."""
 OF_STEP = {
     "saved_bytes": "saved for backward",
     "gradients_bytes": "gradients",
     "optimizer_bytes": "optimizer state",
     "peak_bytes": "peak",
 }
-"""Those of a training step, after these."""
+"""Further ones of a training step."""
 ANSWERED = ("total_flops", "total_params", "weights_bytes", "kv_cache_bytes", "peak_bytes")
-"""Totals that the answer names; weights only where they change otherwise than parameters."""
+"""Totals that the answer names; weights only if they change by another factor than parameters."""
 CHANGE_FLOPS = (("recompute", "none"), ("lora", ""))
-"""Fields of a recipe, with what they are by default, that change the FLOPs that run, but not the total."""
+"""Fields of a recipe, and their defaults, that change the FLOPs that run, but not the total."""
 SHARES = ("old_share", "new_share")
-"""Shares of a line in all FLOPs, or in all parameters, of either side."""
 UNITS = {"flops": "FLOPs", "params": "params", "bytes": "bytes"}
 
 
@@ -366,14 +349,9 @@ class DiffTotal(TypedDict):
     delta: float
 
 
-class DiffLine(TypedDict):
+class DiffLine(DiffTotal):
     """One matmul or tensor before and after, with its share in all FLOPs or parameters."""
 
-    path: str
-    unit: str
-    old: float | None
-    new: float | None
-    delta: float
     old_share: float | None
     new_share: float | None
 
@@ -403,12 +381,66 @@ LINE_NOTES = (
 )
 
 
+@record
+class Change:
+    """A line or a total of two sides, None of the side without it. `shares`: of a line in all FLOPs or parameters."""
+
+    path: str
+    kind: Kind
+    old: Any
+    new: Any
+    shares: tuple[Fraction | None, Fraction | None] | None = None
+
+    @property
+    def delta(self) -> Any:
+        """New less old."""
+        return (self.new or 0) - (self.old or 0)
+
+    @property
+    def ratio(self) -> Fraction | None:
+        """New over old; None if old is nothing."""
+        return Fraction(self.new or 0) / self.old if self.old else None
+
+    @property
+    def closeness(self) -> Fraction:
+        """The smaller side over the larger one: 1 if nothing changes."""
+        smaller, larger = sorted((Fraction(self.old), Fraction(self.new)))
+        return smaller / larger
+
+    @property
+    def words(self) -> str:
+        """`÷ 2`, `−0.3%`, or both sizes if one is zero."""
+        if self.old and self.new:
+            return units.change(Fraction(self.new) / self.old)
+        sized = Column("", "", self.kind)
+        return " → ".join(sized.text(side) if side else "0" for side in (self.old, self.new))
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Keys of `DiffLine`, or of `DiffTotal`."""
+        shares = {} if self.shares is None else dict(zip(SHARES, self.shares, strict=True))
+        return {"path": self.path, "unit": self.kind, "old": self.old, "new": self.new, "delta": self.delta} | shares
+
+    def row(self, totals: Mapping[str, str]) -> Row:
+        """Cells of the table. `totals`: labels of totals."""
+        old, new, delta = (
+            None if side is None else Amount(side, self.kind) for side in (self.old, self.new, self.delta)
+        )
+        return {
+            "what": totals.get(self.path) or paths.short(self.path),
+            "unit": UNITS[self.kind],
+            "old": old,
+            "new": new,
+            "delta": delta,
+            "change": self.ratio - 1 if self.ratio is not None else None,
+            "share": self.shares,
+        }
+
+
 @answers(DiffReport)
 def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
-    """FLOPs and parameters of every line, and the totals in FLOPs and bytes, of two sides: old → new.
-
-    The table holds the rows that change, or `every` one. Raises UsageError where nothing could change.
-    """
+    """FLOPs and parameters of every line, and totals of FLOPs and bytes, of two sides. The table has the rows that
+    change, or `every` one. Raises TfacctError, also if nothing can change."""
     models, terms, to = [old.model, new.model], old.terms, new.terms
     unknown = selection.unweighed([old.model], terms.dtype) | selection.unweighed([new.model], to.dtype)
     metrics = [METRICS[name] for name in TOTALS if not (unknown and name in WEIGHED)]
@@ -431,7 +463,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
     flops = _pairs(_flops(points[0]), _flops(points[1]), kind="flops")
     params = _pairs(points[0].ledger.parameters(), points[1].ledger.parameters(), kind="params")
     totals = _totals(metrics, *points)
-    shown = [lines if every else [line for line in lines if _delta(line)] for lines in (flops, params, totals)]
+    shown = [lines if every else [line for line in lines if line.delta] for lines in (flops, params, totals)]
     if not any(shown):
         shown = [[], [], totals]
     recipes = [dict(one.trained) for one in (terms, to)]
@@ -456,8 +488,8 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
                 "model": build.label(new.model),
                 "old_side": _side(old, points[0], metrics, weighed=not unknown),
                 "new_side": _side(new, points[1], metrics, weighed=not unknown),
-                "lines": [_facts(line) | dict(zip(SHARES, line["shares"], strict=True)) for line in (*flops, *params)],
-                "totals": [_facts(line) for line in totals],
+                "lines": [line.facts for line in (*flops, *params)],
+                "totals": [line.facts for line in totals],
                 "left_out": [*(WEIGHED if unknown else ()), *(STEP_METRICS if untrained else ())],
             }
         ],
@@ -474,7 +506,7 @@ def by_line(old: Side, new: Side, *, every: bool = False) -> Report:
 
 
 def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
-    """Models of a training step whose bytes are not counted, and why. Raises UsageError where a recipe was named."""
+    """Models whose training step is not counted, with the reasons. Raises UsageError if a recipe was given."""
     reasons: dict[str, list[str]] = {}
     for side, work in zip(sides, works, strict=True) if sides[0].terms.train else ():
         refused = side.terms.untrained(side.model, work)
@@ -486,7 +518,7 @@ def _untrained(sides: Sequence[Side], works: Sequence[Workload]) -> list[str]:
 
 
 def _recipe(old: Side, new: Side, metrics: Sequence[Metric]) -> str:
-    """What of the recipe changes, after a title."""
+    """Changes of the recipe, after a title."""
     if not any(metric.of_step for metric in metrics):
         return ""
     changed = old.terms.recipe.for_model(old.model).changes(new.terms.recipe.for_model(new.model))
@@ -494,13 +526,13 @@ def _recipe(old: Side, new: Side, metrics: Sequence[Metric]) -> str:
 
 
 def _side(side: Side, point: Point, metrics: Sequence[Metric], *, weighed: bool) -> dict[str, Any]:
-    """A side in the JSON."""
+    """`old_side` or `new_side` of the JSON."""
     weights = point.weights.name if weighed else None
     facts = {**build.facts_of(side.model), **side.terms.facts(side.model, point.work, weights)}
     return facts | side.terms.recipe_facts(metrics, side.model) | model_notes.latent_facts(side.model, point)
 
 
-def _line_table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[str, str]) -> Table:
+def _line_table(sections: Sequence[Sequence[Change]], names: Mapping[str, str]) -> Table:
     columns = (
         Column("what", "what"),
         Column("unit", "", drop=1),
@@ -510,48 +542,29 @@ def _line_table(sections: Sequence[Sequence[Mapping[str, Any]]], names: Mapping[
         Column("change", "change", "change", drop=2, empty="new"),
         *((Column("share", "share", "shares", drop=3, keys=SHARES),) if any(sections[:-1]) else ()),
     )
-    return columns, tuple(tuple(_row(line, names) for line in section) for section in sections if section), ()
+    return columns, tuple(tuple(line.row(names) for line in section) for section in sections if section), ()
 
 
 def _stored(dtypes: Sequence[Sequence[str]], cache: str) -> str:
-    """What of the storage changes, after a title."""
+    """Changes of the storage, after a title."""
     both = zip(("weights", cache), map(" → ".join, dtypes), strict=True)
     changed = ", ".join(f"{what} {sides}" for what, sides in both if "→" in sides)
     return changed and f"; {changed}"
 
 
-def _change_words(totals: Sequence[Mapping[str, Any]], names: Mapping[str, str], *, with_flops: bool) -> str:
-    """How the totals change, the most changed first; nothing of what neither side has. Without `with_flops`, FLOPs that
-    do not change are not mentioned."""
-    there = {line["path"]: line for line in totals if line["old"] or line["new"]}
-    asked = [there[name] for name in ANSWERED if name in there]
-    if len({_ratio(line) for line in asked if line["path"] in ("total_params", "weights_bytes")}) == 1:
-        asked = [line for line in asked if line["path"] != "weights_bytes"]
-    changed = sorted((line for line in asked if _delta(line)), key=_closeness)
-    same = [names[line["path"]] for line in asked if not _delta(line) and (with_flops or line["path"] != "total_flops")]
-    words = ", ".join(f"{names[line['path']]} {_change(line)}" for line in changed)
+def _change_words(totals: Sequence[Change], names: Mapping[str, str], *, with_flops: bool) -> str:
+    """How the totals change, the largest change first. `with_flops`: unchanged FLOPs are mentioned."""
+    there = {line.path: line for line in totals if line.old or line.new}
+    named = [there[name] for name in ANSWERED if name in there]
+    if len({line.ratio for line in named if line.path in ("total_params", "weights_bytes")}) == 1:
+        named = [line for line in named if line.path != "weights_bytes"]
+    changed = sorted((line for line in named if line.delta), key=lambda line: line.closeness)
+    same = [names[line.path] for line in named if not line.delta and (with_flops or line.path != "total_flops")]
+    words = ", ".join(f"{names[line.path]} {line.words}" for line in changed)
     joined = "; " if len(same) > 1 else ", "
     unchanged = f"{' and '.join(filter(None, (', '.join(same[:-1]), *same[-1:])))} unchanged" if same else ""
     answer = joined.join(filter(None, (words, unchanged)))
     return f"{answer[:1].upper()}{answer[1:]}."
-
-
-def _ratio(line: Mapping[str, Any]) -> Fraction | None:
-    return Fraction(line["new"] or 0) / line["old"] if line["old"] else None
-
-
-def _closeness(line: Mapping[str, Any]) -> Fraction:
-    """Smaller over larger side: 1 where nothing changed."""
-    smaller, larger = sorted((Fraction(line["old"]), Fraction(line["new"])))
-    return smaller / larger
-
-
-def _change(line: Mapping[str, Any]) -> str:
-    """`÷ 2`, `−0.3%`, or both sizes where one is zero."""
-    if line["old"] and line["new"]:
-        return units.change(Fraction(line["new"]) / line["old"])
-    sized = Column("", "", line["kind"])
-    return " → ".join(sized.text(line[side]) if line[side] else "0" for side in ("old", "new"))
 
 
 def _title(old: Side, new: Side) -> str:
@@ -575,46 +588,24 @@ def _flops(point: Point) -> dict[str, int]:
     return counted
 
 
-def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[dict[str, Any]]:
-    lines = [{"path": m.name, "kind": m.unit, "old": m.of(old), "new": m.of(new)} for m in metrics]
-    by_path = {line["path"]: line for line in lines}
-    stored, active = by_path["total_params"], by_path["active_params"]
-    routed = any(stored[side] != active[side] for side in ("old", "new"))
-    return lines if routed else [line for line in lines if line is not active]
+def _totals(metrics: Sequence[Metric], old: Point, new: Point) -> list[Change]:
+    """Metrics of both sides; active parameters only of a model with experts."""
+    lines = {one.name: Change(one.name, one.unit, one.of(old), one.of(new)) for one in metrics}
+    stored, active = lines["total_params"], lines["active_params"]
+    if (stored.old, stored.new) == (active.old, active.new):
+        del lines["active_params"]
+    return list(lines.values())
 
 
-def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[dict[str, Any]]:
-    """Both sides by path, in the order of the old; what only the new has stands behind what it follows there."""
-    paths, before = list(old), 0
+def _pairs(old: Mapping[str, int], new: Mapping[str, int], kind: Kind) -> list[Change]:
+    """Both sides by path, in the order of the old one; a path of the new side alone follows its predecessor there."""
+    order, before = list(old), 0
     for path in new:
         if path not in old:
-            paths.insert(before, path)
-        before = paths.index(path) + 1
-    totals = sum(old.values()), sum(new.values())
-    lines: list[dict[str, Any]] = []
-    for path in paths:
-        sides = old.get(path), new.get(path)
-        shares = (None if count is None else Fraction(count, all_) for count, all_ in zip(sides, totals, strict=True))
-        lines.append({"path": path, "kind": kind, "old": sides[0], "new": sides[1], "shares": tuple(shares)})
-    return lines
+            order.insert(before, path)
+        before = order.index(path) + 1
 
+    def share(counts: Mapping[str, int], path: str) -> Fraction | None:
+        return Fraction(counts[path], sum(counts.values())) if path in counts else None
 
-def _delta(line: Mapping[str, Any]) -> Any:
-    return (line["new"] or 0) - (line["old"] or 0)
-
-
-def _row(line: Mapping[str, Any], totals: Mapping[str, str]) -> Row:
-    old, new, kind = line["old"], line["new"], line["kind"]
-    return {
-        "what": totals.get(line["path"]) or paths.short(line["path"]),
-        "unit": UNITS[kind],
-        "old": None if old is None else Amount(old, kind),
-        "new": None if new is None else Amount(new, kind),
-        "delta": Amount(_delta(line), kind),
-        "change": Fraction(_delta(line)) / old if old else None,
-        "share": line.get("shares"),
-    }
-
-
-def _facts(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {"path": line["path"], "unit": line["kind"], "old": line["old"], "new": line["new"], "delta": _delta(line)}
+    return [Change(path, kind, old.get(path), new.get(path), (share(old, path), share(new, path))) for path in order]
