@@ -1,4 +1,4 @@
-"""What a compute budget buys: parameters and tokens, or tokens of a model; and days on devices."""
+"""Compute budgets: parameters and tokens for training FLOPs, or FLOPs and days for a model and its tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RATIOS = (10, 20, 40, 100, 200)
 """Tokens per parameter that the table shows."""
 MFU = 0.4
 LEAST = 1e12
-"""FLOPs below which nothing is trained: a smaller number is a typo."""
+"""The fewest FLOPs that are accepted: fewer are a typo."""
 NOTES = (
     NoteRow("experts", 1, lambda of: of["experts"], "N: active parameters; the fits are for dense models."),
     NoteRow(
@@ -61,7 +61,8 @@ NOTES = (
 
 
 class BudgetLine(TypedDict):
-    """Parameters and tokens at a number of tokens per parameter; with FLOPs given, the nearest size of the family."""
+    """Parameters and tokens at a number of tokens per parameter. `basis`: the fit; null of a fixed ratio. `nearest`: the
+    model of the family with the nearest size, and its tokens, if FLOPs are given."""
 
     tokens_per_parameter: float
     basis: NotRequired[str | None]
@@ -110,10 +111,9 @@ def budget(
     dtype: str | None = None,
     price: float | None = None,
 ) -> Report:
-    """Compute-optimal parameters and tokens of `flops`, and the tokens that they buy of a model and its family; or the
-    FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` a device-hour.
-    Raises TfacctError.
-    """
+    """Compute-optimal parameters and tokens for `flops`, and the tokens on which they train a model and its family; or
+    the FLOPs of a model trained on `tokens`. `on`: devices, for days at `mfu`, and for the cost at `price` per
+    device-hour. Raises TfacctError."""
     _check(model, flops, tokens, tokens_per_parameter)
     trainer = _trainer(on, mfu, dtype, price)
     ratio = tokens_per_parameter or TOKENS_PER_PARAMETER
@@ -186,7 +186,7 @@ def budget(
 def _check(
     model: LoadedModel | None, flops: float | None, tokens: int | None, tokens_per_parameter: float | None
 ) -> None:
-    """Raises UsageError for numbers that are none, or that contradict each other."""
+    """Raises TfacctError for numbers out of range, and for options that contradict each other."""
     if flops is None and model is None:
         raise UsageError("a budget needs FLOPs, or a MODEL", "for example `tfacct budget 1e21`")
     if model is not None and model.source is not None:

@@ -1,9 +1,10 @@
-"""Devices of the package, and the user's: peaks, memory, links, and sources; and the sweep of a machine."""
+"""Devices: peaks, memory, links, and their sources; and the calibration of a machine."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ MATH = "dense peaks with FP32 accumulation; one-way links; each device as a fram
 
 @answers(Answer)
 def devices(found: Sequence[Device]) -> Report:
-    """A row for each device; of one, all that is known of it, and the same row for programs."""
+    """A row for each device; of one device all facts, and the same row for programs."""
     several = _several(found)
     return _one(found[0], several) if len(found) == 1 else several
 
@@ -99,35 +100,33 @@ def _row(device: Device) -> Row:
 
 
 def _one(device: Device, data: Report) -> Report:
-    """All that is known of a device."""
-    facts = [
-        ("vendor", device.vendor or None),
-        ("memory", device.memory_words),
-        ("torch", _torch(device.totals)),
-        ("board", _board(device.totals)),
-        ("bandwidth", f"{units.decimal_bytes(device.bandwidth)}/s"),
-        *((dtype, f"{units.si(value)} FLOP/s, dense") for dtype, value in device.peak.items()),
-        *_links(device.links),
-        ("TDP", None if device.tdp is None else f"{device.tdp:,} W"),
-        ("check", _check(device)),
-        ("source", ", ".join(device.urls) or None),
-        ("read", device.read or ("not read again" if device.kind == "unread" else None)),
-        ("note", device.note or None),
-    ]
-    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts if value is not None)
-    return Report(
-        command="devices",
-        title=device.name,
-        columns=(Column("what", "what"), Column("value", "value", "text")),
-        sections=(rows,),
-        models=(),
-        convention=MATH,
-        data=data,
-    )
+    """All facts of a device."""
+    facts = {
+        "vendor": device.vendor or None,
+        "memory": device.memory_words,
+        "torch": _torch(device.totals),
+        "board": _board(device.totals),
+        "bandwidth": f"{units.decimal_bytes(device.bandwidth)}/s",
+        **{dtype: f"{units.si(value)} FLOP/s, dense" for dtype, value in device.peak.items()},
+        **dict(_links(device.links)),
+        "TDP": None if device.tdp is None else f"{device.tdp:,} W",
+        "check": _check(device),
+        "source": ", ".join(device.urls) or None,
+        "read": device.read or ("not read again" if device.kind == "unread" else None),
+        "note": device.note or None,
+    }
+    return replace(_listed("devices", device.name, facts), convention=MATH, data=data)
 
 
-def _links(links: Links) -> Iterator[tuple[str, str | None]]:
-    """Links by name: what each joins, and its rate."""
+def _listed(command: str, title: str, facts: Mapping[str, str | None]) -> Report:
+    """A report with a row for each fact that there is."""
+    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts.items() if value is not None)
+    columns = (Column("what", "what"), Column("value", "value"))
+    return Report(command=command, title=title, columns=columns, sections=(rows,), models=())
+
+
+def _links(links: Links) -> Iterator[tuple[str, str]]:
+    """Links by name: the rate, and the devices that each joins."""
     if links.one_way is not None:
         kind = f"{links.kind}, " if links.kind else ""
         yield "link", f"{kind}{units.decimal_bytes(links.one_way)}/s, one way, joins {links.domain:,} devices"
@@ -138,7 +137,7 @@ def _links(links: Links) -> Iterator[tuple[str, str | None]]:
 
 
 def _torch(totals: Memory) -> str | None:
-    """Torch's total, and where it was seen."""
+    """Torch's total memory, and where it was seen."""
     if totals.torch is None:
         return None
     message = _bytes(totals.torch)
@@ -149,7 +148,7 @@ def _torch(totals: Memory) -> str | None:
 
 
 def _board(totals: Memory) -> str | None:
-    """The board's total, and whose figure it is."""
+    """The board's total memory, and its source."""
     whose = {"nvidia-smi": "by nvidia-smi", "maker": "by its maker", "marketed": "as marketed", "machine": "in all"}
     return None if totals.board is None else f"{_bytes(totals.board)}, {whose[totals.board_from]}"
 
@@ -159,7 +158,7 @@ def _bytes(value: int) -> str:
 
 
 def _check(device: Device) -> str | None:
-    """The peak over units · FLOPs per clock · clock."""
+    """The peak over its product of units, FLOPs per clock and clock."""
     if device.check is None:
         return None
     ratio = device.peak[device.check.dtype] / device.check.peak
@@ -167,7 +166,7 @@ def _check(device: Device) -> str | None:
     return f"{device.check.dtype} is {ratio:.3f} of units · FLOPs per clock · clock ({how})"
 
 
-# The sweep of a machine.
+# The calibration of a machine.
 
 
 @answers(Answer)
@@ -179,7 +178,7 @@ def calibrate(
     force: bool = False,
     progress: Tick = unwatched,
 ) -> Report:
-    """Sweep the machine and write a device's file. Raises UsageError for a file that is there, unless with `force`."""
+    """Measure the machine and write a device's file; with `force` over an existing one. Raises UsageError."""
     from tfacct.timing.calibrated import sweep
     from tfacct.verify.checks import reference_modules
 
@@ -192,7 +191,7 @@ def calibrate(
 
 
 def _path(device: str, output: str | None, force: bool) -> Path:
-    """File to write. Raises UsageError for one that is there, and for a name that `--on` would not take."""
+    """File to write. Raises UsageError for one that exists, and for a name that `--on` does not accept."""
     if output is not None and re.search(r"\s", output):
         raise UsageError(f"{option('output', output)}: a device name cannot have spaces", "for example my-laptop.toml")
     path = device_files.own_folder() / f"{device.partition(':')[0]}.toml"
@@ -211,36 +210,25 @@ def _swept_report(path: Path, swept: Sweep) -> Report:
     low, high = found.checks.ends
     named = path.stem if path.parent == device_files.own_folder().resolve() else str(path)
     clock = {"process": "process seconds", "wall": "wall-clock seconds", "events": "CUDA events"}
-    facts = [
-        ("device", named),
-        ("machine", found.machine),
-        ("threads", f"{found.threads:,}"),
-        ("torch", found.torch),
-        ("seconds are", clock[found.clock]),
-        ("memory", f"{swept.memory:,} bytes ({units.binary(swept.memory)})"),
-        ("copy bandwidth", f"{units.decimal_bytes(round(swept.bandwidth))}/s"),
-        (f"fastest product, {found.dtype}", f"{units.si(round(swept.peak))}FLOP/s"),
-        *((f"{name}, measured over predicted", f"{ratio:.2f}") for name, ratio in found.checks.ratios.items()),
-        ("median error of these", units.percent(found.checks.error)),
-    ]
-    rows: tuple[Row, ...] = tuple({"what": what, "value": value} for what, value in facts)
-    return Report(
-        command="measure",
-        title=f"{found.machine}, calibrated in {found.dtype}",
-        columns=(Column("what", "what"), Column("value", "value", "text")),
-        sections=(rows,),
-        models=(),
+    use = spelled(f"`tfacct time MODEL --on {named}`", f"time(on={named!r})")
+    facts = {
+        "device": named,
+        "machine": found.machine,
+        "threads": f"{found.threads:,}",
+        "torch": found.torch,
+        "seconds are": clock[found.clock],
+        "memory": f"{swept.memory:,} bytes ({units.binary(swept.memory)})",
+        "copy bandwidth": f"{units.decimal_bytes(round(swept.bandwidth))}/s",
+        f"fastest matmul, {found.dtype}": f"{units.si(round(swept.peak))}FLOP/s",
+        **{f"{name}, measured over estimated": f"{ratio:.2f}" for name, ratio in found.checks.ratios.items()},
+        "median error of these": units.percent(found.checks.error),
+    }
+    return replace(
+        _listed("measure", f"{found.machine}, calibrated in {found.dtype}", facts),
         convention="fastest of a few rounds, in seconds: matmuls, attention, copies, other work",
-        answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of what it says.",
+        answer=f"Wrote {path}: whole passes took × {low:.2f} … {high:.2f} of their estimates.",
         notes=(
             *([Note("doubtful", 1, DOUBT)] if found.checks.doubtful else []),
-            Note(
-                "use",
-                2,
-                spelled(
-                    f"`tfacct time MODEL --on {named}` predicts the reference model on this machine.",
-                    f"time(on={named!r}) predicts the reference model on this machine.",
-                ),
-            ),
+            Note("use", 2, f"{use} estimates the reference model on this machine."),
         ),
     )
