@@ -79,7 +79,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "new side": (lambda: GPT2.diff(ctx=8, tokens=7, to_ctx=6), "tokens=7 exceeds the context 6"),
     "moved": (lambda: GPT2.sweep("total_read_bytes", train=True), "leave masked and train out"),
     "no values": (lambda: GPT2.sweep(ctx=[]), "ctx has no values"),
-    "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a collection of whole"),  # type: ignore[arg-type]
+    "no collection": (lambda: GPT2.sweep(batch=3), "batch must be a list of whole"),  # type: ignore[arg-type]
     "for": (lambda: GPT2.solve("ctx", "total_bytes=1GB", ctx=3), "unknown='ctx' solves for the context: leave ctx out"),
     "no unknown": (
         lambda: GPT2.solve("zebra", "total_bytes=1GB"),

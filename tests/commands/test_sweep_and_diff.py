@@ -424,7 +424,7 @@ def test_a_sweep_answers_first(run) -> None:
     """The crossover; of other sweeps between which values the first metric runs."""
     crossing = run("sweep", "gpt2-xl", "--ctx", "1k..4k", columns=120).out.splitlines()[1]
     assert crossing.startswith("From 10,124 tokens on, past the 1,024 positions of its position embedding, attention")
-    said = "Rows past the end of a position embedding count steps that cannot run"
+    said = "Contexts past the position embedding cannot run"
     both = " ".join(run("sweep", "gpt2-xl", "opt-13b", "llama-2-7b", "--ctx", "1k,4k").out.split())
     assert f"{said} (gpt2-xl: 1,024 positions, opt-13b: 2,048 positions)." in both
     assert said not in " ".join(run("sweep", "gpt2-xl", "--ctx", "1k").out.split())
@@ -482,9 +482,9 @@ def test_zipped_fields_vary_together(run) -> None:
     assert asked.document() == json.loads(ran.out)
     for arguments, words in {
         "--zip n_embd=768,1024 --zip n_head=12": "the same number of values for each field, not n_embd 2, n_head 1",
-        "--zip n_embd=768 --set n_embd=768": "n_embd varies with others and on its own",
+        "--zip n_embd=768 --set n_embd=768": "n_embd is given twice, with --zip and alone",
         "--zip n_embd": "--zip needs FIELD=VALUE",
-        "--zip ctx=1,2": "ctx is a knob of the sweep",
+        "--zip ctx=1,2": "ctx is a sweep option",
         "--zip n_layer=1..200:1 --batch 1..101:1": "makes 20,200 points",
     }.items():
         ran = run("sweep", "gpt2", *arguments.split())
@@ -496,7 +496,7 @@ def test_flops_of_another_recipe_are_not_called_unchanged(recipe: str, run) -> N
     """Full recomputation runs the forward pass of the layers twice, and LoRA needs no gradient of frozen weights."""
     ran = run("compare", "--by", "line", "gpt2", "--train", *recipe.split())
     assert ran.code == 0 and "otal FLOPs" not in ran.out.splitlines()[1]
-    assert "FLOPs are those of training all weights without recomputation" in " ".join(ran.out.split())
+    assert "FLOPs assume training of all weights without recomputation" in " ".join(ran.out.split())
 
 
 @pytest.mark.parametrize("recipe", ["--recompute ,none", "--optimizer ,sgd"])

@@ -151,8 +151,8 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("llama-3.2-1b --tp 2", "nothing divides a class on the meta device"),
-        ("llama-3.2-1b --on 8xh100-sxm", "nothing divides a class on the meta device"),
+        ("llama-3.2-1b --tp 2", "a class on the meta device cannot be sharded"),
+        ("llama-3.2-1b --on 8xh100-sxm", "a class on the meta device cannot be sharded"),
         ("llama-3.2-1b gpt2", "--exact runs one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
         ("llama-3.2-1b --output step.svg", "--output step.svg: there is no picture of this"),
@@ -181,7 +181,8 @@ def test_a_package_that_is_not_installed_is_named(run: Callable[..., Ran], monke
 def test_a_slow_class_is_announced(run: Callable[..., Ran]) -> None:
     mamba = TINY["mamba"]
     ran = run("train", "-", "--exact", "--ctx", "8", stdin=json.dumps(mamba).encode())
-    assert ran.code == 0 and "loops over the tokens in Python" in ran.err and "The formula has no answer" in ran.out
+    assert ran.code == 0 and "loops over the tokens in Python" in ran.err
+    assert "The formula does not cover this step" in " ".join(ran.out.split())
 
 
 def test_progress_is_told_once_it_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:

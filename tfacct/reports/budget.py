@@ -1,4 +1,4 @@
-"""Compute budgets: parameters and tokens for training FLOPs, or FLOPs and days for a model and its tokens."""
+"""Compute budgets: parameters and tokens for training FLOPs, or FLOPs and days for a model."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ NOTES = (
 
 
 class BudgetLine(TypedDict):
-    """Parameters and tokens at a number of tokens per parameter. `basis`: the fit; null of a fixed ratio. `nearest`: the
-    model of the family with the nearest size, and its tokens, if FLOPs are given."""
+    """Parameters and tokens at a number of tokens per parameter. `basis`: the fit; null for a given ratio. `nearest`:
+    the model of the family with the nearest size, and its tokens, if FLOPs are given."""
 
     tokens_per_parameter: float
     basis: NotRequired[str | None]

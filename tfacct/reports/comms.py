@@ -310,8 +310,8 @@ NOTES: tuple[NoteRow, ...] = (
         "ring",
         3,
         lambda _: True,
-        "Bytes: results on one rank. Sent, in a ring of n ranks: (n − 1)/n of an all-gather or reduce-scatter, twice"
-        " that of an all-reduce; in an all-to-all, (n − 1)/n of what it gives.",
+        "Bytes: results on one rank. Sent, as in a ring: all shards but one of an all-gather or reduce-scatter, twice"
+        " that of an all-reduce; in an all-to-all, the shares of the other ranks.",
     ),
 )
 

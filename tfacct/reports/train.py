@@ -689,7 +689,7 @@ def _precision(step: Step) -> str:
     if recipe.in_fp32:
         return "All in fp32."
     master = option("master_weights", FP32)
-    return f"All in {recipe.dtype}; {master} adds fp32 master weights and fp32 optimizer state."
+    return f"All in {recipe.dtype}; {master} adds fp32 master weights and optimizer state."
 
 
 def _saved(step: Step) -> str:
