@@ -136,7 +136,7 @@ def test_report_of_a_run() -> None:
     assert {line["convention"]: line["flops_per_token"] for line in facts["lines"]} == per_token
     for line in facts["lines"]:
         assert line["mfu"] == pytest.approx(per_token[line["convention"]] * 7_500 / 989.4e12, rel=1e-12)
-    assert report.answer == "43.9% MFU: 434 of 989 TFLOP/s on each device."
+    assert report.answer == "43.9% MFU (full attention): 434 of 989 TFLOP/s on each device."
     by_step = reported(step_time=64 * 8_192 / 60_000, batch=64)
     assert by_step.models[0]["mfu"] == pytest.approx(facts["mfu"], rel=1e-12)
 

@@ -402,7 +402,7 @@ def test_a_device_is_a_limit(run) -> None:
     [
         ("--for ctx", "solve needs --until or --on"),
         ("--for ctx --on h100 --until total_bytes=24GB", "--until and --on both set a limit"),
-        ("--for ctx --on 2xh100", "--on takes one device here"),
+        ("--for ctx --on 2xh100", "--on takes one device in solve, not 2"),
     ],
 )
 def test_a_limit_is_given_once(run, line: str, message: str) -> None:

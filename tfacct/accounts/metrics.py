@@ -305,6 +305,10 @@ def _names(path: str, line: Matmul) -> tuple[str, ...]:
     return paths.heading_of(path), paths.component_of(line), paths.short(path)
 
 
+MEANT = {"kv_bytes": "kv_cache_bytes", "params": "total_params", "flops": "total_flops", "bytes": "total_bytes"}
+"""Short names → the metrics that they probably mean."""
+
+
 def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
     """Metric by name. Raises NotFoundError with the nearest name."""
     if name in METRICS:
@@ -317,7 +321,8 @@ def metric(name: str, ledgers: Iterable[Ledger]) -> Metric:
         return STEP_METRICS[name]
     whole = [*METRICS, *STEP_METRICS]
     known = [*whole, *(f"{word}.{of}" for word in ("share", "flops") for of in there)]
-    raise NotFoundError(f"unknown metric {name!r}", nearest(name, known) or f"metrics: {', '.join(whole)}, share.NAME")
+    meant = f"did you mean {MEANT[name]}?" if name in MEANT else nearest(name, known)
+    raise NotFoundError(f"unknown metric {name!r}", meant or f"metrics: {', '.join(whole)}, share.NAME")
 
 
 def _flops_of(name: str) -> Metric:

@@ -157,7 +157,8 @@ def _check(options: CompareOptions, metric: list[str] | None, all_: bool) -> Non
     given = {**options, "batch": options.get("batch") not in (None, 1), "logits": options.get("logits") == "last"}
     for name in (*opt.Step.__annotations__, *opt.MetricTerms.__annotations__):
         if name not in PLAIN and given.get(name) not in (None, False) and not metric:
-            raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}")
+            example = f"such as {option('metric', 'peak_bytes' if options.get('train') else 'total_flops')}"
+            raise UsageError(f"{option(name)} needs {option('metric')}, or {option('by', 'line')}", example)
 
 
 def _by_line(

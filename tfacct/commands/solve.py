@@ -48,8 +48,8 @@ def solve(
             raise UsageError(f"{option('until')} and {option('on')} both set a limit", "give one")
         if budget.count > 1:
             raise UsageError(
-                f"{option('on')} takes one device here",
-                f"`memory` and `train` take several, such as {option('on', '2xh100')}",
+                f"{option('on')} takes one device in solve, not {budget.count:,}",
+                "`tfacct train` and `tfacct memory` print the largest context and batch on several",
             )
         until = f"{'peak' if training else 'total'}_bytes={budget.usable}B"
         label = budget.size

@@ -121,8 +121,8 @@ def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
         )
     if tp != 1 and not train:
         raise UsageError(
-            f"{option('tp')} needs {option('train', True)}: the devices of {option('on')} shard a model that is served",
-            option("on", f"{tp}xDEVICE"),
+            f"{option('tp')} needs {option('train', True)}: for inference, tp is the number of devices",
+            option("on", f"{tp}xh100"),
         )
 
 

@@ -289,7 +289,7 @@ def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapp
         ]
     if not found:
         alike = all(_number(first, one.key) == _number(other, one.key) for other in numbers for one in MEASURES)
-        return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1 %'}."
+        return f"All models have the same parameters, bytes and FLOPs{'' if alike else ' within 0.1%'}."
     most = max(found, key=_size)
     others = [one for one in found if one[1] == most[1] and one[2].group != most[2].group]
     words = f"{_times(most[3])} the {most[2].noun} of {labels[0]}"

@@ -106,7 +106,8 @@ def mfu(
     lines = list(_lines(point, speed / count, peak, missing))
     full = lines[0]
     each = " on each device" if count > 1 else ""
-    sentence = f"{units.percent(full['mfu'])} MFU: {_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}."
+    rate = f"{_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}"
+    sentence = f"{units.percent(full['mfu'])} MFU (full attention): {rate}."
     about = {
         "memory": train and _short(model, work, device_limit(count, device, training=True)),
         "source": work.source,

@@ -94,8 +94,10 @@ def solve(
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
-        what = f"{option('tp')} and {option('fsdp')} work with {option('unknown', 'tp')} or {option('unknown', 'fsdp')}"
-        raise UsageError(what, f"{option('on')} of `train` finds the largest context in a layout")
+        what = f"{option('tp')} and {option('fsdp')} are not supported with {option('unknown', unknown)}"
+        raise UsageError(
+            what, f"`tfacct train {model.name} {option('on', '8xh100')}` prints the largest context and batch"
+        )
     request = _without_unknown(model, request, unknown)
     work = selection.workload(model, request)
     equation = read(until, terms.point(model, work))

@@ -331,13 +331,13 @@ def _most(step: Step) -> str:
         return f"{batch:,} images fit at a time"
     if longest is None:
         return f"not even one token fits at batch {one.work.batch:,}"
-    limit = ", the length of its position embedding," if longest == one.model.position_limit else ""
-    most = f"{longest:,} tokens{limit} fit at batch {one.work.batch:,}"
+    limit = " (the length of its position embedding)" if longest == one.model.position_limit else ""
+    most = f"up to {longest:,} tokens{limit} fit at batch {one.work.batch:,}"
     if fits["past_positions"] is not None or one.peak.total > fits["budget_bytes"]:
         return most
     if batch is None:  # a pipeline has as many in flight in any batch
         return f"{most}, or any number of sequences"
-    return f"{most}, or {batch:,} sequence{'' if batch == 1 else 's'}"
+    return f"{most}, or {batch:,} sequence{'' if batch == 1 else 's'} of {one.work.context:,} tokens"
 
 
 # Keys of the JSON.
@@ -583,7 +583,7 @@ def change_table(fits: dict[str, Any]) -> Table:
 
 # Notes.
 
-RESERVED = "The CUDA allocator reserves more: torchtitan reports peaks 17–24 % above the count (4 runs)."
+RESERVED = "The CUDA allocator reserves more: torchtitan reports peaks 17–24% above the count (4 runs)."
 RESERVES = Fraction(124, 100)
 """What is reserved at most, over the peak, in those runs."""
 LEAST_GAIN = Fraction(1, 20)
@@ -807,9 +807,9 @@ NOTES = (
         "The optimizer's temporary memory depends on the parameter order.",
     ),
     NoteRow("estimate", 2, lambda step: not step.memory.exact and _accuracy(step)),
+    NoteRow("largest", 2, _largest),
     NoteRow("precision", 2, lambda step: step.recipe.lora is None and _precision(step)),
     NoteRow("adapters", 2, lambda step: step.recipe.lora and _adapters(step)),
-    NoteRow("largest", 2, _largest),
     NoteRow("allocator", 2, _close, RESERVED),
     NoteRow("sent", 2, _on_mesh(_sent)),
     NoteRow("stage", 2, _on_mesh(_stage, pp=1)),
