@@ -79,7 +79,10 @@ def test_a_number_of_ranks_that_does_not_go_is_skipped_by_name() -> None:
     [
         (f"solve {LARGE} --for tp --until total_bytes=1GB", "no number of ranks is enough: total_bytes is still above"),
         (f"solve {LARGE} --for tp --tp 2 --until total_bytes=80GB", "leave --tp out"),
-        (f"solve {LARGE} --for ctx --tp 2 --until total_bytes=80GB", "--tp and --fsdp are not supported with --for ctx"),
+        (
+            f"solve {LARGE} --for ctx --tp 2 --until total_bytes=80GB",
+            "--tp and --fsdp are not supported with --for ctx",
+        ),
         (f"solve {LARGE} --for fsdp --until total_bytes=80GB", "total_bytes does not change with --fsdp"),
         ("solve gpt2 --for ep --until total_bytes=1MB", "gpt2 has no experts for --ep to shard"),
         ("solve t5-base --for tp --until total_bytes=1MB", "still above 1 MB with --tp 12"),
