@@ -41,7 +41,6 @@ OLDER, NEWER = "rtx-3090", "h100-sxm"
 MEASURED = range(12, 20)
 """Minor versions with a stated error."""
 EXCEPTIONS = {
-    ("kimi-vl", "peak weights pool tokens layout"): "its image encoder is not described here",
     ("mistral-small-3.1-24b-instruct-2503-quantized.w8a8", "peak"): "quantized activations add T × F bytes",
     ("mistral-small-3.2-24b", "peak"): "0.11 widens images more than the formula",
     ("llama-3.1-8b@PP0", "peak"): "0.18 GiB of the first pipeline rank are not explained",

@@ -128,6 +128,12 @@ class Usable(TypedDict, total=False):
     ]
 
 
+Engine = Annotated[
+    Literal["vllm", "sglang", "trtllm"] | None,
+    Option("Of which engine the cache has the pool. Default: by --use and --reserve.", None, WHERE),
+]
+
+
 class Where(Usable, total=False):
     """The devices."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
 from tfacct.engines import logs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Ran
+from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.engines.simple_start import static_tokens
 from tfacct.engines.units import GIB

@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.cli import Ran
 from tfacct import load
 from tfacct.base.errors import NotFoundError, UsageError
+from tfacct.commands.engine import engine_of
 from tfacct.engines import vllm
 from tfacct.engines.launch import Flags, Launch
 from tfacct.engines.pages import CacheLayers, aligned_block, cache_layers, pages
@@ -18,7 +19,14 @@ from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import allocated, rotary_caches
 from tfacct.ledger.storage import width
 from tfacct.loading import devices, presets
+from tfacct.loading.model import load_model
+from tfacct.output.report import Note, NoteRow
+from tfacct.reports import engine as reports
 
+SIGLIP = {
+    "model_type": "siglip_vision_model", "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27,
+    "num_attention_heads": 16, "image_size": 896, "patch_size": 14, "vision_use_head": False,
+}  # fmt: skip
 LLAMA = {"on": "h100-sxm", "max_model_len": 8192, "gpu_memory_utilization": 0.95, "engine_version": "0.19"}
 
 
@@ -252,3 +260,37 @@ def test_flags_by_the_names_of_the_engine_and_short(run: Callable[..., Ran]) -> 
 def test_engines_are_listed(run: Callable[..., Ran]) -> None:
     ran = run("engine")
     assert ran.code == 0 and "0.18–0.19" in ran.out and "0.4%" in ran.out
+
+
+CASES = """
+vllm llama-3.1-8b --on h100 --max-model-len 8192 --engine-version 0.19
+vllm llama-3.1-8b --on l4
+sglang llama-3.1-8b --on h100
+"""
+
+
+def test_every_note_is_printed_by_a_case(run: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = set[int]()
+
+    def recorded(row: NoteRow, about: object, notes: Callable[..., list[Note]] = NoteRow.notes) -> list[Note]:
+        found = notes(row, about)
+        printed.update([id(row)] if found else [])
+        return found
+
+    monkeypatch.setattr(NoteRow, "notes", recorded)
+    assert all(run("engine", *line.split()).code == 0 for line in CASES.strip().splitlines())
+    silent = [row.key for row in (*reports.NOTES, *reports.SIMPLE_NOTES) if id(row) not in printed]
+    assert silent == ["images"]  # of models whose configs are no presets
+
+
+def test_images_of_a_config() -> None:
+    """Gemma 3 12B: 32 images of 256 tokens in 8,192, and an encoder of 416,866,032 parameters with its projector."""
+    text = presets.load("gemma-3-12b-text").raw
+    whole = {"model_type": "gemma3", "text_config": text, "vision_config": SIGLIP}
+    loaded = load_model("gemma-3-12b", whole)
+    found = engine_of(loaded, on="h100", engine_version="0.19", max_model_len=8192).report
+    alone = load("gemma-3-12b-text").engine(on="h100", engine_version="0.19", max_model_len=8192)
+    images = 32 * (256 * 3840 * 2 + 3 * 896 * 896 * 2)
+    assert found.activation_peak_bytes - alone.activation_peak_bytes == images
+    assert found.weights_bytes - alone.weights_bytes == 2 * (416_866_032 + 1152 * 3840 + 1152)
+    assert any(note.startswith("The activations include 32 dummy images") for note in found.models[0]["notes"])

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
 from tfacct.base.errors import UsageError
+from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found, Variant
 from tfacct.options import Option
 
 if TYPE_CHECKING:
+    from tfacct.loading.memory_limit import MemoryLimit
     from tfacct.loading.model import LoadedModel
     from tfacct.output.chart import Chart
     from tfacct.output.report import Report
+    from tfacct.parallel.mesh import Mesh
     from tfacct.reports.memory import FitReport, KvReport, MemoryReport
 
 
@@ -21,6 +24,7 @@ def memory(
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     kv_block: Annotated[int | None, Option("Tokens of a page of the KV cache: 16.", "N")] = None,
+    engine: opt.Engine = None,
     **options: Unpack[opt.WholeOnDevices],
 ) -> "Found[MemoryReport]":
     """Weights and KV cache; what fits on a GPU.
@@ -33,8 +37,9 @@ def memory(
     74075
 
     `on` (devices: `"2xh100"`, or bytes: `"24GiB"`) adds the largest context and batch that fit. Of each device
-    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; of bytes all. `kv_block`: tokens of a page of the
-    cache. `batch="1,8,64"`: a row for each, and the attribute `batches`; the other attributes are those of the largest.
+    `use` times its memory less `reserve` is usable: 0.9 and 2 GB; of bytes all. With an `engine` the cache has the pool
+    that it leaves at start. `kv_block`: tokens of a page of the cache. `batch="1,8,64"`: a row for each, and the
+    attribute `batches`; the other attributes are those of the largest.
     `tp`: ranks that shard heads, widths and vocabulary, in each of `pp` stages, which shard the layers, and of `cp`
     parts of the cached tokens; `ep`: ranks that shard the experts, `tp` of them to a batch; `fsdp`: ranks that shard
     all weights. The bytes are those of the fullest, and `on` is its budget. Raises TfacctError.
@@ -43,6 +48,8 @@ def memory(
 
     batches, options = opt.several("batch", options)  # type: ignore[assignment]
     request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
+    if engine is not None:
+        budget = _pool(models, budget, mesh, engine, dtype=dtype, kv_dtype=kv_dtype, **opt.among(opt.Usable, options))
     if budget is not None:
         from tfacct.parallel.mesh import mesh_on
 
@@ -67,6 +74,26 @@ def memory(
         return explained(report, models, request, **stored)
 
     return Found(report, chart, derived)
+
+
+def _pool(
+    models: "Sequence[LoadedModel]",
+    budget: "MemoryLimit | None",
+    mesh: "Mesh | None",
+    engine: str,
+    *,
+    use: float | None = None,
+    reserve: opt.Size | None = None,
+    **stored: str | None,
+) -> "MemoryLimit":
+    """The limit that leaves the cache the pool of an engine. Raises UsageError."""
+    from tfacct.engines.limit import with_engine
+
+    if budget is None or len(models) != 1 or reserve is not None:
+        raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")
+    if mesh is not None and (mesh.tp, mesh.ranks) != (budget.count, budget.count):
+        raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", f"{option('tp', budget.count)}")
+    return with_engine(budget, engine, models[0], use=use, **stored)
 
 
 def kv(

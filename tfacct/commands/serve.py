@@ -1,10 +1,12 @@
 """Throughput, latency and cost of serving: an estimate, with its error."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Unpack
 
 from tfacct import options as opt
 from tfacct.base import units
+from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.commands.command import Command, Found
 from tfacct.commands.time import On
@@ -31,6 +33,7 @@ def serve(
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
+    engine: opt.Engine = None,
     **usable: Unpack[opt.Usable],
 ) -> "Found[ServeReport]":
     """Throughput, latency and cost by number of requests.
@@ -42,7 +45,8 @@ def serve(
 
     `prompt`, `new`: tokens of a request. `requests`: concurrent requests. `within`: the time per output token, in
     seconds or as `"50ms"`, for which the number of requests is found. `price`: of one device for an hour. Usable
-    memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB). Raises TfacctError.
+    memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB), or the pool of an `engine`.
+    Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load
@@ -56,6 +60,14 @@ def serve(
         units.read_seconds(option("within"), within) if isinstance(within, str) else within,
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
+    if engine is not None:
+        from tfacct.engines.limit import with_engine
+
+        if where.reserve is not None or ep > 1:
+            other = option("reserve") if ep == 1 else option("ep")
+            raise UsageError(f"{option('engine', engine)} does not work with {other}", "leave one of the two out")
+        limit = with_engine(where.memory(), engine, model, dtype=dtype, kv_dtype=kv_dtype, use=where.use)
+        where = replace(where, limit=limit)
     report = serve(model, where, load)
 
     def chart() -> "Chart":

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
 from tfacct.engines import vllm
-from tfacct.engines.pages import ALIGNMENT, LATENT_ALIGNMENT, MambaMode, Pages, cache_layers, pages
+from tfacct.engines.pages import MambaMode, Pages, alignment_of, cache_layers, pages, state_bytes
 from tfacct.engines.profiles import Engine, Profile
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.weights import Weights, weights
@@ -214,15 +213,14 @@ class Launch:
 
     def stage_pages(self, stage: LoadedModel, pool: int) -> Pages:
         """Pages of the pool of a rank of a pipeline stage."""
-        value_bytes = self.sizes.bytes
         chunk = max((int(getattr(part, "chunk", 1)) for part in self.model.architecture.parts()), default=1)
-        named = self.model.raw.get("mamba_ssm_dtype", self.model.raw.get("mamba_ssm_cache_dtype", ""))
-        fp32 = str(named).endswith("float32") or self.model.family in self.engine.facts["fp32_states"]
-        recurrent = 4 if fp32 else value_bytes
         layers = cache_layers(
-            stage, width(self.kv_dtype), convolution=value_bytes, recurrent=recurrent, tp=self.flags.tp
+            stage,
+            width(self.kv_dtype),
+            convolution=self.sizes.bytes,
+            recurrent=state_bytes(self.model, self.sizes.bytes),
+            tp=self.flags.tp,
         )
-        latent = bool(self.model.architecture.having(LatentAttention))
         return pages(
             layers,
             pool,
@@ -230,7 +228,7 @@ class Launch:
             batched=self.batched,
             padding_ratio=self.profile.padding_ratio,
             block=self.flags.block_size,
-            alignment=LATENT_ALIGNMENT if latent else ALIGNMENT,
+            alignment=alignment_of(stage),
             mode=self.flags.mamba_cache_mode,
             chunk=chunk,
         )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from tfacct.architecture.parts import Attention
+from tfacct.architecture.parts import Attention, LatentAttention
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.engines.units import ceil_div
@@ -27,6 +27,10 @@ BLOCK = 16
 """Tokens of a block by default."""
 ALIGNMENT, LATENT_ALIGNMENT = 16, 64
 """Tokens that an attention block next to states is a multiple of; of latent attention."""
+HYBRID_RATIO = 1.5
+"""Padding ratio of today's versions."""
+FP32_STATES = ("kimi_linear", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
+"""Families whose recurrent states are in fp32 whatever the dtype: vLLM's models/config.py, kda_state_dtype."""
 TAPS = "Kc"
 """The axis of a convolution's taps: an engine keeps the inputs of all but one."""
 
@@ -123,6 +127,39 @@ def _elements(line: State, group: Group, tp: int) -> int:
     if TAPS in axes:
         whole = whole // int(at[TAPS]) * (int(at[TAPS]) - 1)
     return whole if "S" in axes else whole // tp
+
+
+def state_bytes(model: LoadedModel, value_bytes: int) -> int:
+    """Bytes of an element of a recurrent state: as the config says, 4 in some classes, else as the model's dtype."""
+    named = str(model.raw.get("mamba_ssm_dtype", model.raw.get("mamba_ssm_cache_dtype", "")))
+    return 4 if named.endswith("float32") or model.family in FP32_STATES else value_bytes
+
+
+def alignment_of(model: LoadedModel) -> int:
+    """Tokens that an attention block next to states is a multiple of."""
+    return LATENT_ALIGNMENT if model.architecture.having(LatentAttention) else ALIGNMENT
+
+
+def hybrid_page_facts(model: LoadedModel, context: int, cached: Width, room: int | None) -> dict[str, Any]:
+    """Pages of a model with states, whose attention blocks are as large as a state. With `room`, the bytes that the
+    weights leave, also the blocks, tokens and requests of this context. Raises UsageError."""
+    layers = cache_layers(model, cached, convolution=2, recurrent=state_bytes(model, 2))
+    how = {"batched": context, "padding_ratio": HYBRID_RATIO, "block": cached.page, "alignment": alignment_of(model)}
+    found = pages(layers, room or 0, context, **how)  # type: ignore[arg-type]
+    facts = {"kv_block": found.block_size, "kv_page_bytes": found.block_bytes}
+    if room is None or not found.blocks:
+        return facts
+    longest = (found.blocks - found.pages_per_request + ceil_div(context, found.block_size)) * found.block_size
+    return facts | {
+        "pages": {
+            "page_bytes": found.block_bytes,
+            "count": found.blocks,
+            "tokens": found.tokens,
+            "concurrency": found.concurrency,
+            "starts": found.blocks >= found.pages_per_request,
+            "largest_max_model_len": max(0, longest),
+        }
+    }
 
 
 def aligned_block(state: int, token: int, alignment: int = ALIGNMENT) -> int:

@@ -24,13 +24,14 @@ RESERVE = 2 * 10**9
 
 @record
 class MemoryLimit:
-    """Memory of each of `count` devices; a size in bytes without a `device`."""
+    """Memory of each of `count` devices; a size in bytes without a `device`. `engine`: whose pool it leaves."""
 
     memory: int
     use: float = 1
     reserve: int = 0
     count: int = 1
     device: devices.Device | None = None
+    engine: str = ""
 
     @property
     def usable(self) -> int:
@@ -60,7 +61,7 @@ class MemoryLimit:
         return self._rule("the memory")
 
     def _rule(self, memory: str) -> str:
-        taken = f", less {units.decimal_bytes(self.reserve)} for the runtime" if self.reserve else ""
+        taken = f", less {units.decimal_bytes(self.reserve)} for {self.engine or 'the runtime'}" if self.reserve else ""
         return f"{'all' if self.use == 1 else f'{self.use:g}'} of {memory}{taken}"
 
     @property
@@ -75,6 +76,11 @@ class MemoryLimit:
             else (units.binary(self.usable), self.device.memory_words)
         )
         return [f"Usable: {usable}{whose}: {self._rule(whole)}."]
+
+    @property
+    def pool_words(self) -> str:
+        """Whose pool the cache has; nothing where a share of the memory is usable."""
+        return f"The cache has the pool that {self.engine} leaves at start." if self.engine else ""
 
     @property
     def words(self) -> str:

@@ -307,17 +307,12 @@ def _paged(
             f"engines that keep the cache in pages store none in {asked.cached.name}, a type of llama.cpp",
             f"leave {option('kv_block')} out",
         )
-    reasons = {
-        "a model that caches nothing between steps has no pages": [one for one in models if not one.has_cache],
-        "pages of a model that keeps a state are not supported yet": [
-            one for one in models if one.architecture.having(Mixer)
-        ],
-    }
-    able = [one for one in models if one.has_cache and not one.architecture.having(Mixer)]
+    able = [one for one in models if one.has_cache and one.architecture.attentions]
+    why = "a model without a cache of keys and values has no pages"
     if not able:
-        why = "; ".join(f"{', '.join(one.name for one in some)}: {why}" for why, some in reasons.items() if some)
-        raise UsageError(f"{option('kv_block')}: {why}", f"leave {option('kv_block')} out")
-    return able, [each for why, some in reasons.items() for each in Skipped.of(some, why)]
+        names = ", ".join(one.name for one in models)
+        raise UsageError(f"{option('kv_block')}: {names}: {why}", f"leave {option('kv_block')} out")
+    return able, Skipped.of([one for one in models if one not in able], why)
 
 
 # Facts
@@ -351,7 +346,13 @@ def _facts(
     if fit is not None:
         facts["fit"] = fit_facts(model, work, cached, fit, weights, asked.mesh, whole)
     if cached.page > 1:
-        facts |= page_facts(model, work, cached, None if fit is None else fit.usable - weights)
+        room = None if fit is None else fit.usable - weights
+        if model.architecture.having(Mixer):
+            from tfacct.engines.pages import hybrid_page_facts
+
+            facts |= hybrid_page_facts(model, work.context, cached, room)
+        else:
+            facts |= page_facts(model, work, cached, room)
     return facts
 
 
@@ -448,7 +449,7 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
     keeps = model.has_cache and not fit["past_positions"]
     cache = _cache_of(model, asked, step) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
-    reserve = f", less {units.budget(limit.reserve)} for the engine" if limit.reserve else ""
+    reserve = f", less {units.budget(limit.reserve)} for {limit.engine or 'the engine'}" if limit.reserve else ""
     rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
     taken = {f"weights, {stored}": weights, **({f"{model.cache_name}, {_requests(count)}": cache} if keeps else {})}
     taken |= {"free": free} if free >= 0 else {}
@@ -720,9 +721,10 @@ NOTES = (
     NoteRow(
         "engine",
         2,
-        lambda about: about.fit is not None and bool(about.fit.reserve),
-        "Activations and buffers beyond the reserve are not included.",
+        lambda about: about.fit is not None and bool(about.fit.reserve) and not about.fit.engine,
+        "Activations and buffers beyond the reserve are not included: `tfacct engine`.",
     ),
+    NoteRow("pool", 2, lambda about: about.fit is not None and about.fit.pool_words),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.asked.dtype)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached)),
     STATE_NOTE,

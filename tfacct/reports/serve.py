@@ -173,6 +173,8 @@ NOTES = (
     NoteRow("files", 2, lambda about: files_notes(about.one)),
     NoteRow("links", 2, lambda about: link_notes(about.one.link)),
     NoteRow("limit", 2, lambda about: about.memory.notes),
+    NoteRow("pool", 2, lambda about: about.memory.pool_words),
+    NoteRow("engine", 3, lambda about: not about.memory.engine, "An engine may leave the cache less: `tfacct engine`."),
     NoteRow("ranges", 2, _ranges),
     NoteRow("gathered", 2, lambda about: ranks.gathered(about.one.model, about.one.count)),
     NoteRow("evidence", 3, lambda about: evidence_note(about.one)),

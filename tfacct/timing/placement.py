@@ -99,9 +99,12 @@ class Deployment:
     ep: int = 1
     use: float | None = None
     reserve: int | str | None = None
+    limit: MemoryLimit | None = None
 
     def memory(self, *, training: bool = False) -> MemoryLimit:
-        """The devices and their memory. Raises TfacctError."""
+        """The devices and their memory, or the `limit` that is given. Raises TfacctError."""
+        if self.limit is not None:
+            return self.limit
         count, device = devices.several(option("on"), self.on)
         return device_limit(count, device, self.use, self.reserve, training=training)
 

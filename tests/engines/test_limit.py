@@ -1,0 +1,62 @@
+"""The pool of an engine in `memory` and `serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers.cli import Ran
+from tfacct import load
+
+LLAMA = load("llama-3.1-8b")
+
+
+@pytest.mark.parametrize("on", ["h100", "2xh100"])
+def test_memory_has_the_pool_of_vllm(on: str) -> None:
+    pool = LLAMA.engine(on=on).pool_bytes
+    found = LLAMA.memory(ctx="8k", on=on, engine="vllm")
+    assert found.fit["budget_bytes"] - found.weights_bytes == pool
+    assert found.fit["largest_batch"] == pool // (found.kv_cache_bytes)
+    assert LLAMA.memory(ctx="8k", on=on, engine="vllm", use=0.5).fit["largest_batch"] < found.fit["largest_batch"]
+
+
+def test_tensorrt_llm_takes_nine_tenths_of_what_weights_leave() -> None:
+    found = LLAMA.memory(ctx="8k", on="h100", engine="trtllm")
+    left = found.fit["memory_bytes"] - found.weights_bytes
+    assert found.fit["budget_bytes"] - found.weights_bytes == left * 9 // 10
+    served = LLAMA.serve(on="h100", prompt="2k", new=256, engine="trtllm")
+    assert served.largest_requests == left * 9 // 10 // (2304 * 131_072)
+
+
+def test_sglangs_pool() -> None:
+    start = LLAMA.engine(engine="sglang", on="h100")
+    found = LLAMA.memory(ctx="8k", on="h100", engine="sglang")
+    assert found.fit["budget_bytes"] - found.weights_bytes == start.pool_bytes
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("memory llama-3.1-8b --engine vllm", "takes one MODEL and --on"),
+        ("memory llama-3.1-8b gpt2 --on h100 --engine vllm", "takes one MODEL"),
+        ("memory llama-3.1-8b --on h100 --reserve 1GB --engine vllm", "without --reserve"),
+        ("memory llama-3.1-8b --on 24GB --engine vllm", "needs a device"),
+        ("memory llama-3.1-8b --on 8xh100 --tp 4 --pp 2 --engine vllm", "needs --tp alone"),
+        ("memory llama-3.1-8b --on t4 --engine vllm", "does not start in vLLM: bfloat16"),
+        ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
+        ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),
+    ],
+)
+def test_what_an_engine_does_not_go_with(run: Callable[..., Ran], line: str, message: str) -> None:
+    ran = run(*line.split())
+    assert (ran.code, ran.out) == (2, "") and message in ran.err
+
+
+def test_the_answer_names_the_engine(run: Callable[..., Ran]) -> None:
+    out = run("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "h100", "--engine", "vllm", "-v").out
+    assert "The cache has the pool that vLLM 0.33 leaves at start." in out
+    assert "not included: `tfacct engine`" in run("memory", "llama-3.1-8b", "--ctx", "8k", "--on", "h100", "-v").out
+    serve = ("serve", "llama-3.1-8b", "--prompt", "2k", "--new", "9", "--on", "h100", "-v")
+    assert "may leave the cache less: `tfacct engine`" in " ".join(run(*serve).out.split())
+    assert "the pool that TensorRT-LLM leaves" in run(*serve, "--engine", "trtllm").out
