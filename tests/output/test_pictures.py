@@ -110,7 +110,7 @@ def test_everything_can_be_read(make, look: Look) -> None:
         meet = min(a.x1, b.x1) - max(a.x0, b.x0) > 1 and min(a.y1, b.y1) - max(a.y0, b.y0) > 3
         assert not meet, (one, other)
     words = {text.get_text() for text in texts}
-    for axes, each in zip(figure.axes, [chart, *chart.beside], strict=True):
+    for axes, each in zip(figure.axes, [chart, *chart.side_charts], strict=True):
         assert (axes.get_xlabel(), axes.get_ylabel()) == (each.x_label, each.y_label)
         assert each.x_label or each.y_label
     if len(chart.series) > 1:
@@ -254,7 +254,7 @@ def test_parameters_of_several_add_up() -> None:
 
 def test_a_diff_draws_what_changes() -> None:
     chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, num_key_value_heads=1)
-    charts = [chart, *chart.beside]
+    charts = [chart, *chart.side_charts]
     assert [each.unit for each in charts] == ["flops", "params", "bytes"]
     old, new = (load("llama-3.1-8b", num_key_value_heads=heads) for heads in (8, 1))
     for side, model in zip(chart.series.values(), (old, new), strict=True):
@@ -263,13 +263,13 @@ def test_a_diff_draws_what_changes() -> None:
     assert cache == ("1.00 GiB", "128 MiB  ÷ 8")
     assert chart.title.endswith(": FLOPs −2.4%, parameters −2.9%, KV cache ÷ 8")
     ctx = of_diff("gpt2", "gpt2", ctx=512, to_ctx=1024)
-    assert [each.unit for each in (ctx, *ctx.beside)] == ["flops", "bytes"]
+    assert [each.unit for each in (ctx, *ctx.side_charts)] == ["flops", "bytes"]
     assert list(ctx.series) == ["context 512", "context 1,024"]
 
 
 def test_a_diff_of_what_counts_for_nothing() -> None:
     chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, rope_theta=10_000.0)
-    assert chart.unit == "flops" and not chart.beside and chart.title.endswith("nothing that is counted changes")
+    assert chart.unit == "flops" and not chart.side_charts and chart.title.endswith("nothing that is counted changes")
     plot.draw(chart)
 
 

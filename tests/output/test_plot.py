@@ -215,8 +215,8 @@ def test_nothing_is_printed_where_the_picture_fails(
 def test_what_a_killed_process_left_is_removed_and_what_another_writes_is_not(tmp_path: Path, run) -> None:
     """The child dies as by `kill -9`, in the middle of a file; this process writes another one meanwhile."""
     script = (
-        "import os, pathlib; from tfacct.base.atomic_files import replacing\n"
-        f"with replacing(pathlib.Path({str(tmp_path / 'y.html')!r})) as half:\n"
+        "import os, pathlib; from tfacct.base.atomic_files import atomic_write\n"
+        f"with atomic_write(pathlib.Path({str(tmp_path / 'y.html')!r})) as half:\n"
         "    half.write_text('half'); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 9

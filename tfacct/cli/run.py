@@ -154,6 +154,8 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         for name in Shown._fields:
             is_json = name == "json" and found.startswith("{")
             if name not in typed and getattr(show, name) != Shown._field_defaults[name] and not is_json:
+                if variant:
+                    raise _apart(shell_option(variant), shell_option(name))
                 raise UsageError(f"{shell_option(name)} does not apply to a text")
         _print(found)
     else:

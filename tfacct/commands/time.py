@@ -66,9 +66,7 @@ def train_time(
         Literal["none", "full", "attention"], Option("Activation checkpointing of a training step.", None, opt.RECIPE)
     ] = "none",
     total_tokens: Annotated[opt.Size | None, Option("Add the days for this many tokens: 1.5T, 300B.", "N")] = None,
-    mfu: Annotated[
-        float | None, Option("Assume this utilization, 0.5, instead of an estimate: any model, any device.", "SHARE")
-    ] = None,
+    mfu: Annotated[float | None, Option("Assume this utilization, such as 0.5; estimate none.", "SHARE")] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
     sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])] = False,

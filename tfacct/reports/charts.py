@@ -218,7 +218,7 @@ def diff_chart(
     return replace(
         first,
         title=f"{words}: {', '.join(changes)}",
-        caption=" ".join([f"{step}.", *report.details]),
+        caption=f"{step}. Counted: {report.counted}.",
         side_charts=others,
     )
 
@@ -524,7 +524,7 @@ def sweep_chart(report: Report) -> Chart:
     return Chart(
         kind="lines",
         title=_sweep_title(report, across, [knob for knob in knobs if knob != across]),
-        caption=" ".join([f"{report.title}.", *report.details]),
+        caption=f"{report.title}. Counted: {report.counted}.",
         x_label="context (tokens)" if across == "ctx" else "batch (sequences)" if across == "batch" else across,
         y_label=_y_label(report, drawn),
         x=x,
