@@ -13,7 +13,7 @@ import numpy as np
 Array: TypeAlias = Any
 FIXED = {
     "Constants": (
-        *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd"),
+        *("prompt", "budget", "host", "request", "attention_prefill", "attention", "tile", "message", "amd", "pace"),
         "link_network",
     ),
     "TrainingConstants": ("attention",),

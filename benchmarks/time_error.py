@@ -27,7 +27,7 @@ from measured import Run, read
 from training_error import divided, recent, training
 
 from tfacct.timing.timing import CONSTANTS, Constants
-from tfacct.timing.validated import STORED, VALIDATED, Class, Metric
+from tfacct.timing.validated import ENOUGH, STORED, VALIDATED, Class, Metric
 
 RIDGE = 6.0
 """How firmly a fit stays at the constants as they are: the error of a row that moves one by a factor e costs as much as
@@ -37,7 +37,7 @@ HALF = ("throughput 0.14", "throughput 0.9", "throughput 1.0", "first token")
 GUESSED = "concurrency from batch"
 """The flag of runs whose number of sequences is only known to be at most the configured one."""
 CLASSES: tuple[Class, ...] = ("dense", "experts")
-METRICS: tuple[Metric, ...] = ("request", "token")
+METRICS: tuple[Metric, ...] = ("request", "token", "corrected")
 
 
 def class_of(run: Run) -> Class:
@@ -144,8 +144,13 @@ def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
     broken = []
     wide = points.where(lambda run: run.fitted and class_of(run) == kind and run.groups["link"] != "node")
     for metric in METRICS:
-        own = points.where(partial(_belongs, source="requests", kind=kind), metric)
+        own = points.where(partial(_belongs, source="requests", kind=kind), "token" if metric == "token" else "request")
         if not own.any():
+            continue
+        if metric == "corrected":
+            left = corrected(held[own], points.cells[own])
+            print(line(f"{kind}: time of a request, corrected by {ENOUGH} other runs", left))
+            broken += checked(kind, metric, left, points.cells[own], points.devices(own))
             continue
         by = {name: points.groups(own, name) for name in ("device", "engine", "dtype")}
         by |= {"cell": points.cells[own]} if metric == "request" else {}
@@ -160,6 +165,17 @@ def _of_class(points: Points, kind: Class, held: Array) -> list[str]:
             print("the time of a request by plainer laws:")
             peers.compared([run.loop for run in some], [run.seconds["request"] for run in some], points.cells[own])
     return broken
+
+
+def corrected(left: Array, cells: Array) -> Array:
+    """Logarithms of runs that are corrected as `--measured` does, each by others of its cell that are drawn."""
+    draw, found = np.random.default_rng(0), np.zeros(len(left))
+    for cell in np.unique(cells):
+        own = np.flatnonzero(cells == cell)
+        for at in own:
+            others = draw.choice(own[own != at], ENOUGH, replace=False)
+            found[at] = left[at] - left[others].sum() / (ENOUGH + 1)
+    return found
 
 
 def main() -> None:

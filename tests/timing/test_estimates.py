@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -434,6 +435,46 @@ def test_a_first_token_at_its_latest_is_that_of_the_json(requests: list[int]) ->
         assert low < high == line["first_token_seconds_most"]
         if line["requests"] == 1:  # the ends of the interval of one prompt
             assert high / low == pytest.approx(1.14 / 0.88)
+
+
+def test_own_runs_correct_the_estimate(tmp_path: Path) -> None:
+    plain = {line["requests"]: line["value_seconds"] for line in served(requests=[8, 64]).lines}
+    file = tmp_path / "runs.csv"
+    # Both measured runs took 1.25 times as long; the estimate counts as a third run: 1.25^(2/3).
+    rows = [f"{requests},2048,256,{requests * 256 / (1.25 * plain[requests])}" for requests in (8, 64)]
+    file.write_text("\n".join(["requests,prompt,new,tokens_per_second", *rows]))
+    report = served(requests=[8, 64], measured=str(file))
+    for line in report.lines:
+        assert line["value_seconds"] == pytest.approx(1.25 ** (2 / 3) * plain[line["requests"]], rel=0.01)
+    assert report.assumptions["pace"] == pytest.approx(1.25 ** (2 / 3)) and report.validation["metric"] == "request"
+    assert "Estimate × 1.16, by 2 runs of your own" in words(" ".join(report.notes))
+    # A third run, by its TTFT and TPOT: 0.5 s + 255 · 10 ms.
+    third = f"64,2048,256,,500,{(1.25 * plain[64] - 0.5) / 255 * 1e3}"
+    file.write_text(
+        "\n".join(["requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms", *(f"{row},," for row in rows), third])
+    )
+    report = served(requests=8, measured=str(file))
+    assert report.assumptions["pace"] == pytest.approx(1.25 ** (3 / 4)) and report.validation["metric"] == "corrected"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "0 runs, not 1 to 1,000"),
+        ("requests,prompt,new\n1,2,3", "run 1 lacks a column"),
+        ("requests,prompt,new,tpot_ms\n1,2,3,4", "run 1 lacks a column"),
+        ("requests,prompt,new,tokens_per_second\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
+        ("requests,prompt,new,tokens_per_second\n1,2,3,-4", "must be a number above 0"),
+        ("requests,prompt,new,tokens_per_second\n1.5,2,3,4", "requests of run 1 must be a whole number"),
+        ("requests,prompt,new,tokens_per_second\n8,2048,256,1e9", "times the estimate"),
+    ],
+)
+def test_what_is_no_run_of_your_own(tmp_path: Path, text: str, message: str) -> None:
+    (file := tmp_path / "runs.csv").write_text(text)
+    with pytest.raises(TfacctError, match=message):
+        served(measured=str(file))
+    with pytest.raises(TfacctError, match="cannot read"):
+        served(measured=str(tmp_path))
 
 
 def test_a_device_named_twice_is_asked_about_once() -> None:

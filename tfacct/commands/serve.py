@@ -29,6 +29,10 @@ def serve(
         Option("Concurrent requests. Default: some up to what fits.", "N[,N…]"),
     ] = None,
     within: Annotated[float | str | None, Option("Find the requests that get a token within 50ms.", "TIME")] = None,
+    measured: Annotated[
+        str | None,
+        Option("Correct the estimate by runs of your own, a CSV: see docs/time.md.", "FILE"),
+    ] = None,
     price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
@@ -44,9 +48,9 @@ def serve(
     (193, [1, 16])
 
     `prompt`, `new`: tokens of a request. `requests`: concurrent requests. `within`: the time per output token, in
-    seconds or as `"50ms"`, for which the number of requests is found. `price`: of one device for an hour. Usable
-    memory of each device: `use` (0.9) times its memory, less `reserve` (2 GB), or the pool of an `engine`.
-    Raises TfacctError.
+    seconds or as `"50ms"`, for which the number of requests is found. `measured`: a CSV file of runs of your own, which
+    correct the estimate. `price`: of one device for an hour. Usable memory of each device: `use` (0.9) times its
+    memory, less `reserve` (2 GB), or the pool of an `engine`. Raises TfacctError.
     """
     from tfacct.reports.serve import serve
     from tfacct.timing.load import Load
@@ -58,6 +62,7 @@ def serve(
         _some(requests),
         price,
         units.read_seconds(option("within"), within) if isinstance(within, str) else within,
+        measured,
     )
     where = Deployment(on, dtype, kv_dtype, ep, usable.get("use"), usable.get("reserve"))
     if engine is not None:

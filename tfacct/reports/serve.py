@@ -196,7 +196,7 @@ def _facts(about: Serving) -> dict[str, Any]:
         "largest_requests": about.fitting,
         "lines": [_line(loop) for loop in about.loops],
         "validation": validation_facts(about.one),
-        "assumptions": assumptions(),
+        "assumptions": assumptions(about.one.host.constants),
     }
     if about.target is not None:
         least, most = about.target

@@ -35,7 +35,7 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
-from tfacct.timing.validated import NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
+from tfacct.timing.validated import ENOUGH, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -62,7 +62,7 @@ Validated = TypedDict(
     "Validated",
     {
         "class": Literal["dense", "experts", "pcie", "amd", "training", "divided"],
-        "metric": Literal["request", "token", "step"],
+        "metric": Literal["request", "token", "step", "corrected"],
         "points": int,
         "points_fitted": int,
         "cells": int,
@@ -105,13 +105,28 @@ def error_note(one: Placement) -> str:
     """The measured error of a serving estimate, or why it is not known."""
     error = one.error()
     if error is None:
-        return _unknown(one.unmeasured)
+        return _unknown(one.unmeasured) + (_corrected(one, None) if one.own_runs else "")
+    if one.own_runs:
+        return _corrected(one, error)
     missing = [] if error.on.get(one.device.id) else ["on this device"]
     missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
     none = f"; none {' or '.join(missing)}" if missing else ""
     return (
         f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]};"
         f" 80% lie within × {error.low:.2f} … {error.high:.2f}{none}."
+    )
+
+
+def _corrected(one: Placement, error: Validation | None) -> str:
+    """How runs of the user's own correct the estimate, and the measured error after so many."""
+    runs = "1 run of your own" if one.own_runs == 1 else f"{one.own_runs:,} runs of your own"
+    note = f"Estimate × {one.host.constants.pace:.2f}, by {runs}"
+    if error is None:
+        return f" {note}."
+    few = "" if one.own_runs >= ENOUGH else f"; {ENOUGH} would lower the error"
+    return (
+        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs; 80% lie within ×"
+        f" {error.low:.2f} … {error.high:.2f}{few}."
     )
 
 

@@ -12,6 +12,7 @@ from tfacct.ledger.workload import Request, Workload, check_size
 from tfacct.loading import selection
 from tfacct.loading.memory_limit import MemoryLimit
 from tfacct.loading.model import LoadedModel
+from tfacct.timing import own_runs
 from tfacct.timing.placement import Deployment, Placement
 from tfacct.timing.serving import Served, largest_within
 from tfacct.timing.timing import CONSTANTS
@@ -23,13 +24,15 @@ HOUR, MILLION = 3600, 10**6
 @record
 class Load:
     """Requests of `prompt` tokens that get `new` ones; how many `requests` at once, None for a few numbers up to what
-    fits. `price`: of a device for an hour. `within`: seconds for each output token."""
+    fits. `price`: of a device for an hour. `within`: seconds for each output token. `measured`: file of the user's own
+    runs, which correct the estimate."""
 
     prompt: int
     new: int
     requests: tuple[int, ...] | None = None
     price: float | None = None
     within: float | None = None
+    measured: str | None = None
 
     @property
     def words(self) -> str:
@@ -102,6 +105,8 @@ class Serving:
 def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit) -> Serving:
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
+    if load.measured is not None:
+        one = own_runs.corrected(one, own_runs.read(load.measured))
     selection.generating([model])
     request = Request(ctx=load.prompt + load.new)
     selection.runnable(model, request)
@@ -128,7 +133,7 @@ def _requests_tried(load: Load, fitting: int) -> list[int]:
 
 
 def _loaded(one: Placement, load: Load, requests: int, alone: float) -> Loaded:
-    served = one.host.loop(requests, load.prompt, load.new).served()
+    served = one.host.served(requests, load.prompt, load.new)
     interval = one.interval(served.request)
     cost = None if load.price is None else load.price * one.count * MILLION / (served.rate * HOUR)
     last = requests * served.prompt + CONSTANTS.request
@@ -145,7 +150,7 @@ def _target(one: Placement, load: Load, fitting: int, within: float) -> tuple[in
     """Largest numbers of requests whose tokens come within a time, by the upper end of their range and by the lower."""
 
     def token(requests: int, end: int) -> float:
-        return _token(one, one.host.loop(requests, load.prompt, load.new).served())[end]
+        return _token(one, one.host.served(requests, load.prompt, load.new))[end]
 
     most = largest_within(within, fitting, lambda requests: token(requests, 0))
     return largest_within(within, most, lambda requests: token(requests, 1)), most

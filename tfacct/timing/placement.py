@@ -19,7 +19,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.parallel.support import CutError, check_shares
 from tfacct.timing.kernels import NoKernelError, Split, kernels, share
 from tfacct.timing.serving import Host
-from tfacct.timing.validated import VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
+from tfacct.timing.validated import ENOUGH, VALIDATED, Class, Metric, Validation, class_of, runs_in, unmeasured_run
 
 MOST = 1024
 """Devices that one model is divided among."""
@@ -28,7 +28,7 @@ MOST = 1024
 @record
 class Placement:
     """A model on `count` devices of one kind. `asked`: the dtype that was asked for; None for the weights as
-    published, which are stored as `dtype` says."""
+    published, which are stored as `dtype` says. `own_runs`: measured runs of the user that correct it."""
 
     model: LoadedModel
     device: devices.Device
@@ -37,6 +37,7 @@ class Placement:
     dtype: str
     cache: str
     host: Host
+    own_runs: int = 0
 
     @property
     def where(self) -> str:
@@ -68,6 +69,8 @@ class Placement:
         only these were measured."""
         if self.unmeasured:
             return None
+        if metric == "request" and self.own_runs >= ENOUGH:
+            metric = "corrected"
         return VALIDATED.get((self.kind, metric), VALIDATED[self.kind, "request"])
 
     def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:

@@ -100,6 +100,7 @@ class Host:
     weights: Storage
     activations: Width
     cache: Width
+    constants: Constants = CONSTANTS
 
     def kernels(self, work: Workload) -> list[Kernel]:
         """Kernels of a step on one device."""
@@ -108,7 +109,7 @@ class Host:
     def step(self, work: Workload) -> Step:
         """Seconds of a step."""
         sequences = rounded_up(work.batch, self.split.dp)
-        return step(self.kernels(work), self.device, sequences, work.tokens)
+        return step(self.kernels(work), self.device, sequences, work.tokens, self.constants)
 
     def loop(self, requests: int, prompt: int, new: int) -> Loop:
         """So many requests at all times; tokens are decoded at the middle of an answer."""
@@ -116,6 +117,10 @@ class Host:
         prefill = self.kernels(Workload(prompt, prompt, prompts, "last"))
         decode = self.kernels(Workload(prompt + new // 2, 1, requests))
         return Loop(self.device, requests, prompt, new, prompts, self.split.dp, prefill, decode)
+
+    def served(self, requests: int, prompt: int, new: int) -> Served:
+        """The loop in seconds."""
+        return self.loop(requests, prompt, new).served(self.constants)
 
     def stored(self) -> int:
         """Bytes of weights on one device."""

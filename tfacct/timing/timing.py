@@ -124,6 +124,8 @@ class Constants:
     """Least seconds for each launch of a prefill, which is not recorded as a graph. Read off traces."""
     amd: float = 1.2
     """Seconds of a step on AMD's devices over those of this law. Fitted to MI300X alone."""
+    pace: float = 1.0
+    """Seconds of a step over those of this law, as the user's own runs say. Not fitted."""
     request: float = 0.02
     """Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted."""
     interleaved: float = 0.87
@@ -184,14 +186,13 @@ def units_of(device: Device, stored: str) -> str:
 def step(kernels: Sequence[Kernel], device: Device, sequences: int, new: int, constants: Constants = CONSTANTS) -> Step:
     """Seconds of a step of so many sequences on one device, with `new` tokens of each."""
     prefill = new > 1
-    pace = constants.amd if device.vendor == "AMD" else 1.0
     timed = [_timed(kernel, device, constants, prefill) for kernel in kernels]
-    if pace != 1:
-        timed = [one._replace(seconds=pace * one.seconds) for one in timed]
     engine = constants.engine + (0.0 if prefill else constants.sequence * sequences)
     if prefill:
         least = constants.host * sum(kernel.times for kernel in kernels)
         engine += max(0.0, least - sum(one.seconds for one in timed))
+    if (pace := constants.pace * (constants.amd if device.vendor == "AMD" else 1)) != 1:
+        timed, engine = [one._replace(seconds=pace * one.seconds) for one in timed], pace * engine
     compute = sum(kernel.flops / device.peak[units_of(device, kernel.format)] for kernel in kernels)
     memory = sum(kernel.cache + least_read(kernel) for kernel in kernels) / device.bandwidth
     return Step(timed, engine, compute, memory)
