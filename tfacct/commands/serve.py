@@ -31,7 +31,7 @@ def serve(
     within: Annotated[float | str | None, Option("Find the requests that get a token within 50ms.", "TIME")] = None,
     measured: Annotated[
         str | None,
-        Option("Correct the estimate by runs of your own, a CSV: see docs/time.md.", "FILE"),
+        Option("Correct the estimate by a CSV of your own runs.", "FILE"),
     ] = None,
     price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
     ep: opt.ExpertGroups = 1,
