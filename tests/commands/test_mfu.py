@@ -168,7 +168,7 @@ def test_report_of_what_cannot_be() -> None:
     refused = {
         "give tokens_per_second or step_time": {},
         "step_time must be a number above 0": {"step_time": 0},
-        "on 24GB is memory alone": {"on": "24GB", "tokens_per_second": 1},
+        "on 24GB gives only memory": {"on": "24GB", "tokens_per_second": 1},
         "v100-sxm-32gb has no bf16 units": {"on": "v100-sxm-32gb", "tokens_per_second": 1},
         "gpt2: context 8,192 is past the 1,024 positions": {"model": "gpt2", "tokens_per_second": 1},
     }

@@ -135,7 +135,7 @@ def test_models_that_a_mesh_does_not_fit_are_left_out(run: Callable[..., Ran]) -
         "params": unfit,
     }.items():
         ran = run(command, model, "gpt2", "--tp", "2")
-        assert f"left out: {model} ({why}" in ran.err
+        assert f"not included: {model} ({why}" in ran.err
         assert ran.out.startswith("gpt2: ")
     with pytest.raises(TfacctError, match="does not divide N = 71"):
         tfacct.load("falcon-7b").memory(tp=2)

@@ -158,8 +158,8 @@ def test_values_that_make_no_sense(text: str, words: str) -> None:
 
 def test_a_range_is_counted_before_it_is_made(run) -> None:
     for arguments, words in [
-        ("--ctx 1..1000000000:1 --batch 1,2", "makes 1,000,000,000 values: at most 20,000"),
-        ("--ctx 1..20001:1", "makes 20,001 values: at most 20,000"),
+        ("--ctx 1..1000000000:1 --batch 1,2", "makes 1,000,000,000 values; the maximum is 20,000"),
+        ("--ctx 1..20001:1", "makes 20,001 values; the maximum is 20,000"),
         ("--ctx 1..20000:1,1..20000:1", "makes 40,000 points: at most 20,000"),
         ("--ctx 1..7000:1 --batch 1..3:1", "makes 21,000 points: at most 20,000"),
         ("--batch 1..200:1 --set n_layer=1..101:1", "makes 20,200 points: at most 20,000"),
@@ -172,9 +172,9 @@ def test_a_range_is_counted_before_it_is_made(run) -> None:
         tracemalloc.stop()
         assert (ran.code, ran.out) == (2, "") and words in ran.err and "Model.evaluate" in ran.err
         assert most < 16_000_000, "bytes: a million values take more"
-    with pytest.raises(UsageError, match="has 1,000,000,000 values: at most 20,000"):
+    with pytest.raises(UsageError, match="has 1,000,000,000 values; the maximum is 20,000"):
         load("gpt2").sweep(ctx=range(1, 10**9 + 1))
-    with pytest.raises(UsageError, match="has 1,000,000,000 values: at most 20,000"):
+    with pytest.raises(UsageError, match="has 1,000,000,000 values; the maximum is 20,000"):
         load("gpt2").kv(ctx=range(1, 10**9 + 1))
 
 
@@ -331,7 +331,7 @@ def test_standard_input_is_swept(run) -> None:
         ("sweep gpt2 --ctx 1,1024 --decode --train", "whole sequences"),
         ("sweep gpt2 --ctx 5,10 --tokens 5 --train", "whole sequences"),
         ("sweep gpt2 --set n_layer=1..1000000000000:1", "makes 1,000,000,000,000 values"),
-        ("sweep gpt2 --ctx 1..99999999999m:1", "values: at most"),
+        ("sweep gpt2 --ctx 1..99999999999m:1", "values; the maximum is"),
         ("sweep gpt2 --metric flops_per_byte --train", "leave --masked and --train out"),
         ("sweep gpt2 --metric flops_per_byte --masked", "leave --masked and --train out"),
         ("sweep gpt2 --set ctx=1,2", "ctx"),
@@ -483,7 +483,7 @@ def test_zipped_fields_vary_together(run) -> None:
     for arguments, words in {
         "--zip n_embd=768,1024 --zip n_head=12": "the same number of values for each field, not n_embd 2, n_head 1",
         "--zip n_embd=768 --set n_embd=768": "n_embd is given twice, with --zip and alone",
-        "--zip n_embd": "--zip needs FIELD=VALUE",
+        "--zip n_embd": "--zip must be FIELD=VALUE",
         "--zip ctx=1,2": "ctx is a sweep option",
         "--zip n_layer=1..200:1 --batch 1..101:1": "makes 20,200 points",
     }.items():

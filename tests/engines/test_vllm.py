@@ -222,7 +222,7 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
         ("vllm llama-3.1-8b --on h100 --gpu-memory-utilization 1.2", "at most 1"),
         ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
         ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
-        ("vllm llama-3.1-8b --on 24GB", "memory alone"),
+        ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
         ("vllm qwen3-next-80b-a3b --on 2xh200", "states on several cards"),
         ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
         ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),

@@ -476,12 +476,12 @@ def test_broken_files(run, tmp_path: Path, content: str) -> None:
     ("more", "says"),
     [
         ("expect = 5\n", "[expect] must be a table"),
-        ("expect = {parameters = 5}\n", "[expect] of an own model holds parameters"),
+        ("expect = {parameters = 5}\n", "[expect] of a custom model needs parameters"),
         (
             'expect = {parameters = "5", from = "arithmetic", working = "5"}\n',
             "[expect] parameters must be a whole number",
         ),
-        ('source = {url = "x"}\n', "[source] of an own model holds about and nothing else"),
+        ('source = {url = "x"}\n', "[source] of a custom model may only have about"),
     ],
 )
 def test_what_an_own_model_may_say_of_itself(run, tmp_path: Path, more: str, says: str) -> None:
@@ -547,4 +547,4 @@ def test_a_file_without_its_model_says_what_it_holds(run, tmp_path: Path, text: 
     file = tmp_path / "mine.toml"
     file.write_text(text, encoding="utf-8")
     ran = run("params", str(file))
-    assert ran.code == 2 and ran.out == "" and f"[model] is missing: the file holds {holds}" in ran.err
+    assert ran.code == 2 and ran.out == "" and f"[model] is missing: the file has {holds}" in ran.err

@@ -118,7 +118,7 @@ def test_an_encoder_alone_has_no_steps(run, arguments: tuple[str, ...]) -> None:
 def test_an_encoder_alone_has_no_cache(run, arguments: tuple[str, ...]) -> None:
     command, *options = arguments
     ran = run(command, "bert-base", *options)
-    assert ran.code == 2 and "bert-base: an encoder alone caches nothing between steps" in ran.err
+    assert ran.code == 2 and "bert-base: encoders have no KV cache" in ran.err
 
 
 def test_an_encoder_alone_generates_nothing() -> None:
@@ -130,9 +130,9 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     ran = run("memory", "--kv", "--json")
     alone = {name for name in presets.names() if not presets.load(name).has_cache}
     assert ran.code == 0 and {"bert-base", "bert-large", "bge-m3"} <= alone
-    named, why = " ".join(ran.err.split()).removeprefix("hint: left out: ").split(" (", 1)
+    named, why = " ".join(ran.err.split()).removeprefix("hint: not included: ").split(" (", 1)
     few, others = named.split(" and ")
-    assert others == f"{len(alone) - 12} more, which --json names"
+    assert others == f"{len(alone) - 12} more, listed in --json"
     assert why.startswith("nothing is cached between steps)")
     document = json.loads(ran.out)
     left_out = [model["model"] for model in document["models_left_out"]]

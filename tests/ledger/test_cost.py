@@ -134,7 +134,7 @@ def test_a_diff_of_weights_stored_in_an_unknown_way_leaves_their_bytes_out(
     assert found["left_out"] == ["weights_bytes", "total_bytes"]
     assert found["old_side"]["workload"]["dtype"] is found["new_side"]["workload"]["dtype"] is None
     said = " ".join(run(*arguments).out.split())
-    assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not known' in said
+    assert 'Not included: bytes of the weights (unknown.json: quant_method = "vptq" is not supported' in said
     given = facts(run, *arguments, "--dtype", "int8")
     assert given["left_out"] == [] and given["old_side"]["workload"]["dtype"] == "int8"
 

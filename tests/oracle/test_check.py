@@ -333,7 +333,7 @@ def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Pat
     assert (
         '"body.layers.*.attn.c_attn.weight" = ["blocks.*.attn.q_proj.weight", "blocks.*.attn.k_proj.weight", ' in text
     )
-    assert "exists already" in run(*asked, "--propose-map", str(pairs)).err
+    assert "already exists" in run(*asked, "--propose-map", str(pairs)).err
     ran = run(*asked, "--map", str(pairs), "--json")
     (model,) = json.loads(ran.out)["models"]
     assert ran.code == 0 and model["paired_by"] == {"map": 16, "names": 0, "shape": 0, "position": 0}

@@ -127,7 +127,7 @@ def test_deepseek_v4_in_fp8_with_experts_of_their_own(experts: str) -> None:
     fp8 = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [16, 16]}
     assert weighed({**config, "expert_dtype": experts}, fp8) == held(model.parameters())
     assert weighed(config, {**fp8, "expert_dtype": experts}) == held(model.parameters())
-    with pytest.raises(TfacctError, match='expert_dtype = "int3" is not known'):
+    with pytest.raises(TfacctError, match='expert_dtype = "int3" is not supported'):
         weighed({**config, "expert_dtype": "int3"}, fp8)
 
 

@@ -190,7 +190,7 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
     assert run("memory", "llama-3.1-70b", "--ctx", "8k", "--pp", "2", "--on", "2xh100-sxm").code == 0
     assert (
-        "names 2 devices, but there are 4 ranks"
+        "has 2 devices, the layout 4 ranks"
         in run("memory", "llama-3.1-70b", "--pp", "2", "--tp", "2", "--on", "2xh100-sxm").err
     )
 

@@ -140,7 +140,7 @@ def test_a_budget_is_of_one_rank(run) -> None:
     asked = ("memory", "llama-3.1-70b", "--ctx", "8k", "--tp", "2")
     two, one = (" ".join(run(*asked, "--on", fit).out.split()) for fit in ("2xh100-sxm", "h100-sxm"))
     assert two == one and "Fits on 2 × H100 SXM5 80GB (tp=2): 2 requests" in one
-    assert "--on 3xh100-sxm names 3 devices, but there are 2 ranks" in run(*asked, "--on", "3xh100-sxm").err
+    assert "--on 3xh100-sxm has 3 devices, the layout 2 ranks" in run(*asked, "--on", "3xh100-sxm").err
     ran = run(*asked, "--explain")
     assert ran.code == 2 and "--explain does not go with --tp" in ran.err
     refused = run("memory", "mamba-130m", "--tp", "2")

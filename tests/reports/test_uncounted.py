@@ -91,7 +91,7 @@ def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) 
     file = tmp_path / "odd.json"
     file.write_text(json.dumps({**TINY["gpt2"], "quantization_config": {"quant_method": "vptq"}}))
     document = json.loads(run("memory", "gpt2", str(file), "--json").out)
-    why = 'quant_method = "vptq" is not known: its is not supported'
+    why = 'quant_method = "vptq" is not supported'
     assert document["models_left_out"] == [{"model": "odd.json", "why": why}]
     assert json.loads(run("memory", "gpt2", "--json").out)["models_left_out"] == []
 

@@ -87,7 +87,7 @@ def test_wide_weights_without_units_say_so() -> None:
     ("model", "asked", "message"),
     [
         ("gpt2", {"on": "h1000"}, "unknown device 'h1000'"),
-        ("gpt2", {"on": "24GiB"}, "24GiB is memory alone"),
+        ("gpt2", {"on": "24GiB"}, "24GiB gives only memory"),
         ("gpt2", {"on": "0xh100-sxm"}, "devices"),
         ("llama-3.1-70b", {"on": "h100-sxm"}, "of weights do not fit"),
         ("llama-3.1-8b", {"on": "h100-sxm", "batch": 4096, "ctx": 8192}, "of cache do not fit"),
@@ -272,22 +272,22 @@ def test_numbers_that_cut_blocks_are_no_answer() -> None:
 @pytest.mark.parametrize(
     ("on", "reach", "kind", "rate", "words"),
     [
-        ("8xh100-sxm", "domain", "NVLink4", 450e9, "8 devices are linked by NVLink4 (450 GB/s one way)."),
+        ("8xh100-sxm", "domain", "NVLink4", 450e9, "Link between 8 devices: NVLink4 (450 GB/s one way)."),
         (
             "16xgb200",
             "domain",
             "NVLink5 (72-way)",
             900e9,
-            "16 devices are linked by NVLink5 (72-way) (900 GB/s one way).",
+            "Link between 16 devices: NVLink5 (72-way) (900 GB/s one way).",
         ),
-        ("2xl40s", "node", "PCIe", 32e9, "2 devices are linked by PCIe (32.0 GB/s one way)."),
-        ("8xh100-pcie", "node", "PCIe", 64e9, "8 devices are linked by PCIe (64.0 GB/s one way)."),
+        ("2xl40s", "node", "PCIe", 32e9, "Link between 2 devices: PCIe (32.0 GB/s one way)."),
+        ("8xh100-pcie", "node", "PCIe", 64e9, "Link between 8 devices: PCIe (64.0 GB/s one way)."),
         (
             "64xh100-sxm",
             "network",
             "network",
             400e9,
-            "64 devices are linked by a network between nodes of 8 (400 GB/s one way from each node).",
+            "Link between 64 devices: a network between nodes of 8 (400 GB/s one way from each node).",
         ),
     ],
 )
@@ -323,8 +323,8 @@ def test_estimates_say_which_link_they_use(
     ("on", "says", "key"),
     [
         ("2xm3-ultra", "no link between devices is known for m3-ultra", "pcie"),
-        ("16xl40s", "no network between nodes is known for l40s, whose nodes have 8 devices", "node_network"),
-        ("16xh20", "no network between nodes is known for h20, whose nodes have 8 devices", "node_network"),
+        ("16xl40s", "no network between nodes is known for l40s, which has 8 devices per node", "node_network"),
+        ("16xh20", "no network between nodes is known for h20, which has 8 devices per node", "node_network"),
     ],
 )
 @pytest.mark.parametrize("command", ["time", "serve --prompt 1k --new 10", "time --train --ctx 1k"])
@@ -341,7 +341,7 @@ def test_a_bandwidth_that_is_not_known_is_named(
 
 def test_plans_by_time_say_their_links(run: Callable[..., Ran]) -> None:
     asked = ["plan", "llama-3.1-8b", "--gpus", "4", "--on", "l40s", "--by", "time", "--ctx", "4k"]
-    assert "4 devices are linked by PCIe (32.0 GB/s one way)." in " ".join(run(*asked, "-v").out.split())
+    assert "Link between 4 devices: PCIe (32.0 GB/s one way)." in " ".join(run(*asked, "-v").out.split())
     (facts,) = json.loads(run(*asked, "--json").out)["models"]
     timed = [row for row in facts["layouts"] if row["seconds"] is not None]
     assert {(row["tp"], *(link["kind"] for link in row["links"])) for row in timed} >= {(1,), (2, "PCIe"), (4, "PCIe")}

@@ -118,7 +118,7 @@ def test_a_peak_that_an_order_decides_is_said_to_be_the_most() -> None:
             "sweep t5gemma-2b-2b --metric peak_bytes",
             "t5gemma-2b-2b: the training step of t5gemma has not been measured",
         ),
-        ("sweep gpt2 t5gemma-2b-2b --metric peak_bytes", "left out: t5gemma-2b-2b (the training step of t5gemma"),
+        ("sweep gpt2 t5gemma-2b-2b --metric peak_bytes", "not included: t5gemma-2b-2b (the training step of t5gemma"),
         (
             "sweep gpt2 --ctx 1k --optimizer sgd",
             "--optimizer applies to a training step's bytes: it needs a metric such as",

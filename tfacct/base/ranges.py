@@ -66,7 +66,7 @@ def read_some(option: str, text: str) -> list[int]:
 def limited(what: str, values: Sized) -> None:
     """Check that there are at most MOST values. Raises UsageError."""
     if len(values) > MOST:
-        raise UsageError(f"{what} has {len(values):,} values: at most {MOST:,}", FOR_MORE)
+        raise UsageError(f"{what} has {len(values):,} values; the maximum is {MOST:,}", FOR_MORE)
 
 
 def is_range(text: str) -> bool:
@@ -93,7 +93,7 @@ def _piece(option: str, text: str) -> Sequence[int]:
             raise UsageError(f"{option} {text}: the step must be at least 1")
         count = (last - first) // step + 1
         if count > MOST:
-            raise UsageError(f"{option} {text} makes {count:,} values: at most {MOST:,}", FOR_MORE)
+            raise UsageError(f"{option} {text} makes {count:,} values; the maximum is {MOST:,}", FOR_MORE)
         return range(first, last + 1, step)
     doubled = [first]
     while doubled[-1] * 2 < last:
