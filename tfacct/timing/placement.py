@@ -144,7 +144,7 @@ def place(
     storage = model.storage(dtype)
     if count > 1 and on_one_device(model, dtype):
         raise UsageError(
-            f"{model.name}: weights in {storage.name} are not divided here",
+            f"{model.name}: sharding is not supported for {storage.name} weights",
             f"ask for one device: {option('on', device.id)}",
         )
     split = Split(count, 1, ep)
