@@ -45,12 +45,12 @@ _RANKS: dict[str, Any] = {"metavar": "N", "group": LAYOUT, "default": 1}
 Size = int | str
 """A whole number, or a text such as "8k"."""
 Train = Annotated[bool, Option("A training step: forward and backward.")]
-Masked = Annotated[bool, Option("Count only the pairs that the causal mask keeps.", advanced=True)]
+Masked = Annotated[bool, Option("Count only query–key pairs inside the causal mask.", advanced=True)]
 LogitsOf = Annotated[Logits, Option("Positions whose logits are computed.", advanced=True)]
 Dtype = Annotated[
     str | None,
     Option(
-        f"How weights are stored. One of {', '.join(units.DTYPES)}. Default: as published if quantized, else bf16.",
+        f"Format of the weights. One of {', '.join(units.DTYPES)}. Default: as published if quantized, else bf16.",
         "DTYPE",
         DTYPES,
         complete="dtype",
@@ -59,7 +59,10 @@ Dtype = Annotated[
 KvDtype = Annotated[
     str | None,
     Option(
-        "How the KV cache is stored. Default: as --dtype; bf16 below 16 bits.", "DTYPE", DTYPES, complete="kv_dtype"
+        "Dtype of the KV cache. Default: as --dtype, or bf16 if --dtype is below 16 bits.",
+        "DTYPE",
+        DTYPES,
+        complete="kv_dtype",
     ),
 ]
 StepDtype = Annotated[
@@ -69,9 +72,9 @@ StepDtype = Annotated[
 Recompute = Annotated[
     str | None,
     Option(
-        "Activation checkpointing: none, full, attention, selective. full: every layer. selective: Megatron's"
-        " core_attn, from scores to values; selective:mlp,layernorm: its modules; selective:op (torchtitan): sdpa and"
-        " every second matmul save their result. Default: none.",
+        "Activation checkpointing: none, full, attention, selective. full: whole layers. selective: Megatron's"
+        " core_attn (scores to values); selective:mlp,layernorm: these Megatron modules; selective:op (torchtitan):"
+        " keep sdpa and every second matmul. Default: none.",
         "PARTS",
         RECIPE,
         complete="recompute",
@@ -79,19 +82,19 @@ Recompute = Annotated[
 ]
 Attention = Annotated[
     Literal["sdpa", "eager"] | None,
-    Option("How transformers runs attention. Default: sdpa, or eager where the class has no other.", None, RECIPE),
+    Option(
+        "Attention implementation of transformers. Default: sdpa, or eager if the class has nothing else.", None, RECIPE
+    ),
 ]
 WeightsDtype = Annotated[
     str | None,
-    Option("fp32: autocast; nf4: 4-bit frozen weights (QLoRA). Default: --dtype.", "FORMAT", RECIPE),
+    Option("fp32: fp32 weights under autocast; nf4: frozen 4-bit weights (QLoRA). Default: --dtype.", "FORMAT", RECIPE),
 ]
 Sets = Annotated[
     list[str] | None,
-    Option(
-        "Set a field of the config, checked as in a file. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"
-    ),
+    Option("Change a config field. Repeatable.", "FIELD=VALUE", MODELS, complete="assignment"),
 ]
-Limit = Annotated[int | None, Option("Rows of the table at most; 0: all.", "N")]
+Limit = Annotated[int | None, Option("At most N rows; 0: all.", "N")]
 
 
 class Whole(TypedDict, total=False):
@@ -101,7 +104,7 @@ class Whole(TypedDict, total=False):
         Size | None,
         Option("Context in tokens, new ones included; 16k is 16,384. Default: the model's longest.", "S", STEP),
     ]
-    batch: Annotated[Size, Option("Sequences.", "B", STEP, default=1)]
+    batch: Annotated[Size, Option("Batch size: sequences.", "B", STEP, default=1)]
     source: Annotated[
         Size | None,
         Option("Source tokens of an encoder. Default: the model's longest.", "J", STEP, advanced=True),
@@ -111,8 +114,8 @@ class Whole(TypedDict, total=False):
 class Step(Whole, total=False):
     """A workload with the number of new tokens."""
 
-    tokens: Annotated[Size | None, Option("New tokens, out of the context. Default: all.", "T", STEP)]
-    decode: Annotated[bool, Option("One new token: --tokens 1.", None, STEP, default=False)]
+    tokens: Annotated[Size | None, Option("How many tokens of the context are new. Default: all.", "T", STEP)]
+    decode: Annotated[bool, Option("A decode step: same as --tokens 1.", None, STEP, default=False)]
 
 
 class Usable(TypedDict, total=False):
@@ -120,11 +123,11 @@ class Usable(TypedDict, total=False):
 
     use: Annotated[
         float | None,
-        Option("Share of each device's memory that may be used. Default: 0.9 to serve, 1 to train.", "SHARE", WHERE),
+        Option("Usable share of device memory. Default: 0.9 to serve, 1 to train.", "SHARE", WHERE),
     ]
     reserve: Annotated[
         Size | None,
-        Option("Memory of each device for CUDA and NCCL. Default: 2GB; 0 of a bare size.", "SIZE", WHERE),
+        Option("Memory reserved per device for CUDA and NCCL. Default: 2GB; 0 with a bare size.", "SIZE", WHERE),
     ]
 
 
@@ -151,53 +154,59 @@ ExpertGroups = Annotated[
 class Ranks(TypedDict, total=False):
     """Ranks that shard a model."""
 
-    tp: Annotated[int, Option("Tensor parallelism: ranks that shard heads, widths and the vocabulary.", **_RANKS)]
+    tp: Annotated[int, Option("Tensor parallelism over N ranks: shards heads, MLP and vocabulary.", **_RANKS)]
     sp: Annotated[
-        bool, Option("Sequence parallelism: these ranks shard the residual stream too.", None, LAYOUT, default=False)
+        bool, Option("Sequence parallelism: the tp ranks also shard the residual stream.", None, LAYOUT, default=False)
     ]
-    fsdp: Annotated[int, Option("FSDP: groups of tp ranks, each with a batch, that shard weights.", **_RANKS)]
-    ep: Annotated[int, Option("Expert parallelism: of these ranks, how many shard the experts.", **_RANKS)]
-    pp: Annotated[int, Option("Pipeline parallelism: stages of layers.", **_RANKS)]
-    cp: Annotated[int, Option("Context parallelism: ranks that shard the tokens of a sequence.", **_RANKS)]
+    fsdp: Annotated[int, Option("FSDP over N groups of tp ranks, each with its own batch: shards weights.", **_RANKS)]
+    ep: Annotated[int, Option("Expert parallelism: N of these ranks shard the experts.", **_RANKS)]
+    pp: Annotated[int, Option("Pipeline parallelism: N stages.", **_RANKS)]
+    cp: Annotated[int, Option("Context parallelism over N ranks: shards each sequence.", **_RANKS)]
 
 
 class Layout(Ranks, total=False):
     """A parallel layout."""
 
     dp: Annotated[
-        int, Option("Data parallelism: copies of these ranks (DDP; with --fsdp HSDP), each with a batch.", **_RANKS)
+        int,
+        Option(
+            "Data parallelism: N replicas of the ranks above, each with its own batch (DDP; HSDP with --fsdp).",
+            **_RANKS,
+        ),
     ]
     zero: Annotated[
         Literal[0, 1, 2, 3],
         Option(
-            "What --dp shards, as ZeRO: optimizer state (1), gradients too (2), weights too (3: --fsdp).",
+            "ZeRO stage of --dp: shard optimizer state (1), also gradients (2), also weights (3, same as --fsdp).",
             "STAGE",
             LAYOUT,
             default=0,
         ),
     ]
-    ulysses: Annotated[int, Option("Ulysses: ranks that shard tokens, and heads inside attention.", **_RANKS)]
+    ulysses: Annotated[
+        int, Option("Ulysses sequence parallelism over N ranks: shards tokens, and heads inside attention.", **_RANKS)
+    ]
     schedule: Annotated[
         Literal["gpipe", "1f1b", "interleaved", "zero-bubble"],
-        Option("Order in which stages run micro-batches.", None, LAYOUT, default="1f1b"),
+        Option("Pipeline schedule.", None, LAYOUT, default="1f1b"),
     ]
     microbatches: Annotated[
         int | None,
         Option(
-            "Micro-batches of a batch with --pp. Default: one for each sequence in a training step.",
+            "Micro-batches per pipeline batch, with --pp. Default in training: one per sequence.",
             "M",
             LAYOUT,
         ),
     ]
-    pp_chunks: Annotated[int, Option("Stages of each rank, with --schedule interleaved.", **_RANKS)]
+    pp_chunks: Annotated[int, Option("Stages per rank, with --schedule interleaved.", **_RANKS)]
     cp_method: Annotated[
         Literal["ring", "gather"],
-        Option("How keys and values reach the ranks of --cp.", None, LAYOUT, default="ring", advanced=True),
+        Option("How --cp ranks exchange keys and values.", None, LAYOUT, default="ring", advanced=True),
     ]
     tp_plan: Annotated[
         Literal["torch", "megatron"],
         Option(
-            "Gradients of one tensor: reduced matmul by matmul, or together.",
+            "Backward all-reduce of matmuls with the same input: one each (torch), or one together (megatron).",
             None,
             LAYOUT,
             default="torch",
@@ -206,7 +215,7 @@ class Layout(Ranks, total=False):
     ]
     imbalance: Annotated[
         float,
-        Option("Most tokens that a rank of --ep receives, over the mean.", "X", LAYOUT, default=1.0, advanced=True),
+        Option("Tokens on the fullest --ep rank, relative to the mean.", "X", LAYOUT, default=1.0, advanced=True),
     ]
 
 
@@ -229,12 +238,12 @@ class MetricRecipe(TypedDict, total=False):
     ]
     lora: Annotated[
         Size | None,
-        Option("Adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE),
+        Option("LoRA adapters of rank R on all linear layers, or on these modules.", "R[:MODULES]", RECIPE),
     ]
     adapter_dtype: Annotated[
         str | None,
         Option(
-            "Dtype of adapters: fp32 (peft's default) or that of the weights.",
+            "Dtype of the adapters: fp32 (peft's default) or the dtype of the weights.",
             "DTYPE",
             RECIPE,
             advanced=True,
@@ -246,7 +255,7 @@ class MetricRecipe(TypedDict, total=False):
     weights_dtype: WeightsDtype
     loss: Annotated[
         Literal["whole", "chunked"] | None,
-        Option("chunked: logits and loss of an eighth of the tokens at a time. Default: whole.", None, RECIPE),
+        Option("chunked: compute logits and loss for an eighth of the tokens at a time. Default: whole.", None, RECIPE),
     ]
     attention: Attention
 
@@ -257,7 +266,7 @@ class ModelStates(TypedDict, total=False):
     master_weights: Annotated[
         str | None,
         Option(
-            "fp32: the optimizer updates a copy of 16-bit weights.",
+            "fp32: the optimizer updates fp32 copies of 16-bit weights.",
             "DTYPE",
             RECIPE,
             advanced=True,
@@ -265,11 +274,11 @@ class ModelStates(TypedDict, total=False):
     ]
     gradient_dtype: Annotated[
         str | None,
-        Option("fp32: gradients are accumulated in fp32 (Megatron).", "DTYPE", RECIPE, advanced=True),
+        Option("fp32: accumulate gradients in fp32, as in Megatron.", "DTYPE", RECIPE, advanced=True),
     ]
     offload: Annotated[
         str | None,
-        Option("On the host: optimizer (state and master weights), activations.", "WHAT", RECIPE),
+        Option("Offload to the host: optimizer (state and master weights), activations.", "WHAT", RECIPE),
     ]
 
 
@@ -278,11 +287,11 @@ class TrainingRecipe(MetricRecipe, ModelStates, total=False):
 
     qlora: Annotated[
         bool,
-        Option("QLoRA: --lora 16 --weights nf4.", None, RECIPE, default=False),
+        Option("QLoRA: same as --lora 16 --weights nf4.", None, RECIPE, default=False),
     ]
     gradient_accumulation: Annotated[
         int | None,
-        Option("Gradient accumulation: micro-batches of a step. Default: 1.", "N", RECIPE),
+        Option("Gradient accumulation: micro-batches per step. Default: 1.", "N", RECIPE),
     ]
 
 
@@ -291,7 +300,7 @@ class Counted(TypedDict, total=False):
 
     logits: Annotated[Logits, Option("Positions whose logits are computed.", default="all", advanced=True)]
     train: Annotated[bool, Option("A training step: forward and backward.", default=False)]
-    masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.", default=False, advanced=True)]
+    masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.", default=False, advanced=True)]
     dtype: Dtype
     kv_dtype: KvDtype
 
@@ -328,7 +337,7 @@ class Which(NamedTuple):
     """The models on a command line."""
 
     models: Annotated[
-        list[str] | None, Option(f"{MODEL_HELP} None: every preset.", "[MODEL]…", complete="model", argument=True)
+        list[str] | None, Option(f"{MODEL_HELP} Default: all presets.", "[MODEL]…", complete="model", argument=True)
     ] = None
     sets: Sets = None
     family: Annotated[
@@ -340,7 +349,10 @@ class Which(NamedTuple):
     part: Annotated[
         Literal["text", "vision", "audio", "both"] | None,
         Option(
-            "Of a model of several: text (default), vision, audio, both and their sum.", None, MODELS, advanced=True
+            "Part of a multimodal model: text (default), vision, audio, or both and their sum.",
+            None,
+            MODELS,
+            advanced=True,
         ),
     ] = None
     model: Annotated[str, Option(MODEL_HELP, "MODEL", complete="model", argument=True)] = ""
@@ -349,9 +361,9 @@ class Which(NamedTuple):
 class Shown(NamedTuple):
     """How a report is shown."""
 
-    json: Annotated[bool, Option("Exact integers, stable keys.", None, OUTPUT)] = False
-    csv: Annotated[bool, Option("The rows, raw numbers.", None, OUTPUT)] = False
-    markdown: Annotated[bool, Option("The table in Markdown.", None, OUTPUT)] = False
+    json: Annotated[bool, Option("JSON with exact integers and stable keys.", None, OUTPUT)] = False
+    csv: Annotated[bool, Option("CSV with raw numbers.", None, OUTPUT)] = False
+    markdown: Annotated[bool, Option("Markdown table.", None, OUTPUT)] = False
     output: Annotated[
         list[str] | None,
         Option("Also write FILE.json, .csv, .md, .html, .tex, or a picture: .png, .svg, .pdf.", "FILE", OUTPUT),
@@ -360,21 +372,19 @@ class Shown(NamedTuple):
         Literal["light", "dark", "print"],
         Option("Colours of a picture.", None, OUTPUT, advanced=True),
     ] = "light"
-    force: Annotated[bool, Option("Overwrite a file.", None, OUTPUT)] = False
-    digits: Annotated[bool, Option("Every digit in the table.", None, OUTPUT)] = False
-    limit: Annotated[
-        int | None, Option("Rows of the table at most; 0: all. Default: 20 on a terminal.", "N", OUTPUT)
-    ] = None
-    sort: Annotated[
-        str | None, Option("Rows by a column, from the smallest; -COLUMN: from the largest.", "COLUMN", OUTPUT)
-    ] = None
-    verbose: Annotated[bool, Option("All notes: what was counted, and what was not.", None, OUTPUT)] = False
-    strict: Annotated[bool, Option("Exit with 1 where a published total is another.", None, OUTPUT, advanced=True)] = (
+    force: Annotated[bool, Option("Overwrite an existing file.", None, OUTPUT)] = False
+    digits: Annotated[bool, Option("Show all digits in the table.", None, OUTPUT)] = False
+    limit: Annotated[int | None, Option("At most N rows; 0: all. Default: 20 on a terminal.", "N", OUTPUT)] = None
+    sort: Annotated[str | None, Option("Sort rows by a column, ascending; -COLUMN: descending.", "COLUMN", OUTPUT)] = (
+        None
+    )
+    verbose: Annotated[bool, Option("Show all notes: what is counted, and what is not.", None, OUTPUT)] = False
+    strict: Annotated[bool, Option("Exit with status 1 if a published total differs.", None, OUTPUT, advanced=True)] = (
         False
     )
-    explain: Annotated[bool, Option("Derive the total step by step, to check by hand.", None, OUTPUT)] = False
+    explain: Annotated[bool, Option("Derive the total step by step, for checking by hand.", None, OUTPUT)] = False
     latex: Annotated[bool, Option("The formula in LaTeX, as an align* environment.", None, OUTPUT)] = False
-    open: Annotated[bool, Option("Show the page in your browser.", None, OUTPUT)] = False
+    open: Annotated[bool, Option("Open the page in your browser.", None, OUTPUT)] = False
 
 
 # Reading a signature

@@ -49,7 +49,7 @@ def check(
     elif paths is None or isinstance(paths, (str, Path)):
         given = {} if paths is None else maps.read(paths)
     else:
-        raise UsageError(f"paths is a dict or a file, not a {type(paths).__name__}")
+        raise UsageError(f"paths must be a dict or a file, not a {type(paths).__name__}")
     from tfacct.verify import own_code
 
     asked = own_code.Asked(batch, tokens, source, device, given, propose_map, inputs, train)

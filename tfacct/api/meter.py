@@ -89,7 +89,7 @@ class Meter:
             now = perf_counter()
             seconds, self._last = now - self._last, now
         if not (seconds > 0 and tokens >= 0):
-            raise UsageError(f"a step takes tokens and a time above 0, not {tokens!r} in {seconds!r} s")
+            raise UsageError(f"tokens and seconds must be above 0, not {tokens!r} in {seconds!r} s")
         self._tokens += tokens
         self._seconds += seconds
         speed = tokens / seconds
@@ -103,7 +103,7 @@ class Meter:
     def total(self) -> Reading:
         """Utilization in all steps so far. Raises UsageError before the first."""
         if not self._seconds:
-            raise UsageError("no step has been measured yet", "call step(tokens) once a step")
+            raise UsageError("no steps measured yet", "call step(tokens) after each step")
         speed = self._tokens / self._seconds
         return Reading(self._used * speed, self._ran * speed, speed, self._tokens, self._seconds, self.convention)
 
@@ -122,7 +122,7 @@ def _counted(
 
     ways = ("full", "attention", "none")
     if recompute not in ways:
-        raise UsageError(f"recompute is full, attention or none, not {recompute!r}", nearest(str(recompute), ways))
+        raise UsageError(f"recompute must be full, attention or none, not {recompute!r}", nearest(str(recompute), ways))
     if recompute != "none" and not train:
         raise UsageError("recompute does not apply to train=False: a forward pass recomputes nothing")
     model = loaded(config, {})
@@ -157,7 +157,7 @@ def _of_devices(named: str, dtype: str) -> float:
     name = units.dtype_name(dtype)
     if name not in device.peak:
         known = ", ".join(device.peak)
-        raise UsageError(f"{device.id} has no peak for {name}", f"it has one for {known}; or give peak in FLOP/s")
+        raise UsageError(f"{device.id} has no peak for {name}", f"peaks are known for {known}; or pass peak in FLOP/s")
     return float(count * device.peak[name])
 
 

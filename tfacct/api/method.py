@@ -77,7 +77,7 @@ def checked(
             raise TypeError(f"Model.{asked.__name__}() got an unexpected keyword argument {name!r}{hint}")
         if name in found:
             former = next(old for old in given if old != name and FORMER_NAMES.get(old) == name)
-            raise TypeError(f"Model.{asked.__name__}() got {name!r} twice: {former!r} is its former name")
+            raise TypeError(f"Model.{asked.__name__}() got {name!r} twice: {former!r} is an old name of it")
         several = lists and not isinstance(value, (str, bool, int)) and value is not None
         found[name] = value if several else _of_type(name, value, opt.plain(known[name]))
     return found
@@ -88,7 +88,7 @@ def _of_type(name: str, value: Any, kind: Any) -> Any:
     values that it may have."""
     kinds = {*(get_args(kind) or (kind,))} - {type(None)}
     if kinds == {bool} and (isinstance(value, str) or str(value) not in ("True", "False", "0", "1")):
-        raise UsageError(f"{name} is True or False, not {value!r}")
+        raise UsageError(f"{name} must be True or False, not {value!r}")
     if kinds == {bool} and str(value) == repr(bool(value)):
         return bool(value)
     if kinds == {str} and not isinstance(value, str) and (value is not None or kind is str):
@@ -102,4 +102,4 @@ def check_choice(name: str, value: Any, kind: Any) -> None:
     choices = next((get_args(one) for one in (kind, *get_args(kind)) if get_origin(one) is Literal), ())
     if choices and value is not None and value not in choices:
         close = nearest(value, list(map(str, choices))) if isinstance(value, str) else None
-        raise UsageError(f"{name} is one of {', '.join(map(str, choices))}, not {value!r}", close)
+        raise UsageError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}", close)

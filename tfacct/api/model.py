@@ -111,12 +111,12 @@ class Model(Rated):
         layout (two or four if none are given), as in `plan`. Raises TfacctError.
         """
         if train and shard:
-            raise UsageError("shard=True is asked alone, with a layout")
+            raise UsageError("shard=True works alone, with a layout")
         function: Any = _verify.verify_train if train else _verify.verify_ranks if shard else _verify.verify
         given = checked(Model.verify, options, VerifyOptions.__annotations__)
         for name in given.keys() - options_of(function).keys():
             needs = "train=True" if name in options_of(_verify.verify_train) else "shard=True"
-            raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} is not asked here")
+            raise UsageError(f"{name} needs {needs}" if not (train or shard) else f"{name} does not apply here")
         found: Found[VerifyReport] = function([self.loaded], **given)
         return answered(found.report)
 
@@ -196,7 +196,7 @@ class Model(Rated):
         `for_` is the command's name of `unknown`. Raises TfacctError if there is no solution, or more than one.
         """
         if (unknown is None) == (for_ is None):
-            raise UsageError("solve takes one unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
+            raise UsageError("solve takes an unknown and an equation", 'for example "ctx", "total_bytes=24GiB"')
         given = checked(Model.solve, options, SolveOptions.__annotations__)
         found = _solve.solve(self.loaded, unknown=unknown or for_ or "", until=until, **given)
         return answered(found.report)

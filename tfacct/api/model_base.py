@@ -95,5 +95,5 @@ def _of_config(config: Config, over: Mapping[str, Any], sets: Mapping[str, Any])
 
 
 def _no_model(source: object) -> UsageError:
-    taken = "a name, a path, a dict of fields, a config, or an object that has a config"
-    return UsageError(f"a model must be {taken}, not {cut(repr(source))}")
+    taken = "a name, a path, a dict of fields, a config object, or an object with a config"
+    return UsageError(f"pass {taken}, not {cut(repr(source))}")

@@ -25,13 +25,13 @@ CLOSED_PIPE = 141
 UnparsedError: type[Exception] = typer.BadParameter.__bases__[0]
 """Typer's exception for a command line that it cannot parse; typer does not export it."""
 
-REMOVED = {"--as": "`tfacct train MODEL --exact` runs the class, or the reference model where transformers has none"}
+REMOVED = {"--as": "`tfacct train MODEL --exact` runs the transformers class, or the reference model if there is none"}
 """Removed options, and what replaces them."""
 INSTEAD = {
     ("memory", "--train"): "`tfacct train` counts the memory of a training step",
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
-    ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
-    ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, N new ones",
+    ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
+    ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
 }
 """Command and option that it never had → what answers instead."""
 
@@ -59,7 +59,7 @@ def usage_error(error: Any) -> UsageError:
     typed = spellings.in_typed_words(name, sys.argv[1:])
     possible = _elsewhere(command, name, error) or nearest(typed, getattr(error, "possibilities", None) or ())
     message = (error.message if possible and error.message else error.format_message()).rstrip(".")
-    hint = possible or f"`{command} --help` lists what it takes"
+    hint = possible or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
 
@@ -79,7 +79,7 @@ def _elsewhere(command: str, option: str, error: Any) -> str | None:
         if word in spellings.COMMANDS:
             return f"did you mean `tfacct {spellings.COMMANDS[word]}`?"
         is_model = any(axis.isdecimal() for axis in word) or "/" in word
-        first = f"a command comes first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
+        first = f"put a command first: `tfacct flops {word}`, `tfacct memory {word}`" if is_model else None
         return nearest(word, (*NAMES, *FORMER)) or first
     return None
 

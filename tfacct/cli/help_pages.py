@@ -20,7 +20,7 @@ NARROW = 80
 def overview(commands: Mapping[str, Command]) -> str:
     """Every command with its summary."""
     lines = [
-        "Count the parameters, FLOPs and memory of a transformer from its config.",
+        "Count parameters, FLOPs and memory of transformers from their configs.",
         "Usage: tfacct COMMAND [MODEL]… [OPTIONS]   MODEL: preset, config.json, hub id",
     ]
     for panel, names in PANELS.items():
@@ -51,7 +51,7 @@ def short(command: Command) -> str:
         if (group := of(one.annotation).group) and not _hidden(one):
             groups.setdefault(group, []).append(metavars[name].split()[0] if name != "verbose" else "-v")
     lines += ["", *(_names(group, names) for group, names in groups.items())]
-    lines += ["", *command.examples, f"tfacct {command.name} --help-all explains every option."]
+    lines += ["", *command.examples, f"tfacct {command.name} --help-all lists every option."]
     return _text(lines)
 
 

@@ -94,7 +94,7 @@ def built(command: Command) -> Any:
             typer.echo(help_pages.full(command), nl=False)
             raise typer.Exit
 
-    every = Annotated[bool, typer.Option("--help-all", help="Every option.", callback=show_all, is_eager=True)]
+    every = Annotated[bool, typer.Option("--help-all", help="Show every option.", callback=show_all, is_eager=True)]
     parameters = [_typed(one) for one in run.parameters_of(command).values()]
     parameters.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=every))
     parameters.sort(key=lambda one: not _is_argument(one))
@@ -152,9 +152,9 @@ def _version(asked: bool) -> None:
 def tfacct(
     ctx: typer.Context,
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Count the parameters, FLOPs and memory of a transformer from its config."""
+    """Count parameters, FLOPs and memory of transformers from their configs."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())

@@ -39,11 +39,11 @@ def _is_picture(file: str) -> bool:
 def check(show: Shown, command: Command) -> None:
     """Raise UsageError for two output formats, or a file that cannot be written, before anything is counted."""
     if show.json + show.csv + show.markdown > 1:
-        raise UsageError("choose one of --json, --csv and --markdown")
+        raise UsageError("--json, --csv and --markdown exclude one another: choose one")
     if show.limit is not None and show.limit < 0:
         raise UsageError(f"--limit must be 0 or more, not {show.limit}")
     if show.sort is not None and show.json:
-        raise UsageError("--sort orders rows, which --json has not", "--csv has them")
+        raise UsageError("--sort does not work with --json, which has no rows", "use --csv, which has rows")
     if show.force and not (show.output or command.writes or command.page):
         raise UsageError("--force needs --output FILE")
     if show.style != "light" and not any(_is_picture(file) for file in show.output or ()):
@@ -113,7 +113,7 @@ def parameters_of(command: Command) -> dict[str, Parameter]:
     if not command.writes:
         kind, about = get_args(of_output["output"].annotation)
         files = f"Also write a file: {', '.join(endings_of(command))}."
-        about = about._replace(help="The page: FILE.html, or - for stdout." if command.page else files)
+        about = about._replace(help="File to write: FILE.html, or - for stdout." if command.page else files)
         of_output["output"] = of_output["output"].replace(annotation=Annotated[kind, about])
     found = of_output | found
     order = (None, *opt.GROUPS)
@@ -144,7 +144,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
         try:
             found = function(*_models(command, variant, which, typed), **asked)
         except KeyboardInterrupt:
-            print("interrupted before there was anything to report", file=sys.stderr)
+            print("interrupted before the first result", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
     if isinstance(found, commands.Page):
         _save(found, show, command)
@@ -156,7 +156,7 @@ def run(command: Command, given: Mapping[str, Any]) -> None:
             if name not in typed and getattr(show, name) != Shown._field_defaults[name] and not is_json:
                 if variant:
                     raise _apart(shell_option(variant), shell_option(name))
-                raise UsageError(f"{shell_option(name)} does not apply to a text")
+                raise UsageError(f"{shell_option(name)} does not work with text output")
         _print(found)
     else:
         _show(found, show, command)
@@ -181,7 +181,7 @@ def typed_as(name: str, value: Any) -> str:
 
 
 def _apart(one: str, other: str) -> UsageError:
-    return UsageError(f"{one} does not go with {other}", "leave one of the two out")
+    return UsageError(f"{one} does not work with {other}", "leave one of the two out")
 
 
 def _misplaced(command: Command, variant: str, name: str, given: Mapping[str, Any]) -> UsageError:
@@ -267,16 +267,16 @@ def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]
     changed = read_overrides(which.sets or ())
     if which.models:
         if which.family is not None or which.max_params is not None:
-            raise UsageError("--family and --max-params filter the presets: leave the MODEL out")
+            raise UsageError("--family and --max-params select presets: leave the MODEL out")
         if which.part is None:
             return [find(model, changed) for model in which.models]
         if which.part != "both":
             return [find(model).of_part(which.part, changed) for model in which.models]
         if changed:
-            raise UsageError("--set changes one part, not --part both", "ask for --part text, vision or audio")
+            raise UsageError("--set changes one part, not --part both", "use --part text, vision or audio")
         return [part for model in which.models for part in find(model).of_parts(counts_projector)]
     if which.part is not None:
-        raise UsageError("--part applies to one MODEL: name it")
+        raise UsageError("--part works with one MODEL: name one")
     from tfacct.loading import presets
 
     limit = None if which.max_params is None else units.read_count("--max-params", which.max_params)
@@ -284,7 +284,7 @@ def named(which: Which, counts_projector: Any = "nothing") -> "list[LoadedModel]
         return presets.load_all(changed, family=which.family, max_params=limit)
     except TfacctError as error:
         if changed:
-            error.hint = "--set without a MODEL changes every preset: name one, or narrow with --family"
+            error.hint = "--set without a MODEL changes every preset: name one, or select with --family"
         raise
 
 
@@ -358,7 +358,7 @@ def _write(file: str, found: Found, show: Shown, command: Command) -> str:
         from tfacct.output.look import Look
 
         if found.chart is None:
-            raise UsageError(f"--output {file}: there is no picture of this")
+            raise UsageError(f"--output {file}: this answer has no picture")
         plot.save(found.chart(), path, Look(dark=show.style == "dark", printed=show.style == "print"))
         return f"drew {file}"
     views: dict[str, Callable[[], str]] = {
@@ -383,9 +383,7 @@ def _save(page: commands.Page, show: Shown, command: Command) -> None:
     path = file_path(show, file, command)
     files.write_text("output", path, page.html)
     size = f"{len(page.html.encode()):,} bytes"
-    print(
-        printable(f"wrote {path.name}: {page.about}{size}; it opens in any browser and works offline"), file=sys.stderr
-    )
+    print(printable(f"wrote {path.name}: {page.about}{size}; opens in any browser, works offline"), file=sys.stderr)
     for line in page.hints:
         print(printable(line), file=sys.stderr)
     if show.open:

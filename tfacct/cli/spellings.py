@@ -210,7 +210,9 @@ def _on_devices(words: list[str]) -> list[str]:
             return [*rest[:place], "--on", f"{count}x{rest[place + 1]}", *rest[place + 2 :]]
     if words[0] == "plan":  # which has its own error for a missing device
         return words
-    raise UsageError(f"{words[at]} {count} names no device", f"--on {count}xh100, or another of `tfacct devices`")
+    raise UsageError(
+        f"{words[at]} {count} is a number, not a device", f"--on {count}xh100, or another of `tfacct devices`"
+    )
 
 
 def _is(word: str, option: str) -> bool:

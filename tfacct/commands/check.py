@@ -30,12 +30,12 @@ def check(
     ] = None,
     fields: opt.Sets = None,
     input_shape: Annotated[
-        str | None, Option("Sequences and tokens it runs on. Default: 1, 128 at most.", "B,T")
+        str | None, Option("Batch size and tokens of the run. Default: 1 and at most 128.", "B,T")
     ] = None,
-    paths: Annotated[str | None, Option("TOML that pairs tensors of the code with the config.", "FILE")] = None,
-    propose_map: Annotated[str | None, Option("Write such a TOML, of the pairs that were found.", "FILE")] = None,
-    device: Annotated[Literal["meta", "cpu"], Option("Where it runs: meta computes nothing.")] = "meta",
-    train: Annotated[bool, Option("Also activations saved for backward in bf16.")] = False,
+    paths: Annotated[str | None, Option("TOML file that maps tensors of the code to the config.", "FILE")] = None,
+    propose_map: Annotated[str | None, Option("Write such a file with the pairs found.", "FILE")] = None,
+    device: Annotated[Literal["meta", "cpu"], Option("Device of the run; meta computes no values.")] = "meta",
+    train: Annotated[bool, Option("Also compare activations saved for backward in bf16.")] = False,
 ) -> Found:
     """Check your own module, or a checkpoint, against a config."""
     from tfacct.loading import checkpoint_config, find
@@ -51,12 +51,12 @@ def check(
         own = {"input_shape": input_shape, "paths": paths, "propose_map": propose_map, "train": train}
         for name, given in {**own, "device": device != "meta"}.items():
             if given not in (None, False):
-                raise UsageError(f"{option(name)} is for MODULE:FACTORY, not for the files of a checkpoint")
+                raise UsageError(f"{option(name)} works with MODULE:FACTORY, not with a checkpoint")
         with spinner() as waiting:
             files, found, why = checkpoint_config.read(target, compared=model is None, waiting=waiting)
         return Found(checkpoint(files, model or found, why))
     if model is None:
-        raise UsageError(f"check MODULE:FACTORY needs {option('config')}", "the model that it should be")
+        raise UsageError(f"check MODULE:FACTORY needs {option('config')}", "the model to compare with")
     return _check_module(model, target, input_shape, paths, propose_map, device, train)
 
 
@@ -93,7 +93,7 @@ def _shape(text: str) -> tuple[int, int]:
     words = text.split(",")
     if len(words) != 2:
         raise UsageError(
-            f"{option('input_shape')} is two sizes, sequences and tokens, not {cut(text)!r}", "such as 2,64"
+            f"{option('input_shape')} must be two sizes, batch and tokens, not {cut(text)!r}", "such as 2,64"
         )
     batch, tokens = (units.read_tokens(option("input_shape"), word.strip()) for word in words)
     return batch, tokens

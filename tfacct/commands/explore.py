@@ -21,7 +21,7 @@ def explore(models: "Sequence[LoadedModel]", **options: Unpack[ExploreOptions]) 
     html = page(models, opt.request(options, logits=options.get("logits", "all")), opt.counting(options))
     about = f"{len(models):,} models, " if len(models) > 1 else ""
     alone = len(models) == 1 and models[0].quantized
-    hints = ("hint: its weights are stored quantized: the page asks for a dtype",) if alone else ()
+    hints = ("hint: the weights are published quantized: choose a dtype on the page",) if alone else ()
     return Page(html, file_name(models), about, hints)
 
 

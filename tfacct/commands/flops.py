@@ -21,15 +21,15 @@ def flops(
     train: opt.Train = False,
     recompute: Annotated[
         Literal["none", "full", "attention"],
-        Option("Recompute every layer, or its attention."),
+        Option("Recompute whole layers, or their attention."),
     ] = "none",
-    by: Annotated[Literal["line", "part", "layer"], Option("Rows: matrix products, parts or layers.")] = "line",
-    masked: Annotated[bool, Option("Count only the pairs that the causal mask keeps.")] = False,
+    by: Annotated[Literal["line", "part", "layer"], Option("Rows: one per matmul, part or layer.")] = "line",
+    masked: Annotated[bool, Option("Count only query–key pairs inside the causal mask.")] = False,
     logits: Annotated[Literal["all", "last"], Option("Positions whose logits are computed.")] = "all",
     pointwise: Annotated[bool, Option("List norms, softmax and activations, in elements.")] = False,
     **step: Unpack[opt.StepOnRanks],
 ) -> "Found[FlopsReport]":
-    """FLOPs per matrix product of a pass, a step or a request.
+    """FLOPs per matmul of a pass, a training step or a request.
 
     >>> from tfacct import load
     >>> gpt2 = load("gpt2")
@@ -58,7 +58,7 @@ def flops(
 
         check_drawn(mesh, "FLOPs")
         if recompute != "none":
-            raise UsageError("a picture of FLOPs does not show recomputation", "leave recompute out")
+            raise UsageError("a FLOPs picture does not support recomputation", "leave recompute out")
         return drawn(flops_chart(shard_for_flops(models, mesh)[1], request, report, **how), mesh)
 
     def derived() -> "Report":
@@ -72,7 +72,7 @@ def flops(
 def generate(
     models: "Sequence[LoadedModel]",
     *,
-    new_tokens: Annotated[opt.Size | None, Option("A request: a prompt of --ctx tokens, N new ones.", "N")],
+    new_tokens: Annotated[opt.Size | None, Option("A request: a --ctx prompt, then N new tokens.", "N")],
     masked: opt.Masked = False,
     **whole: Unpack[opt.Whole],
 ) -> "Found[GenerateReport]":
@@ -93,7 +93,7 @@ def traffic(
     dtype: opt.Dtype = None,
     **step: Unpack[opt.StepOnRanks],
 ) -> "Found[TrafficReport]":
-    """Bytes that each matrix product reads and writes in unfused kernels, and its FLOPs per byte.
+    """Bytes read and written by each matmul in unfused kernels, and its FLOPs per byte.
 
     Weights are stored in `dtype` (default bf16). `tp`, `sp`, `fsdp`, `pp`, `cp`: ranks that shard the model; the bytes
     are those of the one that moves most, and `whole` has the model's. Printed by `flops --traffic`. Raises TfacctError.
@@ -112,7 +112,7 @@ COMMAND = Command(
     ),
     variants={
         "new_tokens": Variant(generate),
-        "traffic": Variant(traffic, Option("Bytes that each product moves, and FLOPs per byte.")),
+        "traffic": Variant(traffic, Option("Bytes moved by each matmul, and FLOPs per byte.")),
     },
     explained=("pointwise", "recompute", "by", *opt.Ranks.__annotations__),
     drawn=True,

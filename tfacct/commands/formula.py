@@ -20,17 +20,17 @@ def formula(
     family: bool = False,
     of: Annotated[
         Literal["flops", "params", "kv", "train", "saved"],
-        Option("What is counted. train: FLOPs of a step; saved: activations saved for backward."),
+        Option("What to count. train: FLOPs of a training step; saved: activations saved for backward."),
     ] = "flops",
     dtype: opt.StepDtype = None,
     recompute: opt.Recompute = None,
     attention: opt.Attention = None,
     weights_dtype: opt.WeightsDtype = None,
-    tp: Annotated[Ranks, Option("Tensor-parallel ranks: t, or 8.", "N", opt.LAYOUT)] = None,
-    pp: Annotated[Ranks, Option("Pipeline stages of layers: p, or 4.", "N", opt.LAYOUT)] = None,
-    cp: Annotated[Ranks, Option("Context-parallel ranks: c, or 2.", "N", opt.LAYOUT)] = None,
-    ep: Annotated[Ranks, Option("Expert-parallel ranks: e, or 4.", "N", opt.LAYOUT)] = None,
-    sp: Annotated[bool, Option("Sequence parallelism among the ranks of tp.", None, opt.LAYOUT)] = False,
+    tp: Annotated[Ranks, Option("Tensor-parallel ranks: a symbol (t) or a number (8).", "N", opt.LAYOUT)] = None,
+    pp: Annotated[Ranks, Option("Pipeline stages: a symbol (p) or a number (4).", "N", opt.LAYOUT)] = None,
+    cp: Annotated[Ranks, Option("Context-parallel ranks: a symbol (c) or a number (2).", "N", opt.LAYOUT)] = None,
+    ep: Annotated[Ranks, Option("Expert-parallel ranks: a symbol (e) or a number (4).", "N", opt.LAYOUT)] = None,
+    sp: Annotated[bool, Option("Sequence parallelism over the tp ranks.", None, opt.LAYOUT)] = False,
     **step: Unpack[opt.Step],
 ) -> "Found[FormulaReport]":
     """The formulas, in symbols or LaTeX.

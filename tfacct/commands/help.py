@@ -20,7 +20,7 @@ TOPICS = ("layout", "recipe", "counting", "axes", "metrics", "schema", "docs", "
 def help_(
     *,
     topic: Annotated[str, Option(", ".join(TOPICS[:-1]), "TOPIC", complete="topic", argument=True)],
-    name: Annotated[str | None, Option("An answer for schema, a page for docs.", "[NAME]", argument=True)] = None,
+    name: Annotated[str | None, Option("A schema, or a page of the docs.", "[NAME]", argument=True)] = None,
 ) -> Found | str:
     """A topic, a page of the docs, or every option of a command."""
     from tfacct.reports import help as pages

@@ -23,7 +23,7 @@ def memory(
     *,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
-    kv_block: Annotated[int | None, Option("Tokens of a page of the KV cache: 16.", "N")] = None,
+    kv_block: Annotated[int | None, Option("Tokens per KV cache page, such as 16.", "N")] = None,
     engine: opt.Engine = None,
     **options: Unpack[opt.WholeOnDevices],
 ) -> "Found[MemoryReport]":
@@ -70,7 +70,7 @@ def memory(
         from tfacct.reports.explain import explained
 
         if mesh is not None or batches is not None:
-            raise UsageError("the derivation is of the memory of one device and one batch")
+            raise UsageError("--explain works for one device and one batch")
         return explained(report, models, request, **stored)
 
     return Found(report, chart, derived)
@@ -99,7 +99,7 @@ def _pool(
 def kv(
     models: "Sequence[LoadedModel]", *, kv_dtype: opt.KvDtype = None, **options: Unpack[opt.WholeOnRanks]
 ) -> "Found[KvReport]":
-    """Bytes of the KV cache by context: as built, with a key/value head for each query head, and with one for all.
+    """Bytes of the KV cache by context: as built, as MHA and as MQA.
 
     `ctx="1k..128k"`: the contexts of the rows. `kv_dtype`: bf16 by default. `tp`: ranks that shard the heads, in each
     of `pp` stages and of `cp` parts of a sequence; the bytes are those of the fullest, and `whole` has the model's.
@@ -139,7 +139,7 @@ def fit(
     kv_dtype: opt.KvDtype = None,
     **options: Unpack[Fitted],
 ) -> "Found[FitReport]":
-    """How many of each device the weights and the cache need: a count.
+    """How many of each device the weights and the cache need.
 
     >>> from tfacct import load
     >>> fitting = load("llama-3.1-405b").fit(on="h100,mi300x", dtype="fp8", ctx="32k", batch=16)
@@ -176,7 +176,9 @@ COMMAND = Command(
     ),
     variants={
         "kv": Variant(
-            kv, Option("KV cache by context, --ctx 1k..128k: as built, MHA, MQA."), counts_projector="nothing"
+            kv,
+            Option("KV cache by context, compared with MHA and MQA. Give --ctx 1k..128k."),
+            counts_projector="nothing",
         ),
         "on": Variant(fit, when=lambda on: on == "all" or "," in on),
     },

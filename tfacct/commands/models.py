@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Words = Annotated[
     list[str] | None,
     Option(
-        "Words of a preset's name or family. Or one model: preset, config.json, hub id.",
+        "Words in a preset's name or family. Or one model: preset, config.json, hub id.",
         "[NAME]…",
         complete="family_or_model",
         argument=True,
@@ -73,5 +73,5 @@ def _one(word: str, fields: list[str] | None) -> "LoadedModel":
 COMMAND = Command(
     models,
     examples=("tfacct models llama 8b", "tfacct models llama-3.1-8b"),
-    variants={"ledger": Variant(ledger, Option("Every line of one model, in letters.", advanced=True))},
+    variants={"ledger": Variant(ledger, Option("Every line of one model, in symbols.", advanced=True))},
 )

@@ -22,25 +22,25 @@ def serve(
     model: "LoadedModel",
     *,
     on: On,
-    prompt: Annotated[opt.Size, Option("Tokens of a prompt; 2k is 2,048.", "T")],
-    new: Annotated[opt.Size, Option("New tokens of a request.", "N")],
+    prompt: Annotated[opt.Size, Option("Prompt length in tokens; 2k is 2,048.", "T")],
+    new: Annotated[opt.Size, Option("New tokens per request.", "N")],
     requests: Annotated[
         int | Sequence[int] | str | None,
-        Option("Concurrent requests. Default: some up to what fits.", "N[,N…]"),
+        Option("Numbers of concurrent requests. Default: several, up to the most that fit.", "N[,N…]"),
     ] = None,
     within: Annotated[float | str | None, Option("Find the requests that get a token within 50ms.", "TIME")] = None,
     measured: Annotated[
         str | None,
         Option("Correct the estimate by a CSV of your own runs.", "FILE"),
     ] = None,
-    price: Annotated[float | None, Option("Price of one device for an hour, in your currency.", "P")] = None,
+    price: Annotated[float | None, Option("Price per device-hour, in any currency.", "P")] = None,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
     kv_dtype: opt.KvDtype = None,
     engine: opt.Engine = None,
     **usable: Unpack[opt.Usable],
 ) -> "Found[ServeReport]":
-    """Throughput, latency and cost by number of requests.
+    """Throughput, latency and cost by concurrent requests.
 
     >>> from tfacct import load
     >>> served = load("llama-3.1-8b").serve(on="h100", prompt="2k", new=256, requests=[1, 16], within="50ms")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfacct.loading.model import LoadedModel
     from tfacct.reports.time import TimeReport, TimeTrainReport
 
-On = Annotated[str, Option("Devices that share the model: h100, 4xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
+On = Annotated[str, Option("Devices that shard the model: h100, 4xh100.", "[N]xDEVICE", opt.WHERE, complete="device")]
 
 
 class Timed(opt.Step, opt.Usable, total=False):
@@ -24,7 +24,7 @@ def time(
     model: "LoadedModel",
     *,
     on: On,
-    prefill: Annotated[bool, Option("Whole prompts: all tokens of the context are new.")] = False,
+    prefill: Annotated[bool, Option("A prefill: all tokens of the context are new.")] = False,
     lower_bound: Annotated[bool, Option("The bound by the peaks, without an estimate.")] = False,
     ep: opt.ExpertGroups = 1,
     dtype: opt.Dtype = None,
@@ -61,9 +61,11 @@ def train_time(
     model: "LoadedModel",
     *,
     on: On,
-    gradient_accumulation: Annotated[int, Option("Micro-batches of an optimizer step.", "N", opt.RECIPE)] = 1,
+    gradient_accumulation: Annotated[
+        int, Option("Gradient accumulation: micro-batches per step.", "N", opt.RECIPE)
+    ] = 1,
     recompute: Annotated[
-        Literal["none", "full", "attention"], Option("Activation checkpointing of a training step.", None, opt.RECIPE)
+        Literal["none", "full", "attention"], Option("Activation checkpointing in training.", None, opt.RECIPE)
     ] = "none",
     total_tokens: Annotated[opt.Size | None, Option("Add the days for this many tokens: 1.5T, 300B.", "N")] = None,
     mfu: Annotated[float | None, Option("Assume this utilization, such as 0.5; estimate none.", "SHARE")] = None,
@@ -110,12 +112,12 @@ def _check_layout(tp: int, pp: int, cp: int, *, train: bool) -> None:
     if cp != 1:
         raise UsageError(
             f"{option('cp', cp)} has no estimate: no run under context parallelism was measured",
-            "`tfacct flops` and `tfacct plan` count what a rank computes and sends",
+            "`tfacct flops` and `tfacct plan` count the FLOPs and bytes sent per rank",
         )
     if pp != 1 and not train:
         raise UsageError(
             f"{option('pp', pp)} needs {option('train', True)}: no serving under pipeline parallelism was measured",
-            "`tfacct flops` and `tfacct memory` count a stage",
+            "`tfacct flops` and `tfacct memory` count one stage",
         )
     if tp != 1 and not train:
         raise UsageError(

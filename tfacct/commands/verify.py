@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tfacct.reports.verify import ProveReport, VerifyReport
 
 Against = Annotated[str | None, Option("Also compare with the transformers class.", "transformers")]
-AllLayers = Annotated[bool, Option("Run every layer, not only one of each kind.")]
+AllLayers = Annotated[bool, Option("Run all layers, not one of each kind.")]
 By = Annotated[
     Literal["symbols", "grid"] | None,
-    Option("With --prove: all sizes (default), or small ones."),
+    Option("With --prove: symbols for sizes (default), or a grid."),
 ]
-TRAIN = Option("Bytes of a training step, against transformers.")
+TRAIN = Option("Check training memory against transformers.")
 FEW = ("llama-3.2-1b", "qwen3-0.6b", "gpt2", "mixtral-8x7b", "aya-expanse-8b")
 """Presets for --shard where none is named: grouped heads, norms of heads, fused matrix products, experts, sublayers in
 parallel."""
@@ -75,7 +75,7 @@ def verify_ranks(
     dtype: opt.StepDtype = None,
     **step: Unpack[opt.StepOnLayout],
 ) -> "Found[VerifyReport]":
-    """Check what one rank stores and sends against the class that torch shards among ranks of a parallel layout."""
+    """Check what one rank stores and sends against the class sharded by torch."""
     from tfacct.reports.verify import verify_ranks
 
     request, mesh = opt.request(step), opt.mesh(step)
@@ -112,8 +112,8 @@ COMMAND = Command(
     verify,
     examples=("tfacct verify gpt2 --ctx 64", "tfacct verify --prove llama", "tfacct verify gpt2 --train"),
     variants={
-        "prove": Variant(prove, Option("Prove a family's or model's formula for all sizes.")),
-        "shard": Variant(verify_ranks, Option("One rank of a layout, against what torch shards."), few=FEW),
+        "prove": Variant(prove, Option("Prove the formula of a family or model for all sizes.")),
+        "shard": Variant(verify_ranks, Option("Check one rank of a layout against torch."), few=FEW),
         "train": Variant(verify_train, TRAIN),
     },
     fails="disagrees",

@@ -32,9 +32,7 @@ class Answer(views.Report):
             if name.startswith("_") or name in Report.__slots__:
                 raise AttributeError(name)
             if len(self.models) != 1:
-                raise AttributeError(
-                    f"{name}: this report is about {len(self.models)} models: ask `.models`", name=name
-                )
+                raise AttributeError(f"{name}: this report has {len(self.models)} models: use `.models`", name=name)
             facts = self.models[0]
             if name not in facts:
                 raise AttributeError(f"a {self.command} report has no {name!r}", name=name, obj=self)

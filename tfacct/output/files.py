@@ -26,7 +26,7 @@ def check(name: str, file: str, endings: tuple[str, ...], what: str, *, force: b
             why = "that is a folder" if path.is_dir() else f"no folder {asked.parent}"
             raise UsageError(f"{option(name, file)}: {why}")
         if (path.exists() or asked.is_symlink()) and not force:
-            raise UsageError(f"{option(name, file)} is there already", f"{option('force', True)} overwrites it")
+            raise UsageError(f"{option(name, file)} exists", f"{option('force', True)} overwrites it")
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, UsageError):
             raise

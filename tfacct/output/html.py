@@ -46,7 +46,7 @@ def page(report: Report, digits: bool = False) -> str:
             '<main class="tfacct">',
             *_body(report, "h1", digits),
             *([f"<details><summary>Conventions</summary>{_paragraphs(others)}</details>"] if others else ()),
-            f'<p class="aside">Counted by tfacct {__version__}.</p>',
+            f'<p class="aside">tfacct {__version__}</p>',
             "</main>",
             "</body>",
             "</html>",

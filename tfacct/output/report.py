@@ -314,7 +314,7 @@ class Report:
 
     def _one(self) -> dict[str, Any]:
         if len(self.models) != 1:
-            raise ValueError(f"this report is about {len(self.models)} models: ask `.models`")
+            raise ValueError(f"this report has {len(self.models)} models: use `.models`")
         return self.models[0]
 
     def document(self) -> dict[str, Any]:
@@ -360,7 +360,7 @@ class Report:
         from tfacct.output import derivation
 
         if self.derivation is None:
-            raise ValueError("only a report with a derivation is written in LaTeX: ask `explain`")
+            raise ValueError("LaTeX needs a derivation: use `explain`")
         return derivation.latex(self.derivation, self.title)
 
 

@@ -37,7 +37,9 @@ class Report(report.Report):
         report has no picture.
         """
         if self._chart is None:
-            raise UsageError("there is no picture of this report", "flops, params, memory, kv, diff and sweep have one")
+            raise UsageError(
+                "this report has no picture", "pictures exist for flops, params, memory, kv, diff and sweep"
+            )
         from tfacct.output import plot
 
         return plot.axes(self._chart(), ax)

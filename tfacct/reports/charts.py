@@ -65,24 +65,24 @@ METRIC_WORDS = {
     "total_read_bytes": "bytes read",
     "total_written_bytes": "bytes written",
     "flops_per_byte": "FLOPs per byte",
-    "kv_bytes_per_token": "bytes of the first token",
-    "kv_bytes_next_token": "bytes of the next token",
+    "kv_bytes_per_token": "bytes per token (first)",
+    "kv_bytes_next_token": "bytes per token (next)",
 }
 """Metrics whose label in a table is cut short."""
 KNOBS = {"ctx": "the context", "batch": "the batch"}
 OTHERS = "everything else"
-PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head has no parameters of its own."
+PARAMS_CAPTION = "Every stored tensor once, biases and norms included; a tied head adds no parameters."
 FORMATS = {"flops": units.si, "params": units.people, "bytes": units.binary}
 MEMORY = {
     "weights": ("weights_bytes", look.BLUE),
     "optimizer state": ("optimizer_bytes", look.SKY),
     "gradients": ("gradients_bytes", look.GREEN),
-    "gathered weights": ("gathered_bytes", look.PURPLE),
+    "gathered parameters": ("gathered_bytes", look.PURPLE),
     "saved": ("saved_bytes", look.ORANGE),
     "temporary": ("temporary_bytes", look.VERMILION),
 }
 """What fills a phase → its key, and its colour."""
-STEP_CAPTION = "No allocator rounding, kernel workspace or device context."
+STEP_CAPTION = "Without allocator rounding, kernel workspaces or device context."
 
 
 def flops_chart(
@@ -214,7 +214,7 @@ def diff_chart(
         f"{word} {change(totals[name]['old'], totals[name]['new'])}"
         for name, word in text.items()
         if totals[name]["old"] != totals[name]["new"]
-    ] or ["nothing that is counted changes"]
+    ] or ["no counted value changes"]
     return replace(
         first,
         title=f"{words}: {', '.join(changes)}",
@@ -428,13 +428,13 @@ def _named_variants(model: LoadedModel) -> list[tuple[str, int, Any]]:
 def _kv_title(model: LoadedModel, facts: dict[str, Any], work: Workload) -> str:
     sizes = {name: size for name, size in facts["lines"][-1].items() if name != "keys" and size is not None}
     own, name = sizes.pop("as_built"), build.label(model)
-    text = f"{name} keeps {units.binary(own)} of {model.cache_name}"
+    text = f"{name} caches {units.binary(own)} of {model.cache_name}"
     if not model_notes.attends([model]):
         return f"{text} at every context" + ("" if work.batch == 1 else f", for {work.batch:,} sequences")
     other = next((variant for variant, size in sizes.items() if size != own), None)
     if other is None:
         return f"{text} {_at(work)}"
-    return f"{text} {_at(work)}; as {other.upper()} it would keep {units.binary(sizes[other])}"
+    return f"{text} {_at(work)}; as {other.upper()} it would cache {units.binary(sizes[other])}"
 
 
 def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
@@ -473,7 +473,7 @@ def serve_chart(report: Report) -> Chart:
     (facts,) = report.models
     lines = sorted(facts["lines"], key=lambda line: line["requests"])
     if len({line["requests"] for line in lines}) < 2:
-        raise UsageError(f"a picture needs several numbers of {option('requests')}", "for example 1,8,64")
+        raise UsageError(f"a picture needs several values of {option('requests')}", "for example 1,8,64")
     series = {"estimate": [line["tokens_per_second"] for line in lines]}
     hues = [look.BLUE]
     if all(line["interval_80_seconds"] for line in lines):
@@ -484,7 +484,7 @@ def serve_chart(report: Report) -> Chart:
     model, _, where = report.title.partition(": ")
     return Chart(
         kind="lines",
-        title=f"{model}: new tokens per second by requests at once, an estimate",
+        title=f"{model}: estimated new tokens per second by concurrent requests",
         caption=f"{_upper(where)}. {report.notes[0]}",
         x_label="requests",
         y_label="new tokens per second",
@@ -504,7 +504,7 @@ def sweep_chart(report: Report) -> Chart:
     numeric = [knob for knob in knobs if knob != "model" and all(_is_number(line[knob]) for line in facts["lines"])]
     if not numeric:
         raise UsageError(
-            f"no knob to draw against: {', '.join(knobs)} are no numbers",
+            f"nothing to plot against: {', '.join(knobs)} are not numbers",
             f"sweep {option('ctx')}, {option('batch')} or a size",
         )
     across = "ctx" if "ctx" in numeric else numeric[0]
@@ -520,7 +520,7 @@ def sweep_chart(report: Report) -> Chart:
     x = sorted({place for values in series.values() for place in values})
     if len(x) < 2:
         hint = f"sweep a range: {spelled('--ctx 1k..128k', 'ctx=[1024, 131072]')}"
-        raise UsageError(f"{across} has one value: nothing to draw against", hint)
+        raise UsageError(f"{across} has one value: nothing to plot against", hint)
     return Chart(
         kind="lines",
         title=_sweep_title(report, across, [knob for knob in knobs if knob != across]),
@@ -584,7 +584,7 @@ def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Cha
 def _check_lines(count: int, hint: str) -> None:
     """Raises UsageError for more lines than can be told apart."""
     if count > MOST_LINES:
-        raise UsageError(f"{count} lines are too many for a picture: at most {MOST_LINES}", hint)
+        raise UsageError(f"{count} lines are too many for a picture; the maximum is {MOST_LINES}", hint)
 
 
 def _in_report(models: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:

@@ -33,7 +33,7 @@ from tfacct.verify.matching import WRAPPED
 if TYPE_CHECKING:
     from tfacct.verify.own_code import Asked, Compared, Mismatch
 
-CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as they run"
+CONVENTION = "parameters by tensor; FLOPs of one forward pass, 2 per multiply-add, full T × T attention, as executed"
 SHOWN = 8
 """Differences that are named under the table; the JSON has all."""
 SAVED = "bytes saved for backward"
@@ -57,7 +57,7 @@ class CheckLine(TypedDict):
 
 
 class CheckDifference(TypedDict):
-    """A difference between code and config, in the first of the layers that differ alike, and their counts together."""
+    """A difference between code and config, shown for the first layer that has it, with the counts of all."""
 
     path: str
     name: str | None
@@ -69,7 +69,7 @@ class CheckDifference(TypedDict):
 
 
 class CheckReport(ModelReport):
-    """A torch module against a config: tensors, FLOPs, the cache that it returns, and the differences."""
+    """A torch module compared with a config: tensors, FLOPs, returned cache, and differences."""
 
     _line = CheckLine
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
@@ -114,7 +114,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
         sections=tuple(rows for rows in (_rows(lines), _sums(found)) if rows),
         answer=_answer(found, size),
         notes=tuple(notes),
-        counted="parameters by tensor, and FLOPs of the products that ran, with all T × T pairs",
+        counted="parameters by tensor, and FLOPs of the executed matmuls, with all T × T pairs",
         models=({**build.facts_of(model), "notes": notes, **facts},),
         convention=CONVENTION,
         headline="code_params",
@@ -169,7 +169,7 @@ def _sums(found: Compared) -> tuple[Row, ...]:
     both = {"parameters": found.parameters, "FLOPs": found.flops}
     if isinstance(found.by_fvcore, int) and found.flops is not None:
         both["FLOPs, as fvcore counts them"] = found.by_fvcore, found.flops[1]
-    both |= {"bytes of the cache that it returns": found.cache, SAVED: found.saved}
+    both |= {"bytes of the returned cache": found.cache, SAVED: found.saved}
     return tuple(
         {
             "what": what,
@@ -195,7 +195,7 @@ def _answer(found: Compared, size: str) -> str:
         by_position = sum(found.matched.positioned.values())
         paired = f"; {by_position:,} tensors paired by shape" if by_position > 1 else "; 1 tensor paired by shape"
         return (
-            f"Agrees: all {found.parameters[0]:,} parameters and the FLOPs of {size} are those of the config"
+            f"Agrees: all {found.parameters[0]:,} parameters and the FLOPs of {size} match the config"
             f"{paired if by_position else ''}."
         )
     first, more = found.mismatches[0], len(found.mismatches) - 1
@@ -215,7 +215,7 @@ def _differences(mismatches: Sequence[Mismatch]) -> list[str]:
 
 def _more(differences: Sequence[Any]) -> list[str]:
     more = len(differences) - SHOWN
-    return [f"{more:,} more kinds of differences, all of them in the JSON."] if more > 0 else []
+    return [f"{more:,} more kinds of differences; --json lists all."] if more > 0 else []
 
 
 def _not_reported(found: Compared) -> list[str]:
@@ -231,7 +231,7 @@ def _not_reported(found: Compared) -> list[str]:
     if isinstance(found.by_fvcore, str):
         notes.append(f"Not counted by fvcore: {found.by_fvcore}.")
     if found.matched.left_out:
-        notes.append(f"Left out, as the map says: {listed(list(found.matched.left_out), 4)}.")
+        notes.append(f"Excluded by the map: {listed(list(found.matched.left_out), 4)}.")
     return notes
 
 
@@ -281,9 +281,7 @@ def shown_name(module: Any) -> str:
 # The files of a checkpoint
 
 
-STORED_CONVENTION = (
-    "bytes as the headers say; no tensor is read; shapes against the ledger's, through the class's names"
-)
+STORED_CONVENTION = "bytes from the headers, no tensor data is read; shapes compared under the class's tensor names"
 STORED_COLUMNS = (
     Column("part", "part"),
     Column("dtype", "dtype"),
@@ -312,7 +310,7 @@ class CheckpointDifference(TypedDict):
 
 
 class NotStored(TypedDict):
-    """A tensor that the files need not hold."""
+    """A tensor that may be missing from the files."""
 
     tensor: str
     why: str
@@ -384,7 +382,7 @@ def checkpoint(files: Checkpoint, config: LoadedModel | None, why_not: str = "")
         totals=(total,),
         answer=answer,
         notes=tuple(notes),
-        counted="bytes of tensors as the headers give them; no tensor is read",
+        counted="tensor bytes from the headers; no tensor data is read",
         models=({**_about(files, config), "notes": notes, **facts},),
         convention=STORED_CONVENTION,
         headline="tensor_bytes",
@@ -443,7 +441,7 @@ def _stored_answer(
         return f"{text}; not compared: {why}."
     if result.agrees:
         shapes = " and every line a tensor" if not result.uncompared else ", some shapes not compared"
-        return f"{text}; every tensor has its line{shapes}."
+        return f"{text}; every tensor is matched{shapes}."
     tensors = sum(one["tensors"] for one in differences)
     return f"{text}; {tensors:,} {'tensor differs' if tensors == 1 else 'tensors differ'} from the config."
 
@@ -456,13 +454,13 @@ def _notes(files: Checkpoint, result: Reconciled | None, differences: Sequence[d
     notes += _more(differences)
     if result is not None and result.unstored:
         each = {f"{one.name} ({one.what})": None for one in result.unstored}
-        notes.append(f"Not stored, and need not be: {listed(list(each), 4)}.")
+        notes.append(f"Not stored, as expected: {listed(list(each), 4)}.")
     if result is not None and result.uncompared:
         formats = ", ".join(f"{count:,} of {name}" for name, count in result.uncompared.items())
-        notes.append(f"Shapes not compared: {formats}. Their bytes are counted.")
+        notes.append(f"Shapes not compared, but bytes counted: {formats}.")
     stored = sum(tensor.bytes for tensor in files.tensors)
     if files.claimed is not None and files.claimed != stored:
-        notes.append(f"The index says {files.claimed:,} bytes of tensors, the files hold {stored:,}.")
+        notes.append(f"The index lists {files.claimed:,} bytes of tensors, the files have {stored:,}.")
     return notes
 
 
@@ -472,9 +470,9 @@ def _weighed(facts: Mapping[str, Any]) -> list[str]:
     if counted is None:
         return []
     if counted == stored:
-        return [f"`memory` counts as many bytes of weights from the config: {counted:,}."]
+        return [f"`memory` counts the same bytes of weights from the config: {counted:,}."]
     more = f"{abs(stored - counted):,} bytes {'more' if stored > counted else 'fewer'}"
-    return [f"From the config, `memory` counts {counted:,} bytes of weights; the files hold {more}."]
+    return [f"From the config, `memory` counts {counted:,} bytes of weights; the files have {more}."]
 
 
 def _of_config(config: LoadedModel) -> list[str]:

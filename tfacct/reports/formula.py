@@ -128,7 +128,10 @@ _FLOPS = _Words(
     kind="flops",
     total="total_flops",
     convention=model_notes.products_convention(Request(), masked=False),
-    notes=(f"{model_notes.products_note(Request(), masked=False)} O is T, and written T.", model_notes.left_out(())),
+    notes=(
+        f"{model_notes.products_note(Request(), masked=False)} O = T here.",
+        model_notes.left_out(()),
+    ),
 )
 WORDS: dict[str, _Words] = {
     "flops": _FLOPS,
@@ -136,7 +139,7 @@ WORDS: dict[str, _Words] = {
         _FLOPS,
         title="one training step",
         convention=f"{_FLOPS.convention}; backward 2 x forward",
-        notes=("A forward and a backward pass; the optimizer's update is left out.", *_FLOPS.notes),
+        notes=("A forward and a backward pass, without the optimizer step.", *_FLOPS.notes),
     ),
     "params": _Words(
         title="parameters",
@@ -157,7 +160,7 @@ WORDS: dict[str, _Words] = {
         label="elements",
         kind="count",
         total="kv_cache_elements",
-        convention="elements an engine must keep for every token of the context; weights left out",
+        convention="elements that an engine caches for all tokens of the context; without weights",
         notes=(f"Bytes: elements × the bytes of the cache's dtype, {width(CACHE_DTYPE).bits // 8} in {CACHE_DTYPE}.",),
     ),
     "saved": _Words(
@@ -271,7 +274,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
     step = f"{option('ctx')}, {option('tokens')}, {option('decode')}"
     if family:
         raise UsageError(
-            f"{model.family} is a family and has no sizes: leave {step} and {option('batch')} out",
+            f"{model.family} is a family, without sizes: leave {step} and {option('batch')} out",
             f"name one of its models, such as {model.name}",
         )
     if of == "params":
@@ -282,7 +285,7 @@ def _check(model: LoadedModel, request: Request, of: str, family: bool) -> None:
             if model_notes.attends([model])
             else "the state covers the whole context"
         )
-        raise UsageError(f"{what}, old tokens and new: leave {option('tokens')} and {option('decode')} out")
+        raise UsageError(f"{what}, cached tokens and new ones: leave {option('tokens')} and {option('decode')} out")
     work = selection.workload(model, request)
     if of in ("train", "saved") and work.tokens != work.context:
         raise whole_sequences("of", of)
@@ -335,11 +338,9 @@ def _words(model: LoadedModel, of: Of) -> _Words:
     if of == "params" or (model_notes.attends([model]) and (model.logits or of == "kv")):
         return words
     if of == "kv":
-        state = "elements an engine must keep between steps, the same at every context; weights left out"
+        state = "elements that an engine keeps between steps, the same for every context; without weights"
         return replace(words, title="state", convention=state, notes=(*words.notes, *model_notes.state_notes([model])))
-    products = model_notes.products_note(Request(), False, [model]) + (
-        " O is T, and written T." if model.logits else ""
-    )
+    products = model_notes.products_note(Request(), False, [model]) + (" O = T here." if model.logits else "")
     convention = model_notes.products_convention(Request(), False, [model])
     return replace(
         words,
@@ -374,7 +375,10 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
     if not found.total.is_polynomial(*found.total.free_symbols) or (
         not family and found.at(sizes) != int(step.saved_bytes())
     ):
-        raise UsageError(f"{model.name}: what its step saves is no polynomial in its sizes", "`tfacct train` counts it")
+        raise UsageError(
+            f"{model.name}: the saved activations of its step are not a polynomial in its sizes",
+            "`tfacct train` counts it",
+        )
     symbolic, own = found.symbolic, [axis for axis in ("B", "T") if axis in found.symbolic.symbols]
     layers = {
         kind: symbolic.in_front(expand(found.step.bytes_in(group).of(found.step.saved_in(group))), own)
@@ -397,7 +401,7 @@ def _saved(model: LoadedModel, work: Workload, terms: Counting, layout: Layout, 
             ],
         },
         before=[f"layer{f' ({kind})' if len(layers) > 1 else ''} = {layer.text}" for kind, layer in layers.items()],
-        after=["Every token is new: S is T, and written T.", *_saved_range(model, work)],
+        after=["All tokens are new, so S = T.", *_saved_range(model, work)],
         dtype=recipe.dtype,
         counted=recipe.counted,
     )
@@ -477,14 +481,14 @@ def _special_notes(model: LoadedModel, symbolic: SymbolicModel, words: _Words, f
     fixed = ", ".join(f"{axis} = {sizes[axis]}" for axis in sorted(model.config.constant_axes) if axis in sizes)
     for axis in symbolic.products:
         if len(symbolic.factors(axis)) == 1:
-            yield f"{fixed} in every {model.family}: {symbolic.factors(axis)[0]} is written {axis}."
+            yield f"{fixed} in every {model.family} model: {symbolic.factors(axis)[0]} is written as {axis}."
     if words.line == "operation":
         every = (line for group in model.ledger.groups for line in group.lines)
         tied = [(line.path, line.weight) for line in every if isinstance(line, Matmul) and line.weight is not None]
         for path, weight in dict.fromkeys(tied):
             yield f"{path} is tied to {weight}: it has no parameters of its own."
     if family:
-        yield f"{model.family} is a family: any sizes, with the biases and ties of {build.label(model)}."
+        yield f"{model.family} is a family: any sizes, with the biases and tied weights of {build.label(model)}."
 
 
 def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
@@ -492,18 +496,20 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     notes = []
     if tp := layout.get("tp"):
         axis_names = " ".join(sorted(filter(tp_axis, rank.axis_names), key=tp_order))
-        notes.append(f"{tp} ranks divide {axis_names}: on one rank, a line with any of these letters is divided once.")
+        notes.append(
+            f"{tp} ranks shard {axis_names}: on one rank, a line with any of these axes is divided by {tp} once."
+        )
     if cp := layout.get("cp"):
-        notes.append(f"{cp} parts of a sequence divide {'S' if of == 'kv' else 'T'}.")
+        notes.append(f"{cp} context-parallel ranks shard {'S' if of == 'kv' else 'T'}.")
     if ep := layout.get("ep"):
-        share = f", so {tp} divides what they compute" if tp else "; each rank has a batch of its own"
-        tokens = "" if of == "params" else f" Tokens are spread evenly over the experts{share}."
-        notes.append(one_rank.IDLE["ep"] if of == "kv" else f"{ep} ranks divide E; each expert is whole.{tokens}")
+        share = f", so their work is divided by {tp}" if tp else "; each rank has its own batch"
+        tokens = "" if of == "params" else f" Routing is assumed even over the experts{share}."
+        notes.append(one_rank.IDLE["ep"] if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}")
     if pp := layout.get("pp"):
-        many = f"{pp} stages split" if pp.isdigit() else f"{pp} is the number of stages, which split"
+        many = f"{pp} pipeline stages split"
         stage = {
-            "first": "the first, with the modules before the layers",
-            "last": "the last, with the modules after the layers",
+            "first": "the first stage, with the modules before the layers",
+            "last": "the last stage, with the modules after the layers",
             "each": "each",
         }
         notes.append(f"{many} the layers. The total is that of {stage[rank.stage]}.")
@@ -513,12 +519,12 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
 def _saved_range(model: LoadedModel, work: Workload) -> Iterator[str]:
     """Notes on the steps that the formula holds for."""
     many = "B = 1" if work.batch == 1 else "B of at least 2"
-    yield f"Holds for {many}: a single sequence is laid out differently in memory."
+    yield f"Valid for {many}: a single sequence has a different memory layout."
     windows = {stack.block.window for stack in model.architecture.stacks if stack.block.window is not None}
     if past := {window for window in windows if work.tokens >= window}:
-        yield f"Holds for contexts of at least {max(past):,}, the window: shorter ones save other tensors."
+        yield f"Valid for contexts of at least {max(past):,}, the window; shorter contexts save other tensors."
     elif windows:
-        yield f"Holds for contexts shorter than {min(windows):,}, the window: longer ones save other tensors."
+        yield f"Valid for contexts below {min(windows):,}, the window; longer contexts save other tensors."
 
 
 def _legend_notes(legend: Mapping[str, Mapping[str, Any]]) -> list[str]:

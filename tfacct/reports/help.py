@@ -10,29 +10,41 @@ from tfacct.base import units
 from tfacct.output.report import Column, Report, Row
 
 CONVENTIONS = {
-    "FLOPs": "2 per multiply-add, matrix products only: an m × k by k × n product is 2·m·k·n.",
-    "attention": "Every query meets every key, T × S pairs, as an unfused kernel runs it. --masked counts only the"
-    " pairs that the causal mask leaves. In a window of W, the T new tokens meet T + min(S − T, W − 1) keys.",
-    "logits": "One row for every position. --logits last: for the last position only, as servers do in prefill.",
+    "FLOPs": "2 per multiply-add, matmuls only: an m × k by k × n matmul takes 2·m·k·n.",
+    "attention": (
+        "Every query attends to every key, T × S pairs, as an unfused kernel computes them. --masked counts only the"
+        " pairs that the causal mask keeps. In a window of W, the T new tokens attend to T + min(S − T, W − 1) keys."
+    ),
+    "logits": "Computed for every position. --logits last: for the last position only, as in the prefill of a server.",
     "training": "--train adds the backward pass, twice the forward one; --recompute full adds recomputation. The"
     " optimizer is not included.",
     "not included": "Norms, softmax, activations, rotary embeddings, additions and embedding look-ups: --pointwise"
     " lists them in elements, because the operations per element depend on the kernel.",
-    "rule of thumb": "2·params·tokens, or 6· with --train; with experts, active parameters.",
-    "parameters": "Every stored tensor once, a tied head with its embedding. Active: of each layer's experts only those"
-    " that a token uses.",
-    "KV cache": "Keys and values of all S tokens in every layer; in a window min(S, W) of them; with latent attention"
-    " (MLA) the latent; if a layer has a state of fixed size instead, that state.",
+    "rule of thumb": "2·params·tokens, or 6·params·tokens with --train; active parameters for models with experts.",
+    "parameters": (
+        "Every stored tensor once, a tied head with its embedding. Active parameters exclude the experts that a token"
+        " does not use."
+    ),
+    "KV cache": (
+        "Keys and values of all S tokens in every layer; in a window, of min(S, W) tokens; with latent attention"
+        " (MLA), the latent; in layers with a fixed-size state, that state."
+    ),
     "bytes": "Every tensor rounded up to whole bytes. KiB, MiB, GiB are powers of 1024; KB, MB, GB powers of 1000;"
-    " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB, of which torch reports 0.4–3% less than nvidia-smi.",
-    "dtypes": f"{', '.join(units.DTYPES)}. Default: as published if quantized, else bf16. Below 16 bits a dtype applies"
-    " to the matrices of the layers, scales included if the format has them; everything else and the cache stay in"
-    " bf16.",
-    "memory": "Weights and KV cache. No activations, engine buffers or fragmentation. Of a device named by --on, 0.9 of"
-    " its memory less 2 GB is usable to serve, all of it less 2 GB to train (--use, --reserve).",
-    "bytes moved": "--traffic: each operand read once, each result written once, as unfused kernels do.",
+    " --on 24G is 24 GB. A card sold as 24 GB has up to 24 GiB; torch reports 0.4–3% less than nvidia-smi.",
+    "dtypes": (
+        f"{', '.join(units.DTYPES)}. Default: as published if quantized, else bf16. A dtype below 16 bits applies to"
+        " the weight matrices of the layers, with scales if the format has them; all other tensors and the cache stay"
+        " in bf16."
+    ),
+    "memory": (
+        "Weights and KV cache. No activations, engine buffers or fragmentation. With --on, serving can use 0.9 of a"
+        " device's memory minus 2 GB, training all of it minus 2 GB (--use, --reserve)."
+    ),
+    "bytes moved": "--traffic: unfused kernels read each operand once and write each result once.",
     "context": "--ctx S is the context at the end of the step, new tokens included; 16k is 16,384.",
-    "defaults": "A field that the config does not have gets the default of its transformers class, and is named.",
+    "defaults": (
+        "A field missing from the config gets the default of its transformers class, and is listed as defaulted."
+    ),
 }
 
 
@@ -41,11 +53,11 @@ def conventions() -> Report:
     rows: tuple[Row, ...] = tuple({"topic": topic, "meaning": text} for topic, text in CONVENTIONS.items())
     return Report(
         command="conventions",
-        title="Conventions: what every number counts",
-        columns=(Column("topic", "topic"), Column("meaning", "what is counted")),
+        title="Counting conventions",
+        columns=(Column("topic", "topic"), Column("meaning", "convention")),
         sections=(rows,),
         models=(),
-        notes=("`-v` after a command prints what its answer counts.",),
+        notes=("Add `-v` to a command to see what its answer counts.",),
     )
 
 
@@ -81,7 +93,7 @@ def contents() -> Report:
     )
 
 
-UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}
+UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share", "ratio": "ratio"}
 
 
 def metrics() -> Report:
@@ -101,12 +113,12 @@ def metrics() -> Report:
     )
     return Report(
         command="metrics",
-        title=f"{len(METRICS) + len(STEP_METRICS)} metrics, and two for every product, part and component",
+        title=f"{len(METRICS) + len(STEP_METRICS)} metrics, and two for each matmul, part and component",
         columns=(Column("metric", "metric"), Column("unit", "unit"), Column("about", "meaning")),
         sections=(whole, step, named),
         models=(),
         notes=(
-            f"{', '.join(STEP_METRICS)}: of a training step as `tfacct train` counts it.",
+            f"{', '.join(STEP_METRICS)}: for a training step, as in `tfacct train`.",
             "NAME is an operation of `tfacct flops MODEL`, a part such as attn or mlp, or a component of its JSON.",
         ),
     )
@@ -125,7 +137,7 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
         columns=(Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
         sections=sections,
         models=(),
-        notes=("`tfacct COMMAND --help-all` explains the options of one command.",),
+        notes=("`tfacct COMMAND --help-all` lists the options of one command.",),
     )
 
 
@@ -148,9 +160,9 @@ def axes() -> Report:
     )
     return Report(
         command="axes",
-        title="Axes of the matrix products",
-        columns=(Column("axis", "axis"), Column("about", "meaning"), Column("of", "first part with it", drop=1)),
+        title="Axes of the matmuls",
+        columns=(Column("axis", "axis"), Column("about", "meaning"), Column("of", "first used in", drop=1)),
         sections=(first, second),
         models=(),
-        notes=("`tfacct formula MODEL` writes a model's formulas with them.",),
+        notes=("`tfacct formula MODEL` prints a model's formulas with these axes.",),
     )

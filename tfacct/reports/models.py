@@ -51,7 +51,7 @@ def listed(model: LoadedModel | Listed) -> Listed:
 
 
 class WrittenLine(TypedDict):
-    """A line: its axes, and what of it is not as usual."""
+    """A line: its axes, and any special properties."""
 
     line: Literal["product", "table", "state", "pointwise"]
     path: str
@@ -68,7 +68,7 @@ class WrittenLine(TypedDict):
 
 
 class WrittenGroup(TypedDict):
-    """Lines that stand in the same blocks, and the sizes of their axes."""
+    """Lines of the same layers, and the sizes of their axes."""
 
     kind: str
     count: int | str
@@ -81,7 +81,7 @@ class WrittenGroup(TypedDict):
 
 
 class WrittenWay(TypedDict):
-    """A way to run the model: the form of its latent attention, None where there is one way."""
+    """A way to run the model: the form of its latent attention, or None."""
 
     form: MlaMode | None
     groups: list[WrittenGroup]
@@ -128,8 +128,8 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
         (columns, (rows,), ()),
         facts,
         title="1 preset" if len(found) == 1 else f"{len(found)} presets",
-        convention="unique tensors, a tied head once",
-        notes=lambda at: ["`tfacct models MODEL` prints a model's config and its source."] if at == ALL else [],
+        convention="every stored tensor once",
+        notes=lambda at: ["`tfacct models MODEL` prints the config and source of a model."] if at == ALL else [],
         defaults=[],
     )
 
@@ -180,7 +180,7 @@ def show(model: LoadedModel) -> Report:
         title=f"{build.label(model)}: {model.family}",
         notes=lambda _: _source_notes(model.provenance),
         defaults=[],
-        convention="defaulted: fields left to the class's default; the rest as given",
+        convention="defaulted: class default; given: from the config",
     )
 
 
@@ -250,7 +250,7 @@ def ledger(model: LoadedModel) -> Report:
         (columns, sections, ()),
         [{"sizes": symbols.sizes, "legend": meanings, "ways": symbols.ways}],
         title=f"{build.label(model)}: {lines} lines in {len(sections)} groups",
-        convention="sizes in letters; N = K*G is derived, and a changed K changes it",
+        convention="sizes as symbols; N = K*G is derived, so it follows K",
         notes=lambda _: _ledger_notes(symbols.sizes, symbols.ways),
         defaults=[],
     )

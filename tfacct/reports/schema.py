@@ -145,12 +145,11 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
         properties["models"]["maxItems"] = 0
         rows = found.object(PAGES[name])
         properties["rows"] = {"type": "array", "items": rows}
-    about = (kind.__doc__ or "").strip() if kind else "A page that is about no model."
+    about = (kind.__doc__ or "").strip() if kind else "An answer that is not about a model."
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"tfacct {TYPED.get(name) or name.replace('-', ' --')} --json",
-        "description": f"{about} "
-        "docs/json.md explains the keys. Later versions may add some: ignore what you do not know.",
+        "description": f"{about} docs/json.md explains the keys. Later versions may add keys: ignore unknown ones.",
         **found.whole(properties),
         **({"$defs": found.named} if found.named else {}),
     }
@@ -178,7 +177,7 @@ def names() -> Report:
     rows = tuple({"name": name, "about": text} for name, text in about.items())
     return Report(
         command="schemas",
-        title="JSON Schemas of the commands' options and answers",
+        title="JSON Schemas of options and answers",
         columns=(Column("name", "name"), Column("about", "answer")),
         sections=(rows,),
         models=(),

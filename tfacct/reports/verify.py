@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 IN_CHUNKS = 1024
 """Default context of a model that runs in chunks: its reference model loops over the chunks, with a matrix for each."""
-UNCHECKED = "Not checked: the loss, the optimizer. No byte was sent over a link, and nothing was timed."
+UNCHECKED = "Not checked: loss and optimizer. Nothing was sent over a link or timed."
 PIPELINE = (
-    "Messages are those of all stages, each by itself in torch's own schedule and a process group that sends nothing;"
-    " parameters are the class's. Not checked: the sum of a tied embedding's gradients, the loss, the optimizer."
+    "Messages of all stages, each run alone in torch's schedule with a process group that sends nothing;"
+    " parameters of the class. Not checked: tied-embedding gradient reduction, loss, optimizer."
 )
 COUNTS = (
     Column("formula", "formula", "count"),
@@ -53,7 +53,7 @@ COUNTS = (
 
 
 class CheckFacts(TypedDict):
-    """One check: two totals, and the paths where they differ."""
+    """One check: two totals, and the paths that differ."""
 
     check: str
     unit: str
@@ -65,7 +65,7 @@ class CheckFacts(TypedDict):
 
 
 class VerifyLine(TypedDict):
-    """One product of one block, by the formula and by fvcore; or what the class's modules keep in a training step; or a
+    """One matmul of one layer, by the formula and by fvcore; or activations that modules of the class save; or a
     parameter of the class on one rank."""
 
     path: str
@@ -192,7 +192,7 @@ def _checks(model: LoadedModel, work: Workload, all_layers: bool, against: bool)
         if "overflow" not in str(error):
             raise
         raise UsageError(
-            f"{model.name}: tensors of {work.tokens:,} × {work.context:,} are larger than torch can describe",
+            f"{model.name}: tensors of {work.tokens:,} × {work.context:,} are too large for torch",
             f"a smaller {option('ctx')} or {option('batch')}",
         ) from None
 
@@ -246,7 +246,7 @@ def _counts_tables(every: Sequence[Verified]) -> Table:
 def _traced(every: Sequence[Verified], all_layers: bool) -> str:
     run, layers = _layers(every)
     if all_layers:
-        return f"Traced all {layers:,} layers, at full size on the meta device."
+        return f"Traced all {layers:,} layers at full size on the meta device."
     return (
         f"Traced {run:,} of {layers:,} layers, one of each kind, at full size on the meta device;"
         f" {option('all_layers', True)} traces them all."
@@ -272,7 +272,7 @@ def verify_ranks(
         check_verifiable(mesh)
     stored = units.dtype_name(dtype or "bf16")
     if stored not in DTYPES:
-        raise UsageError(f"ranks send {', '.join(DTYPES)}, not {stored}")
+        raise UsageError(f"communication is in {', '.join(DTYPES)}, not {stored}")
     models, layouts, left_out = supported_on(models, lambda model: layout_for(model, mesh))
     found: list[RankChecks] = []
     with shape_kernels():
@@ -288,7 +288,7 @@ def verify_ranks(
         _rank_table(one) if one else _rank_tables(found),
         [_rank_facts(each, stored) for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
-        convention="what the fullest rank stores, and the results of its collectives in a forward and a backward pass",
+        convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
         answer=_verdict(found, "call by call"),
         notes=lambda at: _rank_notes(found[at]),
         requests=[request],
@@ -355,13 +355,13 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     if mesh.pp > 1:
         return [PIPELINE]
     run, layers = _layers(every)
-    how = "at full width, its tensors without numbers, in a process group that sends nothing"
+    how = "at full width on the meta device, with a process group that sends nothing"
     some = f"Ran {run:,} of {layers:,} layers of the class {how}; {option('all_layers', True)} runs every layer."
     notes = [f"Ran all {layers:,} layers of the class {how}." if run == layers else some]
     if mesh.cp > 1:
-        notes.append("Keys and values passed through torch's own ring, at the class's sizes.")
+        notes.append("Keys and values ran through torch's ring attention at the class's sizes.")
         if mesh.fsdp == 1:
-            notes.append("The sums of gradients over cp were not checked: their buckets have real numbers.")
+            notes.append("Gradient reduction over cp was not checked, because buckets need real tensors.")
     for published, whose in ((False, "torch's tutorials"), (True, "the plan that transformers publishes")):
         own = [found.model.name for found in every if found.mesh.tp > 1 and found.published is published]
         if own:
@@ -369,9 +369,9 @@ def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
     if mesh.sp and any(found.model.architecture.having(LatentAttention) for found in every):
         notes.append("Latent attention reads the gathered residual stream, as in torchtitan's plan of DeepSeek-V3.")
     if any(found.published and tied(found.model) for found in every):
-        notes.append("A tied head was checked as an untied one: the published plan separates it from the embedding.")
+        notes.append("A tied head was checked as untied, because the published plan separates it from the embedding.")
     if mesh.ep > 1:
-        notes.append("Experts are distributed as by transformers, and tokens are spread evenly over them.")
+        notes.append("Experts are sharded as in transformers; routing is assumed even.")
     if any(found.mesh.fsdp > 1 for found in every):
         notes.append("Sharded over fsdp by fully_shard, layer by layer.")
     return [*notes, UNCHECKED]
@@ -458,7 +458,7 @@ def _step_verdict(every: Sequence[VerifiedStep]) -> str:
     if wrong := _wrong(every):
         return f"{_count_wrong(every):,} of {len(checks):,} checks are out of bounds: {wrong}."
     if worst.error == 0:
-        return f"All {len(checks):,} checks agree, to the byte."
+        return f"All {len(checks):,} checks agree to the byte."
     return f"All {len(checks):,} checks are within bounds: {worst.name} is {error_words(worst.error)} by the formula."
 
 
@@ -506,7 +506,7 @@ def _step_tables(every: Sequence[VerifiedStep]) -> Table:
 
 def _check_against(against: str | None) -> None:
     if against not in (None, "transformers"):
-        raise UsageError(f"{option('against')} knows transformers, not {against!r}")
+        raise UsageError(f"{option('against')} must be transformers, not {against!r}")
 
 
 def _agrees(every: Sequence[AnyVerified]) -> bool:
@@ -622,38 +622,36 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     try:
         proof = proven(model.architecture, by=by, progress=progress)
     except RuntimeError as error:  # torch's, of a reference model whose code needs a size as a number
-        what = f"{model.name}: its reference model does not run with {by} for sizes: nothing is proven"
-        raise UsageError(
-            what, f"leave {option('prove', True)} out: its counts are compared at sizes of your own"
-        ) from error
+        what = f"{model.name}: its reference model does not run with {by} for sizes, so there is no proof"
+        raise UsageError(what, f"leave {option('prove', True)} out: this compares counts at given sizes") from error
     return _proven(model, proof)
 
 
 def _proven(model: LoadedModel, proof: Proof) -> Report:
     symbolic = proof.symbolic
     pairs = " full T x S attention, S = C + T;" if model.architecture.attentions else ""
-    counted = f"2 FLOPs per multiply-add; products only;{pairs}{' all logits' if model.logits else ''}"
+    counted = f"2 FLOPs per multiply-add; matmuls only;{pairs}{' all logits' if model.logits else ''}"
     return _proof_report(
         model,
         proof.statements,
         by=proof.by,
         legend={axis: symbolic.legend[axis] for axis in symbolic.symbols},
         means=[_means(model, proof)],
-        title="the formula is what the model does",
+        title="the formula matches the model",
         convention=counted.removesuffix(";"),
         hints=()
         if proof.changed is None
-        else (f"hint: torch's private symbolic shapes have changed ({proof.changed}): proven on a grid instead",),
+        else (f"hint: torch's symbolic shapes have changed ({proof.changed}), so the proof uses a grid",),
     )
 
 
 def _means(model: LoadedModel, proof: Proof) -> str:
-    like = f"The model has the biases and ties of {model.name}, and any sizes."
+    like = f"The model has the biases and tied weights of {model.name}, at any sizes."
     if proof.by == "grid":
         return (
-            f"{like} Counted at every point of a grid with the two smallest values of each size and the three"
-            " smallest of T. Two polynomials of degree 1 at most (2 in T) that agree there are the same. Each count is"
-            " such a polynomial, because the model multiplies each size of a product once."
+            f"{like} It was counted at every point of a grid with the two smallest values of each size and the three"
+            " smallest of T. Two polynomials of degree at most 1 (2 in T) that agree there are identical. Each count is"
+            " such a polynomial, because a matmul multiplies each of its sizes once."
         )
     sizes = "Every size was a symbol, so each count is itself a polynomial"
     if proof.sizes.recurs:
@@ -663,21 +661,21 @@ def _means(model: LoadedModel, proof: Proof) -> str:
             "Every size but T was a symbol, so each count is itself a polynomial in them. T was proven by"
             f" interpolation, because {proof.sizes.recurrence} runs over the tokens: T was"
             f" {', '.join(before)} and {last}, and the last lies on the {curve} through the others. It is a"
-            f" {curve}, because every product multiplies T {read}"
+            f" {curve}, because every matmul multiplies T {read}"
         )
-    cases = "one block"
+    cases = "one layer"
     if proof.sizes.chunk is not None:
         sizes = (
             f"{sizes}. A recurrence runs chunk by chunk, so T was a symbol in one chunk of {proof.sizes.chunk} tokens,"
-            " in two and in three: the third adds what the second adds"
+            " in two and in three: the second and the third add the same"
         )
-        cases = "one block of each kind and two chunks"
+        cases = "one layer of each kind and two chunks"
     beyond = ", ".join(proof.sizes.conditions())
-    holds = f"torch assumed nothing, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
+    holds = f"torch made no assumptions, so it holds for all sizes of at least 2{f' ({beyond})' if beyond else ''}"
     compared = f"compared with the formula symbol by symbol{f', and {holds}' if proof.holds else ''}"
     return (
-        f"{like} {sizes}. Each polynomial was {compared}. Cases that a symbol leaves out were run separately, with"
-        f" {cases}. The blocks are one loop over the same code, so a count is linear in L: checked at 1, 2 and 3."
+        f"{like} {sizes}. Each polynomial was {compared}. Cases outside the symbols' ranges were run separately, with"
+        f" {cases}. All layers run the same code in a loop, so counts are linear in L (checked at 1, 2 and 3)."
     )
 
 
@@ -689,16 +687,16 @@ def prove_saved(
     by: str | None = None,
     progress: Tick = unwatched,
 ) -> Report:
-    """Prove that the formula of saved activations is what the class saves, in every size, by a grid of small models.
+    """Prove that the formula of saved activations matches the class, in every size, by a grid of small models.
     Needs torch, transformers and sympy. Raises UsageError for a model whose step is not answered."""
     from tfacct.verify.step_proof import proven_steps, small_model
 
     for name, value in terms.trained:
         if name in UNPROVEN:
             measures = spelled("tfacct verify --train", "verify(train=True)")
-            raise UsageError(f"{option(name, value)} is not proven", f"{measures} measures it")
+            raise UsageError(f"{option(name, value)} is not proven", f"{measures} checks it by measurement")
     if by not in (None, "grid"):
-        raise UsageError("the transformers class takes no symbols for sizes", f"leave {option('by', by)} out")
+        raise UsageError("the transformers class does not support symbolic sizes", f"leave {option('by', by)} out")
     recipes = [
         replace(terms, dtype=dtype).recipe.for_model(model)
         for dtype in ([terms.dtype] if terms.dtype else PROVEN_DTYPES)
@@ -711,10 +709,12 @@ def prove_saved(
         raise UsageError(f"{model.name}: {next(iter(refused.values()))}")
     statements = [found for recipe in asked for found in proven_steps(model, recipe, progress)]
     means = (
-        f"The class has the biases and ties of {model.name}, and any sizes. It counted at every point of a grid with"
-        " two values of each size, and three of T. Two polynomials of degree 1 at most (2 in T) that agree there are"
-        " the same. Saved bytes are such a polynomial: a tensor has each of its sizes once, and scores have T twice.",
-        *(f"Not asked in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
+        f"The class has the biases and tied weights of {model.name}, at any sizes. It was counted at every point of a"
+        " grid with"
+        " two values of each size and three of T. Two polynomials of degree at most 1 (2 in T) that agree there are"
+        " identical. Saved bytes are such a polynomial: each tensor has each size once, except scores, which have T"
+        " twice.",
+        *(f"Not proven in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
     )
     return _proof_report(
         model,
@@ -722,7 +722,7 @@ def prove_saved(
         by="grid",
         legend=_saved_legend(small_model(model, asked[0]), asked[0]),
         means=means,
-        title="the formula of saved activations is what the class saves",
+        title="the formula of saved activations matches the class",
         convention=f"as transformers runs it with {asked[0].attention}: {TRAINING}",
         counted=asked[0].counted,
         counter="class",
@@ -796,7 +796,7 @@ def _proof_report(
         (columns, (tuple(rows),), ()),
         [fact],
         title=f"{model.family}: {title}",
-        answer="Proven: both are the same polynomial in every size." if holds else "Not proven.",
+        answer="Proven: formula and model are the same polynomial in all sizes." if holds else "Not proven.",
         convention=convention,
         counted=counted,
         notes=lambda _: notes,

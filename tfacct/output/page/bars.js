@@ -55,9 +55,9 @@ export function tiles(counted, other, name) {
 		found.push(tile(`${named} in ${widths(counted)}`, numbers.binary(cached), share, null, cached, other?.cached, name));
 		found.push(
 			tile(
-				`${named} of one more token`,
+				`${named} of the next token`,
 				next ? numbers.binary(next) : "nothing",
-				next ? `${numbers.grouped(next)} bytes` : "of fixed size, or the window is full",
+				next ? `${numbers.grouped(next)} bytes` : "fixed size, or the window is full",
 				null,
 				next,
 				other?.next,

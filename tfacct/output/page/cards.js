@@ -49,7 +49,7 @@ export function cards(counted, devices, usable, chosen, every, acts) {
 		text =
 			`${past(counted)}${what} on one device; no activations, engine buffers or fragmentation.` +
 			` Usable: ${usable.serving}.` +
-			" Memory as torch reports it; with *, as the vendor states it.";
+			" Memory as reported by torch; *: as stated by the vendor.";
 	return dom.panel(
 		"cards",
 		TITLE,
@@ -99,7 +99,7 @@ function limitText(size) {
 function past({ at, limit }) {
 	if (at.S <= limit) return "";
 	const [asked, most] = [at.S, limit].map(numbers.grouped);
-	return `Cannot run: context ${asked} is past the ${most} positions of its position embedding. `;
+	return `Cannot run: context ${asked} exceeds the ${most} positions of its position embedding. `;
 }
 
 // Weights and cache within the memory of a device, to the scale of the largest device.

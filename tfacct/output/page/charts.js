@@ -47,7 +47,7 @@ export function memory(counted, device, go) {
 	const room = device.serving - counted.bytes;
 	const longest = room >= 0n ? ledger.longestContext(counted.way, cached, room, counted.limit) : 0n;
 	const text = [
-		cross ? `From ${numbers.grouped(cross)} tokens on, the ${name} takes more bytes than the weights.` : "",
+		cross ? `From ${numbers.grouped(cross)} tokens on, the ${name} needs more memory than the weights.` : "",
 		fitting(device, longest),
 	]
 		.filter(Boolean)

@@ -139,7 +139,7 @@ function ofOther(counted, group, line) {
 				h("dt", "bytes"),
 				h("dd", `${g(own.bytes)} (${numbers.binary(own.bytes)})`),
 				h("dt", "stored in"),
-				h("dd", how === counted.cache ? "the dtype of the cache" : `${how.name}, whatever the dtype of the cache`),
+				h("dd", how === counted.cache ? "the dtype of the cache" : `${how.name}, independent of the cache dtype`),
 			),
 		];
 	}
@@ -151,7 +151,7 @@ function ofOther(counted, group, line) {
 			"p.aside",
 			line.unused
 				? "Stored, but never called."
-				: "A lookup of rows: no matrix product, no FLOPs.",
+				: "An embedding look-up: no matmul, no FLOPs.",
 		),
 	];
 }

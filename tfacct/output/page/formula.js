@@ -43,7 +43,7 @@ export function formulas(counted) {
 	);
 }
 
-const BOUND = { Sw: "keys that a layer with a window sees", Sk: "keys that a layer with a window caches" };
+const BOUND = { Sw: "keys that a query sees in a windowed layer", Sk: "keys cached in a windowed layer" };
 
 // Values of all axes of a formula: the model's sizes and those of the step.
 function axisNames({ way, sizes, at }) {
@@ -63,7 +63,7 @@ function one(counted, name, title, tree, values) {
 	const result = evaluated(tree, values),
 		lines = summed(counted, name);
 	const agrees = result === lines;
-	const note = counted.state.shared !== null && !agrees ? " The formula is for the heads as configured." : "";
+	const note = counted.state.shared !== null && !agrees ? " The formula uses the configured number of heads." : "";
 	return h(
 		"figure.formula",
 		{ "data-formula": name, "data-agrees": String(agrees) },
@@ -75,7 +75,7 @@ function one(counted, name, title, tree, values) {
 		),
 		h(
 			agrees ? "p.agrees" : "p.differs",
-			result === null ? "an axis has no value here" : `= ${numbers.grouped(result)} `,
+			result === null ? "an axis has no value in this model" : `= ${numbers.grouped(result)} `,
 			agrees
 				? h("span", "✓ equals the sum of the lines")
 				: h("span", `✗ the sum of the lines is ${numbers.grouped(lines)}.${note}`),

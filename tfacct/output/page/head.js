@@ -62,7 +62,7 @@ export function command(counted) {
 function latent(counted) {
 	const other = report.otherwise(counted);
 	if (other === null) return null;
-	const runs = `Latent attention runs ${counted.way.form}, which takes fewer FLOPs here; `;
+	const runs = `Latent attention runs ${counted.way.form}, the form with fewer FLOPs here; `;
 	return h("p.hint", `${runs}${other.latent_attention}, it would take ${numbers.si(other.total_flops)}FLOPs.`);
 }
 
@@ -78,7 +78,7 @@ export function copies(label, title, text) {
 					await navigator.clipboard.writeText(text());
 					button.textContent = "copied";
 				} catch {
-					button.textContent = "no clipboard here";
+					button.textContent = "clipboard not available";
 				}
 				setTimeout(() => {
 					button.textContent = label;

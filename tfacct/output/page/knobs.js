@@ -110,7 +110,7 @@ function mixtures(found) {
 function published({ quantized }) {
 	if (!quantized.name) return "Published in a quantized format that is not supported. Choose a dtype.";
 	const bytes = numbers.binary(BigInt(quantized.bytes));
-	return `Published in ${quantized.name}, ${bytes}. Choose a dtype to count here.`;
+	return `Published in ${quantized.name}, ${bytes}. Choose a dtype to count bytes.`;
 }
 
 // A number that is typed (16k), and a slider over stops.

@@ -191,7 +191,7 @@ function gallery(device) {
 		},
 	});
 	list();
-	return dom.panel("gallery", "All models, same settings", null, search, body);
+	return dom.panel("gallery", "All models with these settings", null, search, body);
 }
 
 // The bar at the top: the comparison, and buttons that copy.
@@ -207,10 +207,10 @@ function tools() {
 	byId("tools").replaceChildren(
 		h("label", { for: "against" }, "Compare with"),
 		against,
-		head.copies("Link", "Copy a link to these knobs", link),
-		head.copies("JSON", "Copy what tfacct flops --json prints", json),
-		head.copies("Markdown", "Copy the matrix products as a Markdown table", () => head.markdown(counted)),
-		head.copies("LaTeX", "Copy the formula of the FLOPs in LaTeX", () => head.latex(counted)),
+		head.copies("Link", "Copy a link to these settings", link),
+		head.copies("JSON", "Copy the output of tfacct flops --json", json),
+		head.copies("Markdown", "Copy the matmuls as a Markdown table", () => head.markdown(counted)),
+		head.copies("LaTeX", "Copy the FLOPs formula in LaTeX", () => head.latex(counted)),
 		h("button.plain", { type: "button", onclick: () => print() }, "Print"),
 		h("button.plain", { type: "button", id: "theme", onclick: () => appearance.toggle() }, "Light / dark"),
 	);

@@ -21,7 +21,7 @@ export function notes(counted) {
 function typed({ state }) {
 	const found = Object.entries(state.sizes).map(([axis, size]) => `${axis} = ${g(size)}`);
 	if (!found.length) return [];
-	return [note("sizes", 1, `Notes are about the model as configured; ${found.join(", ")} replaces its own.`)];
+	return [note("sizes", 1, `Notes describe the model as configured; the page uses ${found.join(", ")} instead.`)];
 }
 
 // About what is counted.
@@ -40,7 +40,7 @@ function counts(counted) {
 }
 
 const stored = model => (model.has_cache ? `weights and ${model.cache_name}` : "weights");
-const MOVED = "Bytes moved: each operand of a matrix product is read once, each result written once";
+const MOVED = "Bytes moved: each matmul operand is read once, each result is written once";
 
 // The notes of the page: the three of lowest rank, and the others.
 export function shown(counted) {
@@ -49,7 +49,7 @@ export function shown(counted) {
 		...counts(counted),
 		...holding(counted, "cache"),
 		note("moved", 3, `${MOVED}${counted.fused ? "; fused attention writes no scores" : ""}.`),
-		note("memory", 3, `Memory: ${stored(counted.model)}; no activations, no engine buffers.`),
+		note("memory", 3, `Memory: ${stored(counted.model)}; no activations or engine buffers.`),
 	];
 	const first = new Set([...every].sort((one, other) => one.rank - other.rank).slice(0, AT_MOST));
 	return [every.filter(one => first.has(one)), every.filter(one => !first.has(one))];
@@ -67,7 +67,7 @@ export function lengths({ model, state, at }) {
 	}
 	if (state.source !== null && at.J > BigInt(model.source)) {
 		const whose = `${model.name} of ${g(model.source)}`;
-		found.push(`a source of ${g(at.J)} is longer than the model was made for: ${whose}. Counted anyway.`);
+		found.push(`a source of ${g(at.J)} is longer than the model supports: ${whose}. Counted anyway.`);
 	}
 	return found;
 }
@@ -97,9 +97,9 @@ function readings(counted) {
 export function overtakes(counted) {
 	const first = count.overtakes(counted);
 	if (first === null) return [];
-	const past = first > counted.limit ? `, past the ${g(counted.limit)} positions of its position embedding` : "";
+	const past = first > counted.limit ? `, beyond the ${g(counted.limit)} positions of its position embedding` : "";
 	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
-	return [`From ${g(first)} tokens on${past}, ${whose} scores and values cost more than everything else together.`];
+	return [`From ${g(first)} tokens on${past}, ${whose} scores and attention-weighted values cost more than everything else together.`];
 }
 
 function latent(counted) {

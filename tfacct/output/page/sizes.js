@@ -39,7 +39,7 @@ export function fields(model, now, update) {
 		"details.sizes",
 		{ id: "sizes", open: Object.keys(now.sizes).length > 0 },
 		h("summary", "Every size"),
-		h("p.hint", "Sizes of the matrix products, not config fields."),
+		h("p.hint", "Sizes of the matmuls, not config fields."),
 		h("div.symbols", rows),
 	);
 }

@@ -85,7 +85,7 @@ export function parse(text, start, page) {
 			name = part.slice(0, cut),
 			value = decoded(part.slice(cut + 1));
 		if (name === "v") {
-			if (value !== VERSION) complaints.push(`this link has version ${value}, the page version ${VERSION}`);
+			if (value !== VERSION) complaints.push(`this link is for version ${value} of the page, which has version ${VERSION}`);
 		} else if (name.startsWith("L.") && Object.hasOwn(axisNames(page, state), name.slice(2)) && whole(value ?? "")) {
 			state.sizes[name.slice(2)] = whole(value);
 		} else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
@@ -102,7 +102,7 @@ export function parse(text, start, page) {
 		state.sizes = {};
 	}
 	const fitting = fitted(state, page);
-	const indivisible = "its blocks do not divide the head size";
+	const indivisible = "its block size does not divide the head size";
 	if (fitting.cache !== state.cache) complaints.push(`the link's cache dtype is ignored: ${indivisible}`);
 	return { state: fitting, complaints };
 }

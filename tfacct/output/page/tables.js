@@ -51,9 +51,9 @@ export function products(counted, order, sort) {
 	};
 	return dom.panel(
 		"products",
-		"Matrix products",
+		"Matmuls",
 		null,
-		dom.table("Matrix products with their FLOPs", columns, [...cells, total]),
+		dom.table("Matmuls with their FLOPs", columns, [...cells, total]),
 	);
 }
 
@@ -170,7 +170,7 @@ function galleryRow({ model, counted }, state, device, acts) {
 			model.family,
 			numbers.people(counted.params),
 			g(counted.at.S),
-			state.step === "prefill" || model.has_cache ? numbers.si(counted.flops) : "no such step",
+			state.step === "prefill" || model.has_cache ? numbers.si(counted.flops) : "no decode step",
 			known ? numbers.binary(counted.bytes) : "quantized",
 			model.has_cache ? numbers.binary(counted.cached) : "–",
 			known ? h(fits ? "span.free" : "span.over", fits ? "fits" : tooMuch(counted)) : "?",

@@ -28,12 +28,12 @@ export function training(counted, device) {
 	if (dtype !== "bf16") options.push("--dtype", dtype);
 	if (!steps) {
 		const command = report.typed("train", model, options);
-		return refused("Not counted here at this length; use ", h("code", command), ".");
+		return refused("Not supported here at this length; use ", h("code", command), ".");
 	}
 	if (context > counted.limit)
 		return refused(`A context of ${numbers.grouped(context)} is longer than the position embedding.`);
 	const sequences = batch === 1n ? "One sequence" : `${numbers.grouped(batch)} sequences`;
-	const configured = found.laws && !changed(counted) ? "" : "The model as configured. ";
+	const configured = found.laws && !changed(counted) ? "" : "For the model as configured. ";
 	const read = source ? `, with a source of ${numbers.grouped(source)},` : "";
 	const aside = `${configured}${sequences} of ${numbers.grouped(context)} tokens${read} per GPU, ${dtype} with AdamW.`;
 	const most = steps.reduce((best, step) => larger(best, einsum.sum(step.parts)), device.training);
