@@ -93,7 +93,7 @@ def test_the_keys_of_json_are_listed_as_the_schemas_have_them() -> None:
     page = (ROOT / "docs" / "json.md").read_text()
     keys = builder().json_keys()
     assert f"<!-- json keys -->\n{keys}<!-- end of json keys -->\n" in page, "run `python docs/build.py`"
-    assert "  - `pointwise`: with `--pointwise`: work that is no product {`path`, `elements`}\n" in keys
+    assert "  - `pointwise`: with `--pointwise`: work that is not a matmul {`path`, `elements`}\n" in keys
     assert len(page.partition("<!-- json keys -->")[0].splitlines()) <= 60  # the rest is generated
 
 

@@ -139,7 +139,7 @@ def test_options_fit_their_schema(run) -> None:
         assert not checked.is_valid(wrong)
     for line, message in (("schema nothing", "no schema 'nothing'"), ("layout x", "layout takes no NAME")):
         assert message in run("help", *line.split()).err
-    assert "--csv does not apply to a text" in run("help", "schema", "train", "--csv").err
+    assert "--csv does not work with text output" in run("help", "schema", "train", "--csv").err
 
 
 def test_the_program_alone_prints_its_help(run) -> None:
@@ -240,13 +240,13 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("train llama-3.1-8b --tensor-parallel-size=3", "--tensor-parallel-size 3 does not divide"),
         ("flops llama-3.1-8b --max-model-len 0", "--max-model-len must be"),
         ("memory llama-3.1-8b --gpu h1000", "unknown device 'h1000'"),
-        ("memory llama-3.1-8b --gpus 8", "--gpus 8 names no device"),
+        ("memory llama-3.1-8b --gpus 8", "--gpus 8 is a number, not a device"),
         ("params gpt2 --seq-len 9", "no such option: --seq-len"),
         ("memory gpt2 --train", "`tfacct train` counts the memory of a training step"),
         ("flops gpt2 --prompt 9", "--generate N counts a request"),
         ("params gpt2 --requests 9", "`tfacct serve`, `tfacct engine` take --requests"),
         ("serve gpt2 --on h100", "for example `tfacct serve "),
-        ("llama-3.1-8b", "a command comes first: `tfacct flops llama-3.1-8b`"),
+        ("llama-3.1-8b", "put a command first: `tfacct flops llama-3.1-8b`"),
         ("gpus", "did you mean `tfacct devices`?"),
         ("memmory gpt2", "did you mean memory"),
     ],
@@ -298,7 +298,7 @@ def test_rows_by_a_column(run) -> None:
     for line, message in (
         ("--sort parms", "did you mean params?"),
         ("--sort qqq", "columns: model, family, params"),
-        ("--sort params --json", "--sort orders rows, which --json has not"),
+        ("--sort params --json", "--sort does not work with --json, which has no rows"),
     ):
         ran = run("models", *line.split())
         assert (ran.code, ran.out) == (2, "") and message in ran.err

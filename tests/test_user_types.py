@@ -90,5 +90,5 @@ def test_what_only_looks_like_a_model_is_refused() -> None:
     with pytest.raises(TfacctError, match="PeftModelForCausalLM"):
         load(PeftModelForCausalLM())
     for nothing in (Config, object(), 3.5):
-        with pytest.raises(TfacctError, match="a config, or an object that has a config, not"):
+        with pytest.raises(TfacctError, match="a config object, or an object with a config, not"):
             load(nothing)  # type: ignore[arg-type]

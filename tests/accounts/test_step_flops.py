@@ -46,8 +46,8 @@ def test_every_shape_adds_what_verify_holds_against_torch(name: str) -> None:
 def test_what_it_does_not_go_with(run) -> None:
     for arguments, words in {
         "--recompute full": "it needs --train",
-        "--train --recompute full --bytes": "--bytes does not go with",
-        "--train --recompute full --generate 5 --ctx 8": "--generate does not go with",
+        "--train --recompute full --bytes": "--bytes does not work with",
+        "--train --recompute full --generate 5 --ctx 8": "--generate does not work with",
         "--train --recompute half": "half",
     }.items():
         ran = run("flops", "gpt2", *arguments.split())

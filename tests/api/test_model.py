@@ -51,7 +51,7 @@ def test_what_is_no_model_is_told_so(nothing: Any) -> None:
 GPT2 = load("gpt2")
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "size": (lambda: GPT2.flops(ctx=0), "ctx must be at least 1, not 0"),
-    "logits": (lambda: GPT2.flops(logits="some"), "logits is one of all, last, not 'some'"),  # type: ignore[arg-type]
+    "logits": (lambda: GPT2.flops(logits="some"), "logits must be one of all, last, not 'some'"),  # type: ignore[arg-type]
     "both": (lambda: GPT2.flops(decode=True, tokens=20), "decode means one new token, but tokens is 20\nleave one of"),
     "source": (lambda: GPT2.kv(source=7), "there is no encoder, so source does not apply"),
     "nothing kept": (lambda: load("bert-base").flops(decode=True), "leave decode and tokens out"),
@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: GPT2.flops(train=True, decode=True),
         "train counts whole sequences; it does not work with decode or",
     ),
-    "by": (lambda: GPT2.flops(by="row"), "by is one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
+    "by": (lambda: GPT2.flops(by="row"), "by must be one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
     "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
     "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),
     "unit": (lambda: GPT2.memory(on="1 apple"), "on must be a size with its unit"),
-    "of": (lambda: GPT2.formula(of="all"), "of is one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
+    "of": (lambda: GPT2.formula(of="all"), "of must be one of flops, params, kv, train, saved, not 'all'"),  # type: ignore[arg-type]
     "params": (lambda: GPT2.formula(of="params", ctx=3), "leave ctx, tokens, decode and batch out"),
     "of train": (lambda: GPT2.formula(of="train", decode=True), "of='train' counts whole sequences"),
     "no change": (lambda: GPT2.diff(ctx=3), "set a field by its name, list two values, such as ctx="),
@@ -102,8 +102,8 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: load({**TINY["llama"], "model_type": "mine", "architectures": ["LlamaForCausalLM"]}),
         "its class LlamaForCausalLM belongs to llama: model_type='llama'",
     ),
-    "witness": (lambda: GPT2.verify(against="me"), "against knows transformers, not 'me'"),
-    "proof": (lambda: GPT2.prove(by="faith"), "by is one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
+    "witness": (lambda: GPT2.verify(against="me"), "against must be transformers, not 'me'"),
+    "proof": (lambda: GPT2.prove(by="faith"), "by must be one of symbols, grid, not 'faith'"),  # type: ignore[arg-type]
     "steps": (lambda: GPT2.measure(steps=0), "steps must be from 1 to"),
     "few": (lambda: GPT2.measure(ctx=4, decode=True), "ctx must be at least 6, or use fewer steps"),
     "positions": (lambda: GPT2.measure(ctx=2000), "ctx=1024; `flops` counts longer contexts"),
@@ -183,7 +183,7 @@ def test_an_attribute_that_is_none_is_refused_in_words() -> None:
     with pytest.raises(AttributeError, match=r"^a memory report has no 'total_flops'$"):
         _ = GPT2.memory().total_flops  # type: ignore[attr-defined]
     two = answered(memory([GPT2.loaded, load("gpt2-xl").loaded], Request()))
-    with pytest.raises(AttributeError, match=r"^total_bytes: this report is about 2 models: ask `\.models`$"):
+    with pytest.raises(AttributeError, match=r"^total_bytes: this report has 2 models: use `\.models`$"):
         _ = two.total_bytes
 
 
@@ -266,14 +266,14 @@ def test_what_python_gets_is_plain(name: str) -> None:
 )
 def test_no_keyword_is_dropped(ask) -> None:
     """Groups of options, which a checker of types sees, and a running program too."""
-    with pytest.raises(TypeError, match=r"unexpected keyword argument|its former name"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument|an old name of it"):
         ask(load("gpt2"))
 
 
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda m: m.flops(train="no"), "train is True or False, not 'no'"),
+        (lambda m: m.flops(train="no"), "train must be True or False, not 'no'"),
         (lambda m: m.memory(dtype=np.float32), "dtype must be a string"),
         (lambda m: m.time(on=None), "on must be a string, not None"),
         (lambda m: m.solve("ctx"), "solve needs until or on"),

@@ -125,18 +125,18 @@ def test_the_command_writes_a_page(run: Callable[..., Ran], tmp_path: Path, monk
     data = page.extracted(Path("gpt2.html").read_text(encoding="utf-8"))
     assert data["start"] == {"ctx": "64", "step": "decode"}
     again = run("explore", "gpt2")
-    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
+    assert again.code == 2 and "exists" in again.err and "--force" in again.err
     assert run("explore", "gpt2", "--force").code == 0
     assert "ends in" in run("explore", "gpt2", "-o", "page.pdf").err
     assert run("explore", "gpt2", "-o", "-").out.startswith("<!doctype html>")
     assert run("explore", "bert-base", "--decode").code == 2
-    assert "asks for a dtype" in run("explore", "gpt-oss-20b").err
+    assert "choose a dtype" in run("explore", "gpt-oss-20b").err
 
 
 def test_python_gets_a_page(tmp_path: Path) -> None:
     made = load("gpt2").explore(ctx=64, vs="gpt2-xl")
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match="exists"):
         made.save(tmp_path / "page.html")
     framed = made._repr_html_()
     assert framed.startswith("<iframe") and 'sandbox="allow-scripts' in framed and "allow-same-origin" not in framed

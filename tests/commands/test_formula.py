@@ -97,7 +97,7 @@ llama: one forward pass, in symbols
 def test_the_main_job_at_80_columns(run) -> None:
     out = run("formula", "llama").out
     assert out.startswith(LINES_LLAMA)
-    assert "with the biases and ties of llama-3.1-405b" in out
+    assert "with the biases and tied weights of llama-3.1-405b" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -349,7 +349,7 @@ def test_the_python_face() -> None:
     assert model.formula(of="params").total == 1_557_611_200
     assert model.formula(of="kv", ctx=1024).models[0]["kv_cache_bytes"] == 314_572_800
     assert model.formula(of="train", ctx=1024).total == 3 * 3_506_703_564_800
-    with pytest.raises(TfacctError, match="of is one of flops, params, kv, train, saved, not 'bytes'"):
+    with pytest.raises(TfacctError, match="of must be one of flops, params, kv, train, saved, not 'bytes'"):
         model.formula(of="bytes")
 
 
@@ -639,13 +639,13 @@ def test_every_way_to_vary_a_side(run) -> None:
         ("qwem", ["no preset or file named 'qwem'", "did you mean qwen"]),
         ("gpt2xl", ["no preset or file named 'gpt2xl'", "did you mean gpt2-xl"]),
         ("nosuch.json", ["no file 'nosuch.json' here"]),
-        ("llama --latex --json", ["--latex does not go with --json"]),
-        ("llama --latex --csv", ["--latex does not go with --csv"]),
+        ("llama --latex --json", ["--latex does not work with --json"]),
+        ("llama --latex --csv", ["--latex does not work with --csv"]),
         ("llama --json --markdown", ["choose one"]),
-        ("llama --ctx 1k", ["llama is a family and has no sizes", "such as llama-3.1-405b"]),
-        ("llama --decode", ["llama is a family and has no sizes"]),
-        ("cs336 --batch 2 --of kv", ["cs336 is a family and has no sizes"]),
-        ("llama --tokens 5 --of params", ["llama is a family and has no sizes"]),
+        ("llama --ctx 1k", ["llama is a family, without sizes", "such as llama-3.1-405b"]),
+        ("llama --decode", ["llama is a family, without sizes"]),
+        ("cs336 --batch 2 --of kv", ["cs336 is a family, without sizes"]),
+        ("llama --tokens 5 --of params", ["llama is a family, without sizes"]),
         ("gpt2 --of params --ctx 5", ["parameters do not depend on the workload"]),
         ("gpt2 --of kv --decode", ["the KV cache covers the whole context"]),
         ("gpt2 --of kv --tokens 3", ["the KV cache covers the whole context"]),

@@ -45,8 +45,8 @@ def test_help_that_the_documentation_names_exists(run, command: str) -> None:
     [
         ("help docs trainin", "no page 'trainin'", "did you mean training"),
         ("help trainnig", "no topic 'trainnig'", "did you mean training"),
-        ("help docs training --csv", "--csv does not apply to a text", ""),
-        ("help docs training --json", "--json does not apply to a text", ""),
+        ("help docs training --csv", "--csv does not work with text output", ""),
+        ("help docs training --json", "--json does not work with text output", ""),
         ("help axes training", "axes takes no NAME", ""),
     ],
 )

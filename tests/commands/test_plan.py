@@ -496,7 +496,7 @@ def test_layouts_that_cannot_be_are_refused(run: Callable[..., Ran], arguments: 
 
 def test_an_option_of_what_ranks_send_does_not_go_with_devices(run) -> None:
     ran = run("plan", "gpt2", "--on", "2xh100", "--tp", "2", "--tokens", "7")
-    assert ran.code == 2 and ran.err.startswith("error: --tokens does not go with --on\n")
+    assert ran.code == 2 and ran.err.startswith("error: --tokens does not work with --on\n")
     assert run("plan", "gpt2", "--tokens", "7").err.startswith("error: --tokens needs --tp\n")
 
 

@@ -383,7 +383,7 @@ def test_a_field_without_an_answer_says_why(model: str, field: str, until: str, 
 
 def test_solve_wants_one_unknown() -> None:
     for given in ({"until": "total_bytes=1GB"}, {"unknown": "ctx", "for_": "ctx", "until": "x=1"}):
-        with pytest.raises(UsageError, match="one unknown and an equation"):
+        with pytest.raises(UsageError, match="an unknown and an equation"):
             load("gpt2").solve(**given)
 
 

@@ -117,7 +117,7 @@ def test_letters_are_divided(of: Any) -> None:
 def test_the_formula_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     words = " ".join(run("formula", "llama", "--of", "params", "--tp", "t").out.split())
     assert "total = (D·(L·(3·F + 2·N·H + 2·K·H) + 2·V)) / t + D·(2·L + 1)" in words
-    assert "t ranks divide K N F V" in words
+    assert "t ranks shard K N F V" in words
     for arguments, said in {
         "--tp 3": "does not divide",
         "--tp 16": "--tp 16 does not divide K = 8 evenly",

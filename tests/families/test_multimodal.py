@@ -175,7 +175,7 @@ def test_fields_are_set_over_the_part(run, llava: str) -> None:
     ("more", "says"),
     [
         (("--part", "both", "--set", "hidden_size=64"), "--set changes one part, not --part both"),
-        (("--part", "both", "--ctx", "64"), "--part both does not go with --ctx"),
+        (("--part", "both", "--ctx", "64"), "--part both does not work with --ctx"),
         (("--part", "sound"), "--part: 'sound' is not one of"),
     ],
 )
@@ -188,7 +188,7 @@ def test_what_has_no_such_part_says_so(run, llava: str) -> None:
     ran = run("flops", "gpt2", "--part", "vision")
     assert ran.code == 2 and "gpt2 has no other parts: --part vision does not apply" in " ".join(ran.err.split())
     ran = run("flops", "--part", "vision")
-    assert ran.code == 2 and "--part applies to one MODEL" in ran.err
+    assert ran.code == 2 and "--part works with one MODEL" in ran.err
 
 
 def with_part() -> list[str]:
@@ -283,7 +283,7 @@ def test_a_part_that_cannot_be_counted_is_named_first(run, tmp_path: Path, named
 def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> None:
     """Each part would be given all of it."""
     ran = run("memory", llava, "--part", "both", "--on", "24GiB")
-    assert (ran.code, ran.out) == (2, "") and "--part both does not go with --on" in ran.err
+    assert (ran.code, ran.out) == (2, "") and "--part both does not work with --on" in ran.err
 
 
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:

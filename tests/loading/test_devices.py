@@ -274,8 +274,8 @@ def test_one_device_is_the_row_of_all(name: str, run: Callable[..., Ran]) -> Non
 @pytest.mark.parametrize("other", ["--json", "--csv", "--markdown", "--digits", "--verbose", "--output=x.html"])
 def test_the_template_takes_no_other_option(other: str, run: Callable[..., Ran]) -> None:
     ran = run("devices", "--template", other)
-    assert (ran.code, ran.out) == (2, "") and f"--template does not go with {other.partition('=')[0]}" in ran.err
-    assert "--template does not go with NAME" in run("devices", "t4", "--template").err
+    assert (ran.code, ran.out) == (2, "") and f"--template does not work with {other.partition('=')[0]}" in ran.err
+    assert "--template does not work with NAME" in run("devices", "t4", "--template").err
 
 
 SPELLINGS = {

@@ -174,7 +174,7 @@ def test_an_index_says_what_its_files_hold(run: Callable[..., Ran], tmp_path: Pa
     both = {"w": "a.safetensors", "v": "b.safetensors"}
     assert run("check", str(index(tmp_path, both, metadata={"total_size": 48}))).code == 0
     ran = run("check", str(index(tmp_path, both, metadata={"total_size": 47})))
-    assert "The index says 47 bytes of tensors, the files hold 48." in " ".join(ran.out.split())
+    assert "The index lists 47 bytes of tensors, the files have 48." in " ".join(ran.out.split())
     ran = run("check", str(index(tmp_path, {**both, "u": "b.safetensors"})))
     assert ran.code == 2 and "b.safetensors lacks 'u', which the index lists there" in ran.err
     ran = run("check", str(index(tmp_path, {"w": "a.safetensors", "u": "b.safetensors"})))

@@ -36,7 +36,7 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert devices.load("cpu").calibration is not None and devices.load("cpu").kind == "measured"
     assert "≈" in run("time", "gpt2", "--on", "cpu", "--ctx", "8").out
     again = run("devices", "--calibrate")
-    assert again.code == 2 and "is there already" in again.err and "--force" in again.err
+    assert again.code == 2 and "exists" in again.err and "--force" in again.err
     assert run("devices", "--calibrate", "--force").code == 0
     mine = tmp_path / "mine.toml"
     assert "Wrote" in tfacct.calibrate(output=mine).answer

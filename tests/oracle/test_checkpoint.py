@@ -34,7 +34,7 @@ FIVE = ("llama", "qwen2_moe", "mixtral", "gpt2", "gemma2", "bert")
 @pytest.mark.parametrize("shards", [False, True], ids=["one file", "shards"])
 @pytest.mark.parametrize("name", FIVE)
 def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool, tmp_path: Path) -> None:
-    """Bytes and elements by the safetensors library, and every tensor has its line."""
+    """Bytes and elements by the safetensors library, and every tensor is matched."""
     from safetensors import safe_open
 
     dtype = "bfloat16" if shards else "float32"
@@ -55,7 +55,7 @@ def test_what_transformers_saves_is_counted_to_the_byte(name: str, shards: bool,
     assert sum(line["bytes"] for line in report.lines) == report.tensor_bytes
     assert report.agrees and report.differences == []
     assert report.equal_tensors == len(tiny(name).ledger.tensors(unfolded=True))
-    assert "every tensor has its line and every line a tensor." in report.answer
+    assert "every tensor is matched and every line a tensor." in report.answer
 
 
 RENAMED = (
@@ -475,7 +475,7 @@ def test_the_other_forms(form: str, run: Callable[..., Ran], tmp_path: Path) -> 
         assert (model["tensor_bytes"], model["agrees"], model["compared_with"]) == (whole, True, "gemma")
         assert model["not_stored"] == [{"tensor": "lm_head.weight", "why": "tied to the embedding"}]
     else:
-        assert "| **total** |" in ran.out and "every tensor has its line" in ran.out
+        assert "| **total** |" in ran.out and "every tensor is matched" in ran.out
 
 
 def test_what_is_printed_is_what_the_schema_says(run: Callable[..., Ran], tmp_path: Path) -> None:

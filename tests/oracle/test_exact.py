@@ -155,7 +155,7 @@ def test_tables_fit(run: Callable[..., Ran], columns: int) -> None:
         ("llama-3.2-1b --on 8xh100-sxm", "a class on the meta device cannot be sharded"),
         ("llama-3.2-1b gpt2", "--exact runs one model"),
         ("llama-3.2-1b --by tensor", "--by tensor does not work with --exact"),
-        ("llama-3.2-1b --output step.svg", "--output step.svg: there is no picture of this"),
+        ("llama-3.2-1b --output step.svg", "--output step.svg: this answer has no picture"),
         ("gpt2 --ctx 2k", "is past the 1,024 positions of its position embedding"),
         ("cs336-gpt2-small --lora 16", "the reference model takes no --lora"),
         ("flaubert-base-cased --ctx 16", "it reads the values of a tensor"),

@@ -202,4 +202,4 @@ def test_offline_the_cache_answers(ask: Ask, tmp_path: Path) -> None:
     (kept / "refs").mkdir()
     (kept / "refs" / "main").write_text(COMMIT)
     ran = ask("check", ID, HF_HUB_OFFLINE="1")
-    assert ran.code == 0 and "every tensor has its line" in " ".join(ran.out.split()), ran.err
+    assert ran.code == 0 and "every tensor is matched" in " ".join(ran.out.split()), ran.err

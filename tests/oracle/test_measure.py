@@ -188,4 +188,4 @@ def test_ctrl_c_before_the_first_run(monkeypatch: pytest.MonkeyPatch, run) -> No
 
     monkeypatch.setattr("tfacct.reference.running.prepare", stop)
     ran = run("mfu", "--run", "gpt2", "--ctx", "16")
-    assert ran.code == 130 and ran.out == "" and "before there was anything to report" in ran.err
+    assert ran.code == 130 and ran.out == "" and "before the first result" in ran.err

@@ -112,7 +112,7 @@ def test_saved_activations_are_proven(run: Callable[..., Ran]) -> None:
 )
 def test_families_are_proven(run: Callable[..., Ran], family: str, attention: str) -> None:
     ran = run("verify", "--prove", family, "--train", "--attention", attention)
-    assert ran.code == 0 and "Proven: both are the same polynomial" in ran.out, ran.out
+    assert ran.code == 0 and "Proven: formula and model are the same polynomial" in ran.out, ran.out
 
 
 def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
@@ -122,4 +122,4 @@ def test_proofs_that_cannot_be_are_refused(run: Callable[..., Ran]) -> None:
 
 def test_what_is_not_proven_is_refused(run: Callable[..., Ran]) -> None:
     ran = run("verify", "--prove", "llama", "--train", "--weights", "fp32")
-    assert ran.code == 2 and "--prove does not go with --weights" in ran.err
+    assert ran.code == 2 and "--prove does not work with --weights" in ran.err

@@ -308,11 +308,11 @@ def test_a_derivation_in_ascii(command: str, form: str, monkeypatch: pytest.Monk
 REFUSED = {
     "flops gpt2 --latex": "needs --explain",
     "params gpt2 gpt2-xl --explain": "one MODEL, not of 2",
-    "flops gpt2 --explain --csv": "--explain does not go with --csv",
-    "flops gpt2 --explain --generate 9 --ctx 5": "--explain does not go with --generate",
-    "flops gpt2 --explain --traffic": "--explain does not go with --traffic",
-    "flops gpt2 --explain --by part": "--explain does not go with --by part",
-    "memory --kv gpt2 --explain --latex --json": "--latex does not go with --json",
+    "flops gpt2 --explain --csv": "--explain does not work with --csv",
+    "flops gpt2 --explain --generate 9 --ctx 5": "--explain does not work with --generate",
+    "flops gpt2 --explain --traffic": "--explain does not work with --traffic",
+    "flops gpt2 --explain --by part": "--explain does not work with --by part",
+    "memory --kv gpt2 --explain --latex --json": "--latex does not work with --json",
     "memory --kv bert-base --explain": "there is no KV cache",
 }
 

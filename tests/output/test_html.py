@@ -142,7 +142,7 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_counted(
 ) -> None:
     (there := tmp_path / "there.html").write_text("mine")
     for asked, said in {
-        str(there): f"error: --output {there} is there already\nhint: --force overwrites it\n",
+        str(there): f"error: --output {there} exists\nhint: --force overwrites it\n",
         "x.page": "error: --output x.page: no output of this command ends in '.page'\n",
         str(tmp_path / "no" / "x.html"): f"error: --output {tmp_path}/no/x.html: no folder {tmp_path}/no\n",
     }.items():

@@ -230,7 +230,10 @@ def test_notes_are_about_the_model_as_configured_when_sizes_are_replaced(
     for link, so in (("", False), ("&L.E=16", True)):
         tab.open(pages("mixtral-8x7b"), f"#v=1&ctx=300{link}")
         text = tab.js("document.getElementById('notes').innerText")
-        assert "2 of 8 experts" in text and ("about the model as configured; E = 16 replaces its own" in text) == so
+        assert (
+            "2 of 8 experts" in text
+            and ("describe the model as configured; the page uses E = 16 instead" in text) == so
+        )
         assert ("as configured" in said(tab)["models"][0]["notes"][0]) == so
 
 
@@ -455,7 +458,7 @@ def test_a_training_step_has_the_bytes_of_train(
         (
             "mixtral-8x7b",
             "ctx=640&L.E=16",
-            "The model as configured. One sequence of 640 tokens per GPU, bf16 with AdamW.",
+            "For the model as configured. One sequence of 640 tokens per GPU, bf16 with AdamW.",
         ),
     ],
 )

@@ -214,7 +214,7 @@ def test_a_cache_in_blocks_is_offered_where_heads_divide_into_them() -> None:
         taken = json.loads(js.eval(f"{read}('llama-3.1-8b')"))
         js.eval("const asked = state.parse('model=llama-3.1-8b&cache=q8_0&ctx=1000', still, every).state;")
         kept = js.eval("String(count.count(state.chosen(every, asked.model), asked).cached)")
-    assert refused == [None, ["the link's cache dtype is ignored: its blocks do not divide the head size"]]
+    assert refused == [None, ["the link's cache dtype is ignored: its block size does not divide the head size"]]
     assert taken == ["q8_0", []]
     assert int(kept) == 1000 * 2 * 32 * 8 * 4 * 34
 

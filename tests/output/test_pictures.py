@@ -200,7 +200,7 @@ def test_kv_as_built_as_mha_and_as_mqa() -> None:
         "MQA (1 KV head)": table["mqa"],
     }
     assert chart.x[-1] == 131_072 and chart.marks == [(131_072, "context 131,072")]
-    assert chart.title == "llama-3.1-8b keeps 16.0 GiB of KV cache at 131,072 tokens; as MHA it would keep 64.0 GiB"
+    assert chart.title == "llama-3.1-8b caches 16.0 GiB of KV cache at 131,072 tokens; as MHA it would cache 64.0 GiB"
 
 
 def test_one_line_for_two_names_of_the_same() -> None:
@@ -269,7 +269,7 @@ def test_a_diff_draws_what_changes() -> None:
 
 def test_a_diff_of_what_counts_for_nothing() -> None:
     chart = of_diff("llama-3.1-8b", "llama-3.1-8b", ctx=8192, rope_theta=10_000.0)
-    assert chart.unit == "flops" and not chart.side_charts and chart.title.endswith("nothing that is counted changes")
+    assert chart.unit == "flops" and not chart.side_charts and chart.title.endswith("no counted value changes")
     plot.draw(chart)
 
 

@@ -115,7 +115,7 @@ def test_a_picture_is_not_overwritten_unless_told(tmp_path: Path, run) -> None:
     file = tmp_path / "x.png"
     file.write_text("mine")
     ran = run("flops", "gpt2", "--output", str(file))
-    assert ran.code == 2 and "is there already" in ran.err and "--force" in ran.err and ran.out == ""
+    assert ran.code == 2 and "exists" in ran.err and "--force" in ran.err and ran.out == ""
     assert file.read_text() == "mine"
     assert run("flops", "gpt2", "--output", str(file), "--force").code == 0
     assert file.read_bytes().startswith(b"\x89PNG")
@@ -237,7 +237,7 @@ def test_traffic_says_its_convention() -> None:
 def test_links_are_not_replaced(tmp_path: Path, run) -> None:
     target, link = tmp_path / "real.png", tmp_path / "link.png"
     link.symlink_to(target)
-    assert "is there already" in run("flops", "gpt2", "--output", str(link)).err
+    assert "exists" in run("flops", "gpt2", "--output", str(link)).err
     assert run("flops", "gpt2", "--output", str(link), "--force").code == 0
     assert link.is_symlink() and target.read_bytes().startswith(b"\x89PNG")
 

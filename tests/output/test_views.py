@@ -80,7 +80,7 @@ def test_plot_returns_the_axes(name: str) -> None:
     own = report.plot()
     assert own.figure is not figure and own.has_data()
     pyplot.close("all")
-    with pytest.raises(TfacctError, match=r"^there is no picture of this report\nflops, params"):
+    with pytest.raises(TfacctError, match=r"^this report has no picture\npictures exist for flops, params"):
         load("gpt2").formula().plot()
 
 

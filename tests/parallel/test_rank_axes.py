@@ -170,16 +170,16 @@ def test_every_axis_is_answered_or_refused_by_name(run: Callable[..., Ran], comm
         ("flops mamba-130m --cp 2 --ctx 1k", "a parallel layout does not support Mamba"),
         ("memory mamba-130m --cp 2 --ctx 1k", "--cp 2 does not support recurrent states"),
         ("memory --kv gemma-3-1b --cp 2 --ctx 1k", "--cp 2 does not support windows"),
-        ("memory llama-3.1-8b --fsdp 8 --on 24GiB", "--on does not go with --fsdp"),
+        ("memory llama-3.1-8b --fsdp 8 --on 24GiB", "--on does not work with --fsdp"),
         ("memory llama-3.1-8b --cp 2 --kv-block 16 --ctx 1k", "--kv-block does not work with --cp"),
         ("memory llama-3.1-8b --fsdp 8 --dtype q4_k_m", "--fsdp does not support q4_k_m weights"),
         ("memory mixtral-8x7b --ep 2 --cp 2 --ctx 1k", "--ep is not supported with --cp here"),
         ("memory --kv llama-3.1-8b --cp 2 --output x.svg --ctx 1k", "a chart of the cache does not support --cp"),
         ("time llama-3.1-8b --on 2xh100-sxm --cp 2", "--cp 2 has no estimate: no run under context parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct plan` count what a rank computes"),
+        ("time llama-3.1-8b --on 2xh100-sxm --train --cp 2", "`tfacct plan` count the FLOPs and bytes sent per rank"),
         ("time llama-3.1-8b --on 2xh100-sxm --pp 2", "--pp 2 needs --train: no serving under pipeline parallelism"),
-        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "the devices of --on shard a model that is served"),
-        ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not go with --pp"),
+        ("time llama-3.1-8b --on 2xh100-sxm --tp 2", "in serving, all devices of --on shard the model"),
+        ("flops llama-3.1-8b --pp 2 --generate 5", "--generate does not work with --pp"),
     ],
 )
 def test_what_is_not_counted_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:
@@ -268,7 +268,7 @@ def test_the_total_of_stages_is_that_of_the_fullest(run: Callable[..., Ran], nam
     found = model.formula(of="params", pp="p")
     assert _numbers(found, p=4) == model.params(pp=4).rank_params
     words = " ".join(run("formula", name, "--of", "params", "--pp", "4").out.split())
-    assert f"4 stages split the layers. The total is that of the {where}, with the modules" in words
+    assert f"4 pipeline stages split the layers. The total is that of the {where} stage, with the modules" in words
 
 
 @pytest.mark.parametrize(("tp", "ep"), [(1, 4), (2, 2), (2, 8)])

@@ -122,7 +122,7 @@ def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     assert "V = 50,257 is not divided evenly" in words and "everything else is whole on each" in words
     words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
     assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
-    assert "--generate does not go with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
+    assert "--generate does not work with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
 
 
 def test_a_picture_of_a_rank_says_so() -> None:
@@ -141,7 +141,7 @@ def test_a_picture_of_a_rank_says_so() -> None:
         ),
         ("mamba-130m --tp 2", "a parallel layout does not support Mamba"),
         (f"{LARGE} --tp 0", "--tp must be at least 1, not 0"),
-        (f"{LARGE} --tp 2 --explain", "--explain does not go with --"),
+        (f"{LARGE} --tp 2 --explain", "--explain does not work with --"),
     ],
 )
 def test_what_ranks_do_not_divide_is_refused(

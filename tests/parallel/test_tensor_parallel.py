@@ -73,7 +73,7 @@ def test_one_new_token() -> None:
         ("llama-3.1-8b --sp --fsdp 2", "needs --tp 2 or more"),
         ("llama-3.1-8b --tp 0", "--tp must be at least 1, not 0"),
         ("llama-3.1-8b --tp 2 --train --tokens 5", "whole sequences"),
-        ("llama-3.1-8b --tp 2 --dtype int4", "ranks send fp32, bf16, fp16, not int4"),
+        ("llama-3.1-8b --tp 2 --dtype int4", "communication is in fp32, bf16, fp16, not int4"),
         ("gpt2 --fsdp 7 --train", "pads attn_norm.weight (768)"),
         ("gpt-oss-20b --tp 2 --sp --train --ctx 2", "the router's gradient reduction, which --tp sends, was not"),
         ("ernie-4.5-21b-a3b --tp 2 --sp --train --ctx 2", "--sp does not support fp32 router weights"),
@@ -142,7 +142,7 @@ def test_a_budget_is_of_one_rank(run) -> None:
     assert two == one and "Fits on 2 × H100 SXM5 80GB (tp=2): 2 requests" in one
     assert "--on 3xh100-sxm has 3 devices, the layout 2 ranks" in run(*asked, "--on", "3xh100-sxm").err
     ran = run(*asked, "--explain")
-    assert ran.code == 2 and "--explain does not go with --tp" in ran.err
+    assert ran.code == 2 and "--explain does not work with --tp" in ran.err
     refused = run("memory", "mamba-130m", "--tp", "2")
     assert refused.code == 2 and "does not support Mamba" in refused.err
     assert run("memory", "llama-3.1-70b", "--tp", "0").code == 2

@@ -152,7 +152,7 @@ def test_a_swept_machine_serves_no_users() -> None:
     ("words", "says"),
     [
         (("mfu", "--run"), "missing argument 'MODEL'"),
-        (("devices", "h100", "--calibrate"), "--calibrate does not go with"),
+        (("devices", "h100", "--calibrate"), "--calibrate does not work with"),
         (("mfu", "--run", "gpt2", "--force"), "--force needs --output FILE"),
         (("mfu", "--run", "gpt2", "-o", "x.toml"), "no output of this command ends in '.toml'"),
     ],

@@ -32,7 +32,7 @@ def test_what_is_said_and_refused(run: Callable[..., Ran], monkeypatch: pytest.M
     assert "computes logits chunk by chunk" in " ".join(
         run("train", "llama-3.1-8b", "--loss", "chunked", "--keep-logits").err.split()
     )
-    with pytest.raises(UsageError, match="loss is one of whole, chunked"):
+    with pytest.raises(UsageError, match="loss must be one of whole, chunked"):
         load("gpt2").train(loss="half")  # type: ignore[arg-type]
 
 

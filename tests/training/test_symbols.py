@@ -114,7 +114,7 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
         ("t5gemma-2b-2b --of saved", "t5gemma-2b-2b: the training step of t5gemma has not been measured"),
         ("bart-base --of saved", "--of saved does not work with encoder–decoders"),
         ("gpt2 --of saved --decode", "whole sequences"),
-        ("llama --of saved --ctx 4k", "is a family and has no sizes"),
+        ("llama --of saved --ctx 4k", "is a family, without sizes"),
         ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of saved"),
         ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of saved"),
         ("gpt2 --of saved --dtype int4", "bf16, fp16 or fp32, not in int4"),
@@ -138,4 +138,6 @@ def test_models_whose_sizes_decide_which_tensors_there_are_are_refused_in_a_sent
 ) -> None:
     """Of GLM-4.7 Flash heads of values are as wide as those of queries, which their letters do not say."""
     ran = run("formula", *asked.split(), "--of", "saved")
-    assert ran.code == 2 and "what its step saves is no polynomial in its sizes" in " ".join(ran.err.split())
+    assert ran.code == 2 and "the saved activations of its step are not a polynomial in its sizes" in " ".join(
+        ran.err.split()
+    )

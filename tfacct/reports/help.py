@@ -93,7 +93,7 @@ def contents() -> Report:
     )
 
 
-UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share", "ratio": "ratio"}
+UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}
 
 
 def metrics() -> Report:
