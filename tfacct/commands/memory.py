@@ -70,7 +70,7 @@ def memory(
         from tfacct.reports.explain import explained
 
         if mesh is not None or batches is not None:
-            raise UsageError("--explain works for one device and one batch")
+            raise UsageError(f"{option('explain', True)} works for one device and one batch")
         return explained(report, models, request, **stored)
 
     return Found(report, chart, derived)

@@ -68,7 +68,7 @@ def train_time(
         Literal["none", "full", "attention"], Option("Activation checkpointing in training.", None, opt.RECIPE)
     ] = "none",
     total_tokens: Annotated[opt.Size | None, Option("Add the days for this many tokens: 1.5T, 300B.", "N")] = None,
-    mfu: Annotated[float | None, Option("Assume this utilization, such as 0.5; estimate none.", "SHARE")] = None,
+    mfu: Annotated[float | None, Option("Assume this utilization instead of an estimate: 0.5.", "SHARE")] = None,
     dtype: opt.Dtype = None,
     tp: Annotated[int, opt.of(opt.Ranks.__annotations__["tp"])] = 1,
     sp: Annotated[bool, opt.of(opt.Ranks.__annotations__["sp"])] = False,

@@ -277,7 +277,7 @@ def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | Non
     if fit is not None and mesh is not None and mesh.fsdp > 1:
         problem = "weights are gathered as they run, and take room that is not counted"
         raise UsageError(
-            f"{option('on')} does not go with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
+            f"{option('on')} does not work with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
         )
     if len(models) == 1 and fit is not None and fit.count > 1:
         from tfacct.parallel.mesh import mesh_on

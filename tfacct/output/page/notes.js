@@ -99,7 +99,8 @@ export function overtakes(counted) {
 	if (first === null) return [];
 	const past = first > counted.limit ? `, beyond the ${g(counted.limit)} positions of its position embedding` : "";
 	const whose = counted.model.source ? "the decoder's self-attention" : "attention";
-	return [`From ${g(first)} tokens on${past}, ${whose} scores and attention-weighted values cost more than everything else together.`];
+	const costs = `${whose} scores and attention-weighted values cost more than everything else together`;
+	return [`From ${g(first)} tokens on${past}, ${costs}.`];
 }
 
 function latent(counted) {

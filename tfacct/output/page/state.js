@@ -85,7 +85,7 @@ export function parse(text, start, page) {
 			name = part.slice(0, cut),
 			value = decoded(part.slice(cut + 1));
 		if (name === "v") {
-			if (value !== VERSION) complaints.push(`this link is for version ${value} of the page, which has version ${VERSION}`);
+			if (value !== VERSION) complaints.push(`this link is for version ${value} of the page, not ${VERSION}`);
 		} else if (name.startsWith("L.") && Object.hasOwn(axisNames(page, state), name.slice(2)) && whole(value ?? "")) {
 			state.sizes[name.slice(2)] = whole(value);
 		} else if (Object.hasOwn(known, name) && value === "" && (STILL[name] === null || STILL[name] === false)) {
