@@ -73,7 +73,12 @@ def families_of_presets() -> dict[str, str]:
 
 def presets_asked() -> list[str]:
     """Presets: all, or with `--family` those of that family."""
-    return [name for name in presets.names() if families_of_presets()[name] in ASKED] if ASKED else presets.names()
+    return _presets_of(frozenset(ASKED)) if ASKED else presets.names()
+
+
+@cache
+def _presets_of(families: frozenset[str]) -> list[str]:
+    return [name for name in presets.names() if families_of_presets()[name] in families]
 
 
 class Configs(UserDict[str, Fields]):
