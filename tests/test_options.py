@@ -103,6 +103,12 @@ def test_a_topic_is_a_page(run, topic: str, columns: int) -> None:
     assert len(json.loads(run("help", topic, "--json").out)["rows"]) > 10
 
 
+def test_exit_codes_are_a_topic(run) -> None:
+    ran = run("help", "exit-codes")
+    assert (ran.code, ran.err) == (0, "") and ran.out.startswith("## Exit codes")
+    assert "| 130 |" in ran.out and "## Schemas" not in ran.out
+
+
 def test_topics_explain_the_shared_options_where_they_are_declared(run) -> None:
     assert {row["option"].split()[0] for row in json.loads(run("help", "layout", "--json").out)["rows"]} == {
         shell_option(name) for name in Layout.__annotations__
@@ -247,7 +253,13 @@ def test_what_trainers_and_engines_call_an_option(typed: str, ours: str) -> None
         ("params gpt2 --requests 9", "`tfacct serve`, `tfacct engine` take --requests"),
         ("serve gpt2 --on h100", "for example `tfacct serve "),
         ("llama-3.1-8b", "put a command first: `tfacct flops llama-3.1-8b`"),
+        ("memory gpt2 --users 9", "--batch N counts the memory of N concurrent requests"),
+        ("train gpt2 --steps 9", "`tfacct budget MODEL --tokens N --on DEVICE` gives the days"),
+        ("train gpt2 --on a100 --fit", "--fit is another spelling of --on, and both are given"),
+        ("flops gpt2 --sort foo", "columns: operation, einsum, m × k × n, times, FLOPs, share\n"),
         ("gpus", "did you mean `tfacct devices`?"),
+        ("schema", "did you mean `tfacct help schema`?"),
+        ("help foobar", "exit-codes; or a command, or a page of the docs, such as json, python, cli"),
         ("memmory gpt2", "did you mean memory"),
     ],
 )

@@ -30,6 +30,8 @@ REMOVED = {"--as": "`tfacct train MODEL --exact` runs the transformers class, or
 INSTEAD = {
     ("memory", "--train"): "`tfacct train` counts the memory of a training step",
     ("memory", "--lora"): "`tfacct train` counts the memory of a training step",
+    ("memory", "--requests"): "--batch N counts the memory of N concurrent requests",
+    ("train", "--steps"): "`tfacct budget MODEL --tokens N --on DEVICE` gives the days: N is steps × batch × context",
     ("flops", "--prompt"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
     ("flops", "--new"): "--generate N counts a request: a prompt of --ctx tokens, then N new tokens",
 }
@@ -58,7 +60,8 @@ def usage_error(error: Any) -> UsageError:
     name = getattr(error, "option_name", "")
     typed = spellings.in_typed_words(name, sys.argv[1:])
     possible = _elsewhere(command, name, error) or nearest(typed, getattr(error, "possibilities", None) or ())
-    message = (error.message if possible and error.message else error.format_message()).rstrip(".")
+    message = (error.message if possible and error.message else error.format_message()).partition(" Did you mean")[0]
+    message = message.rstrip(".")
     hint = possible or f"`{command} --help` lists its options"
     return UsageError(_invalid_value(error) or message[:1].lower() + message[1:], hint)
 
@@ -66,8 +69,8 @@ def usage_error(error: Any) -> UsageError:
 def _elsewhere(command: str, option: str, error: Any) -> str | None:
     """A suggestion for an unknown word or option; None for another error."""
     kind, words = type(error).__name__, command.split()
-    if option in REMOVED or (words[-1], option) in INSTEAD:
-        return REMOVED.get(option) or INSTEAD[words[-1], option]
+    if found := REMOVED.get(option) or INSTEAD.get((words[-1], spellings.own(option))):
+        return found
     if kind == "NoSuchOption" and words[-1] in NAMES:
         takers = [f"`tfacct {name}`" for name in NAMES if spellings.own(option) in _options(name)][:3]
         return f"{', '.join(takers)} {'take' if takers[1:] else 'takes'} {option}" if takers else None

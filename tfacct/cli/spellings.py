@@ -75,6 +75,8 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("parallel", "layout", "layouts", "shard"), "plan"),
     **dict.fromkeys(("scaling", "chinchilla", "compute"), "budget"),
     **dict.fromkeys(("parameters", "count"), "params"),
+    "schema": "help schema",
+    "docs": "help docs",
 }
 """Other programs' names of a command → the command to suggest."""
 FLAGS: Mapping[str, str] = {"load-in-4bit": "nf4", "load-in-8bit": "int8", **{name: name for name in DTYPES}}
@@ -118,6 +120,8 @@ def read(line: Sequence[str], *, quiet: bool = False) -> list[str]:
         return ["--help"] if words == ["help"] else ["--version"]
     if words[:1] == ["help"] and len(words) == 2 and words[1] in NAMES:
         return [words[1], "--help-all"]
+    if "--fit" in words and sum(_is(word, "on") for word in words) > 1:
+        raise UsageError("--fit is another spelling of --on, and both are given", "leave --fit out: --on fits too")
     words = _with_values([_of_command(words[0], word) for word in words])
     return words if quiet else _on_devices(words)
 

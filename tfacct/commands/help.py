@@ -29,6 +29,8 @@ def help_(
         return _schema(name)
     if topic == "docs" and name is None:
         return Found(pages.contents())
+    if topic == "exit-codes" and name is None:
+        return Markdown(pages.section("agents", "Exit codes and errors"))
     if topic == "docs" or (topic in pages.pages() and name is None):
         return _page(name or topic)
     if name is not None:
@@ -43,9 +45,9 @@ def help_(
         return Found(pages.axes())
     if topic == "metrics":
         return Found(pages.metrics())
-    raise UsageError(
-        f"no topic {topic!r}", nearest(topic, (*TOPICS, *NAMES, *pages.pages())) or f"topics: {', '.join(TOPICS)}"
-    )
+    close = nearest(topic, (*TOPICS, "exit-codes", *NAMES, *pages.pages()))
+    topics = f"topics: {', '.join(TOPICS)}, exit-codes; or a command, or a page of the docs, such as json, python, cli"
+    raise UsageError(f"no topic {topic!r}", close or topics)
 
 
 def _explained(each: tuple[str, Any]) -> tuple[str, str]:

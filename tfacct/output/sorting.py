@@ -19,7 +19,8 @@ def sorted_by(report: ReportT, column: str) -> ReportT:
     keys = {title: one.key for one in (*report.columns, *report.aside) for title in (one.label, one.key)}
     if name not in keys:
         raise UsageError(
-            f"no column {name!r}", nearest(name, keys) or f"columns: {', '.join(one.label for one in report.columns)}"
+            f"no column {name!r}",
+            nearest(name, keys) or f"columns: {', '.join(one.label for one in report.columns if one.label)}",
         )
 
     def section(rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from tfacct.base import units
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.report import Column, Report
 
 CONVENTIONS = {
     "FLOPs": "2 per multiply-add, matmuls only: an m × k by k × n matmul takes 2·m·k·n.",
@@ -48,17 +48,26 @@ CONVENTIONS = {
 }
 
 
+def _table(
+    command: str, title: str, columns: Sequence[Column], *sections: Iterable[Sequence[str]], notes: tuple[str, ...]
+) -> Report:
+    """A report of texts, one for each column."""
+    keys = [column.key for column in columns]
+    return Report(
+        command=command,
+        title=title,
+        columns=tuple(columns),
+        sections=tuple(tuple(dict(zip(keys, row, strict=True)) for row in rows) for rows in sections),
+        models=(),
+        notes=notes,
+    )
+
+
 def conventions() -> Report:
     """Return what every number counts, topic by topic."""
-    rows: tuple[Row, ...] = tuple({"topic": topic, "meaning": text} for topic, text in CONVENTIONS.items())
-    return Report(
-        command="conventions",
-        title="Counting conventions",
-        columns=(Column("topic", "topic"), Column("meaning", "convention")),
-        sections=(rows,),
-        models=(),
-        notes=("Add `-v` to a command to see what its answer counts.",),
-    )
+    columns = (Column("topic", "topic"), Column("meaning", "convention"))
+    notes = ("Add `-v` to a command to see what its answer counts.",)
+    return _table("conventions", "Counting conventions", columns, CONVENTIONS.items(), notes=notes)
 
 
 @cache
@@ -80,17 +89,17 @@ def page(name: str) -> str:
     return (folder() / f"{name}.md").read_text(encoding="utf-8")
 
 
+def section(name: str, title: str) -> str:
+    """The Markdown text of one section of a page."""
+    heading = f"## {title}\n"
+    return heading + page(name).partition(heading)[2].partition("\n## ")[0]
+
+
 def contents() -> Report:
     """The pages of the documentation, with their titles."""
-    rows = tuple[Row, ...]({"page": name, "about": page(name).partition("\n")[0].lstrip("# ")} for name in pages())
-    return Report(
-        command="docs",
-        title="Pages of the documentation",
-        columns=(Column("page", "page"), Column("about", "title")),
-        sections=(rows,),
-        models=(),
-        notes=("`tfacct help docs PAGE` prints one.",),
-    )
+    titles = [(name, page(name).partition("\n")[0].lstrip("# ")) for name in pages()]
+    columns = (Column("page", "page"), Column("about", "title"))
+    return _table("docs", "Pages of the documentation", columns, titles, notes=("`tfacct help docs PAGE` prints one.",))
 
 
 UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "share of 1", "ratio": "ratio"}
@@ -104,19 +113,16 @@ def metrics() -> Report:
     """
     from tfacct.accounts.metrics import METRICS, OF_A_NAME, STEP_METRICS
 
-    every, stepped = (
-        {name: (metric.unit, metric.about) for name, metric in found.items()} for found in (METRICS, STEP_METRICS)
+    groups = (
+        {name: (metric.unit, metric.about) for name, metric in METRICS.items()},
+        {name: (metric.unit, metric.about) for name, metric in STEP_METRICS.items()},
+        OF_A_NAME,
     )
-    whole, step, named = (
-        tuple[Row, ...]({"metric": name, "unit": UNITS[unit], "about": about} for name, (unit, about) in found.items())
-        for found in (every, stepped, OF_A_NAME)
-    )
-    return Report(
-        command="metrics",
-        title=f"{len(METRICS) + len(STEP_METRICS)} metrics, and two for each matmul, part and component",
-        columns=(Column("metric", "metric"), Column("unit", "unit"), Column("about", "meaning")),
-        sections=(whole, step, named),
-        models=(),
+    return _table(
+        "metrics",
+        f"{len(METRICS) + len(STEP_METRICS)} metrics, and two for each matmul, part and component",
+        (Column("metric", "metric"), Column("unit", "unit"), Column("about", "meaning")),
+        *([(name, UNITS[unit], about) for name, (unit, about) in group.items()] for group in groups),
         notes=(
             f"{', '.join(STEP_METRICS)}: for a training step, as in `tfacct train`.",
             "NAME is an operation of `tfacct flops MODEL`, a part such as attn or mlp, or a component of its JSON.",
@@ -126,17 +132,12 @@ def metrics() -> Report:
 
 def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
     """Options as they are typed, by group, each with its help."""
-    sections = tuple[tuple[Row, ...], ...](
-        tuple({"group": group, "option": typed, "about": about} for typed, about in named.items())
-        for group, named in groups.items()
-    )
     several = len(groups) > 1
-    return Report(
-        command="options",
-        title="Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
-        columns=(Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
-        sections=sections,
-        models=(),
+    return _table(
+        "options",
+        "Options that several commands share" if several else f"Options of the group {next(iter(groups))}",
+        (Column("group", "group"), Column("option", "option"), Column("about", "meaning")),
+        *([(group, typed, about) for typed, about in named.items()] for group, named in groups.items()),
         notes=("`tfacct COMMAND --help-all` lists the options of one command.",),
     )
 
@@ -146,23 +147,15 @@ def axes() -> Report:
     from tfacct.architecture import parts
     from tfacct.ledger.workload import AXES
 
-    found = dict.fromkeys(AXES.items(), "a step")
+    of_parts: dict[tuple[str, str], str] = {}
     for part in (kind for kind in vars(parts).values() if isinstance(kind, type) and issubclass(kind, parts.Part)):
         for axis in part.legend.items():
-            found.setdefault(axis, part.__name__)
-    first, second = (
-        tuple[Row, ...](
-            {"axis": axis, "about": meaning, "of": where}
-            for (axis, meaning), where in found.items()
-            if (where == "a step") == of_step
-        )
-        for of_step in (True, False)
-    )
-    return Report(
-        command="axes",
-        title="Axes of the matmuls",
-        columns=(Column("axis", "axis"), Column("about", "meaning"), Column("of", "first used in", drop=1)),
-        sections=(first, second),
-        models=(),
+            of_parts.setdefault(axis, part.__name__)
+    return _table(
+        "axes",
+        "Axes of the matmuls",
+        (Column("axis", "axis"), Column("about", "meaning"), Column("of", "first used in", drop=1)),
+        [(axis, meaning, "a step") for axis, meaning in AXES.items()],
+        [(*axis, part) for axis, part in of_parts.items() if axis not in AXES.items()],
         notes=("`tfacct formula MODEL` prints a model's formulas with these axes.",),
     )
