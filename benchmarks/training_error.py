@@ -21,8 +21,8 @@ from tfacct.loading.find import find
 from tfacct.loading.model import LoadedModel, load_model
 from tfacct.timing import fsdp_time, megatron_time
 from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained, TrainingConstants, Work, work_of
-from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronWork
-from tfacct.timing.validated import NEWER_HIGH, NEWER_LOW, NEWER_STACKS, Reported
+from tfacct.timing.megatron_time import MEGATRON, MegatronConstants, MegatronLayout, MegatronWork
+from tfacct.timing.validated import NEWER_HIGH, NEWER_LAYOUTS, NEWER_LOW, NEWER_STACKS, Reported
 
 
 class Training(NamedTuple):
@@ -104,28 +104,34 @@ def training(path: Path) -> list[str]:
 
 
 def recent(path: Path) -> list[str]:
-    """Errors of dense steps of 2024 to 2026 under FSDP or DDP, in bf16 or fp8, by stack."""
+    """Errors of dense steps of 2024 to 2026 in bf16 or fp8: under FSDP or DDP by stack, and of Megatron-Bridge with
+    tensor and pipeline parallelism."""
     found: dict[str, list[float]] = {}
     for one in csv.DictReader(path.open()):
-        plain = one["experts"] == "0" and one["task"] == "pretrain"
-        alone = all(one[name] == "1" for name in ("tp", "pp", "cp"))
-        if not plain or not alone or one["precision"] == "nvfp4":
+        mesh = MegatronLayout(int(one["tp"]), int(one["tp"]) > 1, int(one["pp"]), int(one["vp"] or 1))
+        plain = one["experts"] == "0" and one["task"] == "pretrain" and one["cp"] == "1" and one["micro_batch"]
+        if not plain or one["precision"] == "nvfp4" or (mesh.ranks > 1 and one["stack"] == "torchtitan"):
             continue
         loaded, chip = find(SAME.get(one["model"], one["model"])), device(one["device"])
         seq, batch, gpus, accumulate = (int(one[name]) for name in ("seq", "micro_batch", "gpus", "grad_accum"))
         trained = Trained(seq, batch, gpus, accumulate, one["recompute"] == "full", one["precision"] != "bf16")
-        seconds = fsdp_time.step(work_of(loaded.ledger, trained), chip, trained, RECENT).seconds
-        found.setdefault(one["stack"], []).append(log(seconds / trained.tokens * float(one["tokens_per_s_gpu"])))
+        if mesh.ranks == 1:
+            name, seconds = one["stack"], fsdp_time.step(work_of(loaded.ledger, trained), chip, trained, RECENT).seconds
+        else:
+            work = megatron_time.work_of(loaded.ledger, trained, mesh)
+            name, seconds = "layouts", megatron_time.step(work, chip, trained, mesh).seconds
+        each = seconds * mesh.ranks / trained.tokens * float(one["tokens_per_s_gpu"])
+        found.setdefault(name, []).append(log(each))
+    said = {**{name.lower(): one for name, one in NEWER_STACKS.items()}, "layouts": NEWER_LAYOUTS}
     broken = []
-    print("\ndense training steps of 2024 to 2026 under FSDP or DDP")
-    for stack, each in found.items():
-        left = np.array(each)
-        print(line(stack, left))
-        name = next((name for name in NEWER_STACKS if name.lower() == stack), "")
+    print("\ndense training steps of 2024 to 2026")
+    for name, every in found.items():
+        left = np.array(every)
+        print(line(name, left))
         inside = share_inside(left, np.arange(len(left)), NEWER_LOW, NEWER_HIGH)
-        measured = Reported(len(left), round(float(np.median(np.abs(np.exp(left) - 1))), 3), inside)
-        if name and NEWER_STACKS[name].runs == len(left) and NEWER_STACKS[name] != measured:
-            broken.append(f"{stack} is {measured}")
+        measured = Reported(len(left), round(float(np.median(np.abs(np.exp(left) - 1))), 3), round(inside, 3))
+        if name in said and said[name].runs == len(left) and said[name] != measured:
+            broken.append(f"{name} is {measured}")
     return broken
 
 

@@ -87,7 +87,7 @@ def train_time(
     `gradient_accumulation`: micro-batches of a step. `recompute`: activation checkpointing of every layer (`full`), or
     of `attention` under `tp` or `pp`. `tp`, `pp`: tensor and pipeline parallelism instead of FSDP, with `pp_chunks`
     stages on each rank; `batch` is then that of `tp` · `pp` devices together. `sp`: sequence parallelism. `dtype`:
-    bf16, or under FSDP fp8 for the matmuls of layers. `total_tokens`: adds the days for this many. `mfu`: your
+    bf16, or fp8 for the matmuls of layers. `total_tokens`: adds the days for this many. `mfu`: your
     assumption, instead of an estimate: the step at this share of the bf16 peak. Usable memory of each device: `use` (1)
     times its memory, less `reserve` (2 GB). Printed by `time --train`. Raises TfacctError; without `mfu` also for a
     model with experts, of which no step was measured.

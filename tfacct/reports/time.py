@@ -35,7 +35,7 @@ from tfacct.timing.step_estimate import (
     unmeasured_step,
 )
 from tfacct.timing.timing import CONSTANTS, WIDE, Alike, Step, by_kernel, units_of
-from tfacct.timing.validated import ENOUGH, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
+from tfacct.timing.validated import ENOUGH, NEWER_LAYOUTS, NEWER_STACKS, STORED, VALIDATED, Class, Validation, reported
 
 CONVENTION = (
     "an estimate: seconds by a fitted law over FLOPs, bytes and launches; FLOPs and bytes are counted, per device"
@@ -147,6 +147,13 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
     """The measured error of a training step's estimate, or why it is not known. `link`: of all devices."""
     if reason := unmeasured_step(device, link):
         return _unknown(reason)
+    alike = measured_alike(model, device, megatron)
+    if not alike and megatron:
+        error = NEWER_LAYOUTS
+        return (
+            f"Estimate. Megatron-Bridge in fp8 with TP and PP (2026): median error {units.percent(error.median)} on"
+            f" {error.runs} steps, none of them fitted; other stacks differ more."
+        )
     kind: Class = "divided" if megatron else "training"
     error, here = reported(kind, "step"), VALIDATED[kind, "step"].on.get(device.id, 0)
     if megatron:
@@ -156,7 +163,7 @@ def step_error_note(model: LoadedModel, device: Device, megatron: bool, link: Li
             f"Estimate. GPT models under Megatron-LM (2021 and 2022): median error {units.percent(error.median)} on"
             f" {error.runs:,} steps, {where} on this device{unknown}."
         )
-    if measured_alike(model, megatron):
+    if alike:
         return (
             f"Estimate. MPT under FSDP (llm-foundry, 2023): median error {units.percent(error.median)} on"
             f" {error.runs:,} steps never fitted; {_fitted(here, 'step')}."
@@ -586,7 +593,7 @@ def _train_facts(one: StepEstimate) -> dict[str, Any]:
     }
     if one.memory.fits is False:
         return facts
-    measured = one.interval is not None and measured_alike(one.model, one.megatron)
+    measured = one.interval is not None and one.alike
     alike = STORED[one.validation.kind][one.dtype] if measured else 0
     return {
         **facts,
@@ -684,7 +691,7 @@ def _layout(one: StepEstimate) -> str:
     sizes = {"tp": mesh.tp, "pp": mesh.pp, "dp": copies}
     sp = " sp" if mesh.sp else ""
     named = " ".join(f"{axis}={size}{sp if axis == 'tp' else ''}" for axis, size in sizes.items() if size > 1)
-    return f"Layout: {named}; attention is unfused."
+    return f"Layout: {named}; attention is {'unfused' if one.alike else 'fused'}."
 
 
 def _baseline(one: StepEstimate) -> str:

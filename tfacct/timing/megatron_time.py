@@ -4,7 +4,7 @@ count.
 `tp` devices of a node share heads and widths and sum each part's result; `pp` stages share the blocks and hand the
 stream on, each waiting while the first micro-batch comes and the last one goes; what is left of the devices are copies
 that sum their gradients once a step, between nodes over a network card each. Attention is unfused, as it ran then: its
-pairs take more than under FSDP.
+pairs take more than under FSDP. On devices with fp8 units, which came later, it is fused, as stacks since 2024 run it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfacct.ledger.einsum import rounded_up
 from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import BF16, BF16_EACH
 from tfacct.ledger.workload import Workload
-from tfacct.timing.fsdp_time import TRAINING, Trained
+from tfacct.timing.fsdp_time import RECENT, TRAINING, Trained
 from tfacct.timing.kernels import Kernel, Split, kernels
 from tfacct.timing.timing import Device
 
@@ -114,12 +114,14 @@ def step(
 ) -> MegatronParts:
     """Seconds of a step, by the stage that has most blocks; the head's time is taken to be shared by all stages.
 
-    Devices with fp8 units were not measured: they attain less of their peak by as much as they do under FSDP.
+    Nothing was fitted to devices with fp8 units: they attain less of their peak in bf16 by as much as they do under
+    FSDP, and in fp8 and attention what they do there.
     """
     wide, passes = device.peak["bf16"], 4 if recompute == "full" else 3
     hot = "fp8" in device.peak
-    products_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
-    attention_at = wide * c.attention * (TRAINING.attention_hot / TRAINING.attention if hot else 1)
+    head_at = wide * c.products * (TRAINING.products_hot / TRAINING.products if hot else 1)
+    products_at = device.peak["fp8"] * TRAINING.fp8 if trained.fp8 else head_at
+    attention_at = wide * (RECENT.attention_hot if hot else c.attention)
     of: dict[str, list[Kernel]] = {}
     for kernel in work.forward:
         of.setdefault("head" if kernel.name.startswith("lm_head") else kernel.kind, []).append(kernel)
@@ -139,7 +141,7 @@ def step(
     pointwise = share * moved * c.pointwise * passes / device.bandwidth
     launches = share * total("times", "gemm", "attention", "pointwise") * passes * TRAINING.launch
     summed = share * sums * (passes - 1)
-    head = total("flops", "head") * 3 / products_at / mesh.pp
+    head = total("flops", "head") * 3 / head_at / mesh.pp
     logits = work.logits * TRAINING.logits / device.bandwidth / mesh.pp
     stage = products + attention + pointwise + launches + summed
     own = work.parameters / mesh.ranks

@@ -59,7 +59,7 @@ def estimated(
         if how.mesh.ranks == 1:
             shared = fsdp_time.work_of(model.ledger, trained)
             return trained, fsdp_time.step(shared, device, trained, fsdp_constants(model))
-        _check_mesh(model, count, device, name, how)
+        _check_mesh(model, count, device, how)
         ranked = megatron_time.work_of(model.ledger, trained, how.mesh)
         return trained, megatron_time.step(ranked, device, trained, how.mesh, how.recompute)
     except NoKernelError as error:
@@ -69,7 +69,7 @@ def estimated(
 
 def fsdp_constants(model: LoadedModel) -> TrainingConstants:
     """Constants of a model's step under FSDP."""
-    return TRAINING if measured_alike(model, megatron=False) else RECENT
+    return TRAINING if model.family == "mpt" else RECENT
 
 
 class Stated(NamedTuple):
@@ -92,7 +92,7 @@ def at_mfu(
     check_size(option("gradient_accumulation"), how.accumulate)
     _check_how(how)
     if how.mesh.ranks > 1:
-        _check_mesh(model, count, device, name, how)
+        _check_mesh(model, count, device, how)
     trained = Trained(work.context, work.batch, count, how.accumulate, how.recompute == "full", name == "fp8")
     each = flops_per_token(Point(model.ledger, work, train=True)) * trained.tokens / how.mesh.ranks
     return trained, Stated(float(each) / (peak_of(device)[1] * float(how.mfu or 1)))
@@ -191,6 +191,11 @@ class StepEstimate:
         return VALIDATED["divided" if self.megatron else "training", "step"]
 
     @property
+    def alike(self) -> bool:
+        """True if steps like this one are those that the constants were fitted to."""
+        return measured_alike(self.model, self.device, self.megatron)
+
+    @property
     def link(self) -> Link | None:
         """The link of all devices, over which they gather weights and sum gradients; None of one device."""
         return None if self.trained.devices == 1 else self.device.link(self.trained.devices)
@@ -211,10 +216,9 @@ class StepEstimate:
         error = self.validation
         if self.how.mfu is not None or unmeasured_step(self.device, self.link):
             return None
-        if self.megatron and self.device.id not in error.on:
+        if self.alike and self.megatron and self.device.id not in error.on:
             return None
-        alike = measured_alike(self.model, self.megatron)
-        low, high = (error.low, error.high) if alike else (NEWER_LOW, NEWER_HIGH)
+        low, high = (error.low, error.high) if self.alike else (NEWER_LOW, NEWER_HIGH)
         return self.parts.seconds * low, self.parts.seconds * high
 
     def mfu(self, convention: Convention) -> float | None:
@@ -251,9 +255,9 @@ def unmeasured_step(device: devices.Device, link: Link | None) -> str:
     return unmeasured("step", device, link, REACHES)
 
 
-def measured_alike(model: LoadedModel, megatron: bool) -> bool:
-    """True for steps like the measured ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT."""
-    return megatron or model.family == "mpt"
+def measured_alike(model: LoadedModel, device: devices.Device, megatron: bool) -> bool:
+    """True for steps like the fitted ones: MPT under FSDP, and any dense decoder as Megatron-LM ran GPT on A100s."""
+    return "fp8" not in device.peak if megatron else model.family == "mpt"
 
 
 def step_estimate(model: LoadedModel, work: Workload, where: MemoryLimit, name: str, how: StepOptions) -> StepEstimate:
@@ -290,7 +294,7 @@ def check(model: LoadedModel, count: int, device: devices.Device, name: str, how
         raise ConfigError(f"{model.name}: no estimate of its training step", "dense decoders have one")
 
 
-def _check_mesh(model: LoadedModel, count: int, device: devices.Device, name: str, how: StepOptions) -> None:
+def _check_mesh(model: LoadedModel, count: int, device: devices.Device, how: StepOptions) -> None:
     """Raises TfacctError for a layout that does not divide the devices, or that was not measured."""
     mesh, blocks = how.mesh, sum(int(group.count) for group in model.ledger.groups if group.numbers)
     if count % mesh.ranks:
@@ -298,10 +302,6 @@ def _check_mesh(model: LoadedModel, count: int, device: devices.Device, name: st
         raise UsageError(
             f"{asked}, which do not divide {'1 device' if count == 1 else f'{count:,} devices'}",
             f"give a multiple of {mesh.ranks:,}: {option('on', f'{mesh.ranks}x{device.id}')}",
-        )
-    if name != "bf16":
-        raise UsageError(
-            f"a step under tensor or pipeline parallelism is estimated in bf16, not in {name}", option("dtype", "bf16")
         )
     if mesh.tp > (node := max(NODE, device.links.joined)):
         raise UsageError(f"{option('tp', mesh.tp)} is more than the {node} devices of a node", option("tp", node))
