@@ -22,8 +22,6 @@ from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 from tfacct.parallel.shard_model import shard_weights, stages_of
 
-HOPPER = ("Hopper", "Blackwell", "Blackwell Ultra")
-"""Architectures whose memory outside torch is taken from starts on Hopper."""
 WIDE = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 """Dtypes of a model, and the engine's names of them."""
 MOST_USED = 95
@@ -151,11 +149,6 @@ class Launch:
         return self.flags.kv_dtype or self.value_dtype
 
     @property
-    def hopper(self) -> bool:
-        """True for cards of Hopper and later."""
-        return self.device.architecture in HOPPER
-
-    @property
     def cublas(self) -> int:
         """Bytes of cuBLAS's workspace."""
         if self.seen.cublas_bytes is not None:
@@ -246,7 +239,7 @@ class Launch:
         found = []
         of, tp, pp = self.sizes, self.flags.tp, self.flags.pp
         for number, stage in self.stages():
-            outside = vllm.outside(self.engine, self.profile, of, tp=tp, pp=pp, hopper=self.hopper)
+            outside = vllm.outside(self.engine, self.profile, of, self.device, tp=tp, pp=pp)
             graphs = vllm.graphs(self.engine, self.profile, of, eager=self.flags.enforce_eager)
             own = None if self.flags.kv_cache_memory_bytes else self.rank_weights(self.shard(stage))
             peak = self.rank_peak(first=number == 1, last=number == pp)
@@ -301,7 +294,7 @@ UNSUPPORTED: Mapping[str, tuple[str, str]] = {
     "sparse": ("mixed pages of sparse attention (DeepSeek V3.2 and later) are not derived", "`tfacct memory`"),
     "images": ("images of {type} are not derived", "the preset of its text model"),
     "several_cards": ("the V0 engine on several cards is not measured", "{engine_version} 0.8 or later"),
-    "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "{dtype} bf16"),
+    "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "a checkpoint in bf16"),
     "mxfp4": ("kernels repack experts in MXFP4, whose bytes are not derived", "{kv_cache_memory_bytes}"),
     "gguf": ("{engine} does not split weights in {format} as their file does", "{dtype} fp8, or llama.cpp"),
     "states": ("weights of layers with states on several cards are not derived", "{kv_cache_memory_bytes}"),

@@ -7,7 +7,7 @@ SGLang: `model_runner.profile_max_num_token` (0.4), `kv_cache_configurator` (0.5
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfacct.accounts.memory import cache_bytes
 from tfacct.architecture.parts import LatentAttention, Mixer
@@ -17,21 +17,12 @@ from tfacct.base.spelling import option
 from tfacct.engines.launch import Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.units import GIB, MIB
-from tfacct.engines.vllm import Estimate
+from tfacct.engines.vllm import Estimate, Term
 from tfacct.engines.weights import vocabulary
 from tfacct.ledger.lines import WINDOW
 from tfacct.ledger.storage import width
 from tfacct.ledger.workload import Request
 from tfacct.loading import selection
-
-
-class Term(NamedTuple):
-    """Bytes of one card, and how they come about; `seen`: the least and the most of an estimate."""
-
-    what: str
-    bytes: int
-    how: str
-    seen: Estimate | None = None
 
 
 @record

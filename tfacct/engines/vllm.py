@@ -15,6 +15,7 @@ from tfacct.base.record import record
 from tfacct.engines.profiles import Engine, Profile
 from tfacct.engines.units import GIB, MIB, ceil_div
 from tfacct.engines.weights import VOCABULARY, vocabulary
+from tfacct.loading.devices import Device
 from tfacct.loading.model import LoadedModel
 
 Kind = Literal["exact", "estimate", "not measured"]
@@ -37,6 +38,20 @@ class Estimate(NamedTuple):
     high: int
     kind: Kind
     starts: int = 0
+
+
+class Term(NamedTuple):
+    """Bytes of one card, and how they come about; `seen`: the least and the most of an estimate."""
+
+    what: str
+    bytes: int
+    how: str
+    seen: Estimate | None = None
+
+    @property
+    def kind(self) -> Literal["exact", "estimate"]:
+        """Whether it is a count."""
+        return "exact" if self.seen is None else "estimate"
 
 
 class Images(NamedTuple):
@@ -131,14 +146,12 @@ def workspace(of: Sizes, batched: int, tp: int) -> int:
 
 @record
 class Peak:
-    """The most that torch allocates above the weights in the profile run. `source`: what runs then; `stays`: buffers,
-    images and cuBLAS, which are in it."""
+    """The most that torch allocates above the weights in the profile run. `source`: what runs then; `layer`: what one
+    layer takes, without what stays."""
 
     bytes: int
     source: Literal["sampler", "layer"]
-    sampler: int
     layer: int
-    stays: int
 
 
 def peak(
@@ -170,13 +183,15 @@ def peak(
     inside = layer(of, batched, tp, eager=eager)
     sampled = sampler(kind or sampler_of(profile, of), of, batched, seqs, multiprocessors) if last else 0
     source: Literal["sampler", "layer"] = "sampler" if sampled > inside else "layer"
-    return Peak(stays + max(inside, sampled), source, sampled, inside, stays)
+    return Peak(stays + max(inside, sampled), source, inside)
 
 
-def outside(engine: Engine, profile: Profile, of: Sizes, *, tp: int, pp: int, hopper: bool) -> Estimate:
+def outside(engine: Engine, profile: Profile, of: Sizes, device: Device, *, tp: int, pp: int) -> Estimate:
     """Memory that is not torch's: CUDA context, NCCL, all-reduce buffers. Without a start on such cards, that of the
     nearest number of cards, with a wider interval."""
-    table = profile.outside_gib if hopper else profile.outside_before_hopper_gib
+    table = profile.outside_gib if device.id == engine.facts["measured_card"] else {}
+    if device.architecture in engine.facts["before_hopper"]:
+        table = profile.outside_before_hopper_gib
     key = "pp" if pp > 1 else str(tp)
     extra = profile.outside_unaligned_vocabulary_gib if of.vocab % 4 else 0
     if key in table and (pp == 1 or tp == 1):

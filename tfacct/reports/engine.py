@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.engines import launch as launches
 from tfacct.engines import simple_start as simple
-from tfacct.engines import vllm
 from tfacct.engines.launch import Change, Launch, RankStart, Refusal
 from tfacct.engines.logs import Figure
 from tfacct.engines.profiles import engine, paths
 from tfacct.engines.units import GIB
+from tfacct.engines.vllm import Term
 from tfacct.output.answer import Answer, answers
 from tfacct.output.report import Amount, Column, NoteRow, Report, Row, Table, notes
 from tfacct.reports import build
@@ -112,20 +112,22 @@ SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "
 
 
 class About(NamedTuple):
-    """A launch, and what was found of it: nothing where the engine refuses its flags."""
+    """A launch, and what was found of it: nothing where the engine refuses its flags. `simple`: of SGLang or
+    llama.cpp."""
 
     launch: Launch
     hub_id: str
     found: RankStart | None
     refusal: Refusal | None
     changes: Sequence[Change]
-    log: Sequence[LogLine]
+    simple: simple.SimpleStart | None = None
 
     @property
     def measured(self) -> bool:
         """True if the error of the tokens was measured on such starts."""
-        profile, found = self.launch.profile, self.found
-        return found is not None and bool(profile.error) and found.outside.kind == "estimate" and self.launch.hopper
+        found, several = self.found, self.launch.flags.pp > 1
+        measured = found is not None and found.outside.kind == "estimate" and bool(self.launch.profile.error)
+        return measured and not several and not self.exact
 
     @property
     def exact(self) -> bool:
@@ -147,32 +149,95 @@ def engine_start(
     if found is not None:
         refused = launches.out_of_memory(launch, found)
     changes = [] if found is None else launches.changes(launch, found)
-    log = [] if figures is None or found is None else list(_compared(launch, found, figures))
-    about = About(launch, hub_id, found, refused, changes, log)
+    about = About(launch, hub_id, found, refused, changes)
+    computed = {} if found is None else _figures(launch, found)
+    return _report(about, list(_terms(launch, found)), _pool(found), _facts(about), _answer(about), computed, figures)
+
+
+@answers(EngineReport)
+def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] | None = None) -> Report:
+    """What SGLang or llama.cpp allocates, by a formula that was hardly measured. Raises UsageError."""
+    start = STARTS[launch.engine.id](launch, hub_id)
+    each = start.bytes
+    reason = f"{launch.length:,} tokens lack {start.missing / GIB:.1f} GiB" if start.missing > 0 else None
+    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache (formula, not measured)."
+    if launch.flags.max_model_len is not None and start.tokens == launch.length:  # as many as were asked for
+        answer = f"Starts: a cache of {start.tokens:,} tokens fits, {-start.missing / GIB:.1f} GiB stay free (formula)."
+    if reason is not None:
+        answer = f"Does not start: {reason}. Use more cards or shorter requests."
+    facts = {
+        "starts": reason is None,
+        "reason": reason,
+        "launch": start.launch_line,
+        "log_lines": [start.log_line] if reason is None else [],
+        "kv_cache_tokens": start.tokens,
+        "max_concurrency": start.tokens / launch.length,
+        "pool_bytes": start.pool,
+        "weights_bytes": each["weights"],
+        "activation_peak_bytes": each.get("compute buffer"),
+        "outside_bytes": each["CUDA context"],
+    }
+    computed = {"weights": each["weights"], "pool": start.pool, "tokens": start.tokens}
+    if "compute buffer" in each:
+        computed["activations"] = each["compute buffer"]
+    total: Row = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
+    about = About(launch, hub_id, None, None, [], start)
+    return _report(about, start.terms, total, facts, answer, computed, figures)
+
+
+STARTS = {"sglang": simple.sglang, "llama.cpp": simple.llama_cpp}
+"""What is known of an engine's start, by its name."""
+
+
+def _report(
+    about: About,
+    terms: Sequence[Term],
+    total: Row | None,
+    facts: Mapping[str, Any],
+    answer: str,
+    computed: Mapping[str, float],
+    figures: Mapping[str, Figure] | None,
+) -> Report:
+    """The report of a start: its terms, or the figures of a log next to what was `computed`."""
+    launch = about.launch
+    log = [] if figures is None else list(_next_to(computed, figures))
+    cards = launch.device.several(launch.flags.tp * launch.flags.pp)
+    every = {
+        "engine": launch.engine.id,
+        "engine_version": launch.profile.newest,
+        "device": launch.device.id,
+        "devices": launch.flags.tp * launch.flags.pp,
+        "max_model_len": launch.length,
+        "total_memory_bytes": launch.total,
+        "terms": list(map(_term, terms)),
+        "groups": [],
+        "cheaper": [],
+        "ranks": launch.flags.pp,
+        "log": log or None,
+    }
     return build.report(
         "engine",
         [launch.model],
-        _log_table(log) if log else _table(about),
-        [_facts(about)],
-        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {_cards(launch)}",
+        _log_table(log) if log else _table(terms, total),
+        [{**every, **facts}],
+        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {cards}",
         convention=CONVENTION,
-        answer=_log_answer(log) if log else _answer(about),
-        notes=lambda _: notes(NOTES, about),
+        answer=_log_answer(log) if log else answer,
+        notes=lambda _: notes(NOTES if about.simple is None else SIMPLE_NOTES, about),
     )
 
 
-def _compared(launch: Launch, found: RankStart, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
-    """Figures of a log next to what is computed, in the order of the start."""
-    computed: dict[str, float] = {
+def _figures(launch: Launch, found: RankStart) -> dict[str, float]:
+    """What is computed of the figures of a log."""
+    weights = {} if found.weights is None else {"weights": found.weights.total}
+    return {
+        **weights,
         "activations": found.peak.bytes,
         "outside": found.outside.bytes,
         "pool": found.pool,
         "tokens": launch.tokens(found.pages),
         "concurrency": found.pages.concurrency,
     }
-    if found.weights is not None:
-        computed["weights"] = found.weights.total
-    yield from _next_to(computed, figures)
 
 
 def _next_to(computed: Mapping[str, float], figures: Mapping[str, Figure]) -> Iterator[LogLine]:
@@ -214,11 +279,6 @@ def _log_table(log: Sequence[LogLine]) -> Table:
     return columns, (tuple(rows),), ()
 
 
-def _cards(launch: Launch) -> str:
-    count = launch.flags.tp * launch.flags.pp
-    return launch.device.several(count)
-
-
 def _answer(about: About) -> str:
     launch, found = about.launch, about.found
     if about.refusal is not None:
@@ -226,7 +286,7 @@ def _answer(about: About) -> str:
     assert found is not None
     almost = "" if about.exact else "≈ "
     error = "exact" if about.exact else "error not measured"
-    if about.measured and not about.exact:
+    if about.measured:
         error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
     return (
         f"Starts: {almost}{launch.tokens(found.pages):,} tokens of KV cache, {found.pages.concurrency:,.1f} requests"
@@ -234,65 +294,57 @@ def _answer(about: About) -> str:
     )
 
 
-def _terms(about: About) -> list[EngineTerm]:
-    """Terms of the memory of a card, those that are subtracted below zero."""
-    launch, found = about.launch, about.found
+def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
+    """What is requested of a card, and what is subtracted from it."""
     share = f"{launch.utilization:g} of {launch.total / GIB:.2f}, torch's total"
-    rows: list[Any] = [("requested", launch.requested, "exact", None, share)]
-    if found is not None and found.weights is not None:
-        rows += _taken(launch, found)
-    return [
-        {
-            "what": what,
-            "bytes": size,
-            "kind": kind,
-            "low_bytes": size if ends is None else ends.low,
-            "high_bytes": size if ends is None else ends.high,
-            "source": source,
-        }
-        for what, size, kind, ends, source in rows
-    ]
-
-
-def _taken(launch: Launch, found: RankStart) -> Iterator[tuple[str, int, str, vllm.Estimate | None, str]]:
-    """Terms that are subtracted from what is requested."""
-    of = launch.sizes
-    weights, peak = found.weights, found.peak
-    assert weights is not None
+    yield Term("requested", launch.requested, share)
+    if found is None or found.weights is None:
+        return
+    of, weights, outside = launch.sizes, found.weights, found.outside
     more = {"cos and sin": weights.rotary, "W_UK and W_UV": weights.absorbed}
     parts = [f"parameters {weights.parameters / GIB:.2f}"]
     parts += [f"{name} {size / GIB:.2f}" for name, size in more.items() if size >= GIB // 200]
+    yield Term("weights", weights.total, ", ".join(parts))
     inside = f"sampler: {launch.seqs:,} rows × {of.vocab:,} logits"
-    if peak.source == "layer":
+    if found.peak.source == "layer":
         inside = f"a layer of {launch.batched:,} tokens"
-    measured = f"{found.outside.starts} starts: {found.outside.low / GIB:.2f}–{found.outside.high / GIB:.2f}"
+    yield Term("activations at start", found.peak.bytes, inside)
+    measured = f"{outside.starts} starts: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
     unmeasured = "no start on such cards was measured"
-    yield "weights", weights.total, "exact", None, ", ".join(parts)
-    yield "activations at start", peak.bytes, "exact", None, inside
-    outside = found.outside
-    yield "outside torch", outside.bytes, "estimate", outside, measured if outside.starts else unmeasured
+    yield Term("outside torch", outside.bytes, measured if outside.starts else unmeasured, outside)
     if found.graphs is not None:
-        yield "CUDA graphs", found.graphs.bytes, "estimate", found.graphs, f"{of.layers} layers"
+        yield Term("CUDA graphs", found.graphs.bytes, f"{of.layers} layers", found.graphs)
 
 
-def _table(about: About) -> Table:
-    rows: list[Row] = [
-        {"what": one["what"], "bytes": one["bytes"], "source": one["source"], "kind": one["kind"]}
-        for one in _terms(about)
-    ]
-    totals: list[Row] = []
-    if about.found is not None:
-        pages = about.found.pages
-        each = f" × {pages.group_count} groups" if pages.group_count > 1 else ""
-        pool = f"{pages.blocks:,} blocks of {pages.block_size} tokens{each}"
-        totals = [{"what": "pool", "bytes": about.found.pool, "source": pool}]
+def _term(term: Term) -> EngineTerm:
+    """A term as in the JSON."""
+    return {
+        "what": term.what,
+        "bytes": term.bytes,
+        "kind": term.kind,
+        "low_bytes": term.bytes if term.seen is None else term.seen.low,
+        "high_bytes": term.bytes if term.seen is None else term.seen.high,
+        "source": term.how,
+    }
+
+
+def _pool(found: RankStart | None) -> Row | None:
+    if found is None:
+        return None
+    groups = f" × {found.pages.group_count} groups" if found.pages.group_count > 1 else ""
+    blocks = f"{found.pages.blocks:,} blocks of {found.pages.block_size} tokens{groups}"
+    return {"what": "pool", "bytes": found.pool, "source": blocks}
+
+
+def _table(terms: Sequence[Term], total: Row | None) -> Table:
+    rows: list[Row] = [{"what": one.what, "bytes": one.bytes, "source": one.how, "kind": one.kind} for one in terms]
     columns = (
         Column("what", "what"),
         Column("bytes", "GiB", "bytes", unit="GiB"),
         Column("source", "how"),
         Column("kind", ""),
     )
-    return columns, (tuple(rows),), tuple(totals)
+    return columns, (tuple(rows),), () if total is None else (total,)
 
 
 def log_lines(about: About) -> list[str]:
@@ -327,7 +379,7 @@ def _not_measured(about: About) -> str:
     if about.found is None or about.measured or about.exact:
         return ""
     measured = [one for one in about.launch.engine.profiles if one.error]
-    return f"{measured[0].prefix}{measured[0].first}–{measured[-1].newest} on 1, 2 and 4 × H100"
+    return f"{measured[0].prefix}{measured[0].first}–{measured[-1].newest} on 1, 2 and 4 × H100 SXM"
 
 
 def _images(about: About) -> str:
@@ -347,30 +399,30 @@ NOTES = (
 )
 
 
+SIMPLE_NOTES = (
+    NoteRow("launch", 1, lambda about: about.simple.launch_line),
+    NoteRow("log", 1, lambda about: about.simple.missing <= 0 and about.simple.log_line, "The log will say: {}"),
+    NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
+)
+
+
 def _facts(about: About) -> dict[str, Any]:
     launch, found = about.launch, about.found
     facts: dict[str, Any] = {
-        "engine": launch.engine.id,
-        "engine_version": launch.profile.newest,
-        "device": launch.device.id,
-        "devices": launch.flags.tp * launch.flags.pp,
         "starts": about.refusal is None,
         "reason": None if about.refusal is None else about.refusal.reason,
         "launch": launches.launch_line(launch, about.hub_id),
         "log_lines": log_lines(about),
-        "max_model_len": launch.length,
-        "total_memory_bytes": launch.total,
         "requested_bytes": launch.requested,
-        "terms": _terms(about),
         "cheaper": [{"flag": one.flag, "value": one.value, "kv_cache_tokens": one.tokens} for one in about.changes],
-        "ranks": launch.flags.pp,
-        "groups": [],
-        "log": list(about.log) or None,
     }
     if found is None:
         return facts
-    pages, tokens = found.pages, launch.tokens(found.pages)
-    error = round(tokens * launch.profile.error)
+    pages, tokens, interval = found.pages, launch.tokens(found.pages), None
+    if about.measured:
+        error, profile = round(tokens * launch.profile.error), launch.profile
+        ends = {"low": tokens - error, "high": tokens + error}
+        interval = {**ends, "starts": profile.starts, "versions": profile.versions}
     return {
         **facts,
         "kv_cache_tokens": tokens,
@@ -384,89 +436,8 @@ def _facts(about: About) -> dict[str, Any]:
         "blocks": pages.blocks,
         "block_size": pages.block_size,
         "groups": [{key: getattr(one, key) for key in EngineGroup.__annotations__} for one in pages.groups],
-        "interval": {
-            "low": tokens - error,
-            "high": tokens + error,
-            "starts": launch.profile.starts,
-            "versions": launch.profile.versions,
-        }
-        if about.measured and not about.exact
-        else None,
+        "interval": interval,
     }
-
-
-@answers(EngineReport)
-def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] | None = None) -> Report:
-    """What SGLang or llama.cpp allocates, by a formula that was hardly measured. Raises UsageError."""
-    start = STARTS[launch.engine.id](launch, hub_id)
-    each = start.bytes
-    reason = f"{launch.length:,} tokens lack {start.missing / GIB:.1f} GiB" if start.missing > 0 else None
-    log = [] if figures is None else list(_compared_simple(start, figures))
-    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache (formula, not measured)."
-    if launch.flags.max_model_len is not None and start.tokens == launch.length:  # as many as were asked for
-        answer = f"Starts: a cache of {start.tokens:,} tokens fits, {-start.missing / GIB:.1f} GiB stay free (formula)."
-    if reason is not None:
-        answer = f"Does not start: {reason}. Use more cards or shorter requests."
-    rows: list[Row] = [{"what": one.what, "bytes": one.bytes, "source": one.how} for one in start.terms]
-    columns = Column("what", "what"), Column("bytes", "GiB", "bytes", unit="GiB"), Column("source", "how")
-    pool: Row = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
-    return build.report(
-        "engine",
-        [launch.model],
-        _log_table(log) if log else (columns, (tuple(rows),), (pool,)),
-        [
-            {
-                "engine": launch.engine.id,
-                "engine_version": launch.profile.newest,
-                "device": launch.device.id,
-                "devices": launch.flags.tp,
-                "starts": reason is None,
-                "reason": reason,
-                "launch": start.launch_line,
-                "log_lines": [start.log_line] if reason is None else [],
-                "max_model_len": launch.length,
-                "kv_cache_tokens": start.tokens,
-                "max_concurrency": start.tokens / launch.length,
-                "pool_bytes": start.pool,
-                "weights_bytes": each["weights"],
-                "activation_peak_bytes": each.get("compute buffer"),
-                "outside_bytes": each["CUDA context"],
-                "total_memory_bytes": launch.total,
-                "groups": [],
-                "terms": [_simple_term(one) for one in start.terms],
-                "cheaper": [],
-                "ranks": 1,
-                "log": log or None,
-            }
-        ],
-        title=f"{build.label(launch.model)} in {launch.engine.name} {launch.profile.versions} on {_cards(launch)}",
-        convention=CONVENTION,
-        answer=_log_answer(log) if log else answer,
-        notes=lambda _: notes(SIMPLE_NOTES, start),
-    )
-
-
-STARTS = {"sglang": simple.sglang, "llama.cpp": simple.llama_cpp}
-"""What is known of an engine's start, by its name."""
-SIMPLE_NOTES = (
-    NoteRow("launch", 1, lambda start: start.launch_line),
-    NoteRow("log", 1, lambda start: start.log_line if start.missing <= 0 else "", "The log will say: {}"),
-    NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
-)
-
-
-def _compared_simple(start: simple.SimpleStart, figures: Mapping[str, Figure]) -> Iterator[LogLine]:
-    """Figures of a log next to what is computed."""
-    names = {"weights": "weights", "activations": "compute buffer"}
-    computed: dict[str, float] = {own: start.bytes[name] for own, name in names.items() if name in start.bytes}
-    yield from _next_to({**computed, "pool": start.pool, "tokens": start.tokens}, figures)
-
-
-def _simple_term(term: simple.Term) -> EngineTerm:
-    low, high = (term.bytes, term.bytes) if term.seen is None else (term.seen.low, term.seen.high)
-    kind: Literal["exact", "estimate"] = "exact" if term.seen is None else "estimate"
-    ends = {"low_bytes": low, "high_bytes": high}
-    return {"what": term.what, "bytes": term.bytes, "kind": kind, **ends, "source": term.how}  # type: ignore[typeddict-item]
 
 
 @answers(Answer)
