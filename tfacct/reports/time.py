@@ -123,7 +123,7 @@ def _corrected(one: Placement, error: Validation | None) -> str:
     note = f"Estimate × {one.host.constants.pace:.2f}, by {runs}"
     if error is None:
         return f" {note}."
-    few = "" if one.own_runs >= ENOUGH else f"; {ENOUGH} would lower the error"
+    few = f"; {ENOUGH} would lower the error" if one.own_runs < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
         f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs; 80% lie within ×"
         f" {error.low:.2f} … {error.high:.2f}{few}."

@@ -119,11 +119,13 @@ def class_of(experts: bool, device: Device, link: Link | None) -> Class:
 def unmeasured_run(experts: bool, device: Device, link: Link | None, stored: str) -> str:
     """The reason why the error of serving is not known; empty where runs like this were measured. `stored`: the format
     of weights."""
-    if device.vendor == "AMD" and device.id in AMD:
-        return "No run of models with experts on devices of AMD was measured" if experts else ""
-    if runs_in("experts" if experts else "dense", stored) == 0:
-        return f"No run with {stored} weights was measured"
-    return unmeasured("run", device, link, ("domain", "node"))
+    if device.id not in AMD:
+        if runs_in("experts" if experts else "dense", stored) == 0:
+            return f"No run with {stored} weights was measured"
+        return unmeasured("run", device, link, ("domain", "node"))
+    if experts:
+        return "No run of a model with experts on devices of AMD was measured"
+    return "" if link is None or link.reach == "domain" else f"No run {link.place} was measured"
 
 
 def runs_in(kind: Class, stored: str) -> int:
