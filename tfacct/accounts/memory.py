@@ -82,7 +82,7 @@ def largest_that_fits(cost: Callable[[int], int], budget: int, limit: int) -> in
     while high <= limit and tried(high):
         high = GROWTH * low
     high = min(high, limit + 1)
-    if low < (near := _near(asked[-3:], budget, low, high)) < high:
+    if low < (near := _parabola_estimate(asked[-3:], budget, low, high)) < high:
         step, up = 1, tried(near)
         while low < (at := near + (step if up else -step)) < high and tried(at) is up:
             step *= GROWTH
@@ -95,7 +95,7 @@ GROWTH = 8
 """Factor of the next trial while it fits."""
 
 
-def _near(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
+def _parabola_estimate(asked: Sequence[tuple[int, int]], budget: int, low: int, high: int) -> int:
     """Estimate of the largest n between `low` and `high` within the budget, from a parabola.
 
     The parabola goes through three costs; with fewer, the result is `low`. It only directs the search and need not be

@@ -53,7 +53,7 @@ def shown(products: Iterable[Product]) -> list[Shown]:
         if known is None:
             alike.append(product)
         else:
-            alike[known] = _together(alike[known], product)
+            alike[known] = _merged(alike[known], product)
     return [Shown(product, product.kind if len(alike) > 1 else "") for alike in by_path.values() for product in alike]
 
 
@@ -75,7 +75,7 @@ def _alike(one: Product, other: Product) -> bool:
     return next(both) == next(both)
 
 
-def _together(one: Product, other: Product) -> Product:
+def _merged(one: Product, other: Product) -> Product:
     return one._replace(
         kind=" and ".join(filter(None, (one.kind, other.kind))),
         numbers=(*one.numbers, *other.numbers),

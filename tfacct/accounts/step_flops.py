@@ -58,7 +58,7 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
         axes = group.bound(at)
         products = [line for line in group.lines if isinstance(line, Matmul)]
         inside = [number for number, line in enumerate(products) if paths.parse(line.path).stack == paths.BLOCKS]
-        again = {*inside[: len(inside) - _spared(group)]}
+        again = {*inside[: len(inside) - _skipped_at_end(group)]}
         if attention:
             parts = [paths.parse(line.path)._replace(leaf="") for line in products]
             again = {
@@ -70,7 +70,7 @@ def _recomputation(ledger: Ledger, at: Axes, masked: bool, attention: bool) -> I
             yield line, group.count * line.flops(axes, masked) if number in again else 0
 
 
-def _spared(group: Group) -> int:
+def _skipped_at_end(group: Group) -> int:
     """Number of matmuls at the end of a layer with results that backward does not need: 1 or 0."""
     after = takewhile(lambda line: not isinstance(line, Matmul), reversed(group.lines))
     return int(all(line.sums for line in after if isinstance(line, Pointwise)))

@@ -48,25 +48,25 @@ def evaluate(metric: Metric, shape: Transformer, point: Point, knobs: Mapping[st
     _check_names(shape, point, knobs)
     if metric.of_step or any(protocols.foreign(np, values) for values in knobs.values()):
         found: np.ndarray[Any, Any] = (
-            _one_by_one(np, metric, point, knobs, exact)
+            _point_by_point(np, metric, point, knobs, exact)
             if metric.of_step
-            else _elsewhere(np, metric, shape, point, knobs, exact)
+            else _other_library(np, metric, shape, point, knobs, exact)
         )
         return found
     given = {name: _checked(np, name, values, exact) for name, values in knobs.items()}
     whole = np.broadcast_shapes(*(values.shape for values in given.values()))
-    for wrong, error in _together(shape, point, given):
+    for wrong, error in _invalid_combinations(shape, point, given):
         if np.any(wrong):
             raise error
     flat = {name: np.broadcast_to(values, whole).reshape(-1) for name, values in given.items()}
     result = np.empty(flat[next(iter(flat))].shape if flat else (1,), dtype=object if exact else np.float64)
     for start in range(0, result.size, AT_ONCE):
         some = slice(start, start + AT_ONCE)
-        result[some] = _settled(np, metric, shape, point, {name: values[some] for name, values in flat.items()})
+        result[some] = _cheapest(np, metric, shape, point, {name: values[some] for name, values in flat.items()})
     return result.reshape(whole)
 
 
-def _one_by_one(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
+def _point_by_point(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
     """Array of a metric of a training step, evaluated point by point, because the peak is a maximum."""
     if others := [name for name in knobs if name not in ("ctx", "batch")]:
         raise UsageError(
@@ -86,7 +86,9 @@ def _one_by_one(np: Any, metric: Metric, point: Point, knobs: Mapping[str, Any],
     return np.array(found, dtype=object if exact else np.float64).reshape(many.shape)
 
 
-def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool) -> Any:
+def _other_library(
+    np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any], exact: bool
+) -> Any:
     """Array of another library, computed with its operations; lazy arrays are not evaluated.
 
     So values cannot be rejected: an invalid size gives nan, and so does a point where float64 cannot decide which of
@@ -100,9 +102,9 @@ def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs:
         for name, values in knobs.items()
     }
     wrong = [(values < 1) | (values != xp.floor(values)) for values in given.values()]
-    wrong += [found for found, _ in _together(shape, point, given)]
+    wrong += [found for found, _ in _invalid_combinations(shape, point, given)]
     zero = 0 * reduce(add, given.values())  # has the broadcast shape of all knobs
-    there = _placed(shape, point, given)
+    there = _varied(shape, point, given)
     if there.ledger.instead is None:
         value = zero + metric.of(there)
     else:
@@ -113,9 +115,9 @@ def _elsewhere(np: Any, metric: Metric, shape: Transformer, point: Point, knobs:
     return xp.where(reduce(or_, wrong), xp.nan, value)
 
 
-def _settled(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> Any:
+def _cheapest(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> Any:
     """Array of the metric, with the alternative that takes fewer FLOPs at each point."""
-    there = _placed(shape, point, knobs)
+    there = _varied(shape, point, knobs)
     if there.ledger.instead is None:
         return metric.of(there)
     one, other = (replace(there, ledger=way) for way in there.ledger.ways)
@@ -123,7 +125,7 @@ def _settled(np: Any, metric: Metric, shape: Transformer, point: Point, knobs: M
     first = np.broadcast_to(_fewer(np, one, other), size)
     near = np.broadcast_to(abs(_forward(one) - _forward(other)) <= NEAR * _forward(one), size).astype(bool)
     if np.any(near):  # compare exactly where float64 cannot decide
-        at = _placed(shape, point, {name: _exact(np, values[near]) for name, values in knobs.items()})
+        at = _varied(shape, point, {name: _exact(np, values[near]) for name, values in knobs.items()})
         first = first.copy()
         first[near] = _fewer(np, *(replace(at, ledger=way) for way in at.ledger.ways))
     return np.where(first, metric.of(one), metric.of(other))
@@ -138,7 +140,7 @@ def _fewer(np: Any, one: Point, other: Point) -> Any:
     return np.asarray(_forward(one) <= _forward(other), dtype=bool)
 
 
-def _placed(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Point:
+def _varied(shape: Transformer, point: Point, knobs: Mapping[str, Size]) -> Point:
     """Point with arrays for the varied sizes."""
     work = point.work
     if "ctx" in knobs:
@@ -168,7 +170,9 @@ def _check_names(shape: Transformer, point: Point, knobs: Mapping[str, Any]) -> 
         raise UsageError("no argument varies", f"knobs: {', '.join(known)}")
 
 
-def _together(shape: Transformer, point: Point, given: Mapping[str, Any]) -> Iterator[tuple[Any, UsageError]]:
+def _invalid_combinations(
+    shape: Transformer, point: Point, given: Mapping[str, Any]
+) -> Iterator[tuple[Any, UsageError]]:
     """Arrays of booleans for invalid combinations of sizes, each with its error."""
     context, tokens = given.get("ctx", point.work.context), given.get("tokens")
     if tokens is not None:

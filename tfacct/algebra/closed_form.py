@@ -57,7 +57,7 @@ def closed_form(
     for axis in axis_names.products:  # N for K · G: replace the last factor by N / K
         *others, last = axis_names.factors(axis)
         root = sympy.expand(root.subs(symbols[last], symbols[axis] / prod(symbols[other] for other in others)))
-    terms = [_written(term, symbols) for term in root.as_ordered_terms()]
+    terms = [_quotient_text(term, symbols) for term in root.as_ordered_terms()]
     if None in terms or len(text := " + ".join(filter(None, terms))) > LONGEST_FORM:
         return None
     return text.replace("+ -", "− ")
@@ -83,7 +83,7 @@ def _without_zero_roots(polynomial: Any) -> Any:
     return polynomial
 
 
-def _written(term: Any, symbols: Mapping[str, Any]) -> str | None:
+def _quotient_text(term: Any, symbols: Mapping[str, Any]) -> str | None:
     """Text of a quotient of products, `D·K/N`; None for other expressions."""
     over, under = term.as_numer_denom()
     sides = []

@@ -91,7 +91,7 @@ class DerivationModel:
                 if train:
                     count = TracedInt(1 + len(more), [_times(1 + len(more), "products")]) * count
                 spec = renamed(line.spec, names)
-                met = _met(line, product.axes) * int(product.count)
+                met = _active_weights(line, product.axes) * int(product.count)
                 yield Entry(line.path, spec, count.factors, int(count), group.kind, line, tuple(more), met)
 
     def tensors(self, how: Storage | None = None) -> Iterator[Entry]:
@@ -115,7 +115,7 @@ class DerivationModel:
     def step(self, entries: Sequence[Entry], alone: bool, unit: str) -> Step:
         """Step for entries that differ only in their layers. `alone`: no other step has the same path."""
         first = entries[0]
-        factors = derivation.joined(_labelled(_together(entries), unit), self.made)
+        factors = derivation.joined(_with_unit(_merged_factors(entries), unit), self.made)
         kind = " and ".join(dict.fromkeys(entry.kind for entry in entries if entry.kind))
         name = paths.short(first.path) if alone or not kind else f"{paths.short(first.path)} ({kind})"
         result = sum(entry.value for entry in entries)
@@ -175,7 +175,7 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
         if FRONT in group.axes and at:
             meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
             bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
-        for axis in _of_keys(group) if at else ():
+        for axis in _compressed_axes(group) if at else ():
             bound[axis] = named(axis, group.bound(at)[axis])
         if len(halves) > 1 and HALF in group.axes:
             own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
@@ -190,7 +190,7 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
             bound[share] = named(share, group.bound(at)[share], meaning)
         axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
                 else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
-        count = _counted(group, numbers, legend, meanings)
+        count = _layer_count(group, numbers, legend, meanings)
         groups.append((replace(group, axes=axes, count=count, names=own), bound))
     made = {
         Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
@@ -202,13 +202,13 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
     return DerivationModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
 
 
-def _of_keys(group: Group) -> list[str]:
+def _compressed_axes(group: Group) -> list[str]:
     """Axes of a step for compressed tokens."""
     kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
     return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 
 
-def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meanings: Mapping[str, str]) -> int:
+def _layer_count(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meanings: Mapping[str, str]) -> int:
     """Number of layers of a group, by its axis; for MTP heads, which have no axis, in words."""
     stack = next((paths.parse(line.path).stack for line in group.lines), "")
     if stack == paths.BLOCKS:
@@ -218,7 +218,7 @@ def _counted(group: Group, stacks: Iterator[str], legend: dict[str, Axis], meani
     return TracedInt(group.count, [_times(group.count, "MTP heads")]) if group.count != 1 else 1
 
 
-def _met(line: Matmul, axes: Axes) -> int:
+def _active_weights(line: Matmul, axes: Axes) -> int:
     """Elements of a matmul's weight that are active for one token: of experts only the top-k."""
     weight = line.weight_axes()
     if weight is None:
@@ -235,7 +235,7 @@ def _name(size: object, otherwise: str) -> str:
     return size.factors[0].axis if isinstance(size, TracedInt) else otherwise
 
 
-def _together(entries: Sequence[Entry]) -> list[Factor]:
+def _merged_factors(entries: Sequence[Entry]) -> list[Factor]:
     """Factors of entries that differ only in their layers, with the numbers of layers added."""
     each = [next((factor for factor in entry.factors if factor.blocks), None) for entry in entries]
     rest = [factor for factor in entries[0].factors if not factor.blocks]
@@ -249,7 +249,7 @@ def _together(entries: Sequence[Entry]) -> list[Factor]:
     return [*rest, Factor(f"({names})", f"({numbers}) layers", value, blocks=True)]
 
 
-def _labelled(factors: list[Factor], unit: str) -> list[Factor]:
+def _with_unit(factors: list[Factor], unit: str) -> list[Factor]:
     """Factors with the word `bytes` at the bytes per element, if the unit is bytes."""
     if unit != "bytes":
         return factors

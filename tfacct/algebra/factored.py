@@ -71,17 +71,17 @@ class Factored:
     @property
     def text(self) -> str:
         """Readable text: `2·B·T·D·V`."""
-        return _written(self.term, self.axis_names, TEXT)
+        return _text(self.term, self.axis_names, TEXT)
 
     @property
     def code(self) -> str:
         """Text for Python and sympy: `2*B*T*D*V`."""
-        return _written(self.term, self.axis_names, CODE)
+        return _text(self.term, self.axis_names, CODE)
 
     @property
     def latex(self) -> str:
         """Text for LaTeX's math mode."""
-        return _written(self.term, self.axis_names, LATEX)
+        return _text(self.term, self.axis_names, LATEX)
 
 
 def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iterable[Polynomial] = ()) -> Factored:
@@ -98,7 +98,7 @@ def factored(axis_names: Sequence[str], parts: Iterable[Polynomial], after: Iter
     for rank, part in ranked:
         rest = _divided(part, shared)
         for blocks, sum_ in zip(stacks, inner, strict=True):
-            stacked = {powers: count for powers, count in rest.items() if _meet(powers, blocks)}
+            stacked = {powers: count for powers, count in rest.items() if _overlap(powers, blocks)}
             sum_.add(_divided(stacked, Term(1, blocks)), rank)
             rest = {powers: count for powers, count in rest.items() if powers not in stacked}
         outer.add(rest, rank)
@@ -178,7 +178,7 @@ class _Sum:
     def _place(self, rank: int, term: Term) -> tuple[object, ...]:
         long = len(term.inside) or 1
         constant = not any(term.powers) and long == 1
-        grows = any(_meet(t.powers, self.keys) for t in (term, *term.inside))
+        grows = any(_overlap(t.powers, self.keys) for t in (term, *term.inside))
         return grows, constant, rank, long, sum(term.powers), _lexical(term)
 
 
@@ -205,7 +205,7 @@ def _divided(part: Polynomial, by: Term) -> dict[Powers, int]:
     }
 
 
-def _meet(powers: Powers, others: Powers) -> bool:
+def _overlap(powers: Powers, others: Powers) -> bool:
     """True if both share an axis."""
     return any(map(min, powers, others))
 
@@ -219,14 +219,14 @@ def _times(front: Term, terms: Sequence[Term]) -> Term:
     return Term(front.coefficient * only.coefficient, powers, only.inside, only.over)
 
 
-def _written(term: Term, axis_names: Sequence[str], style: Style) -> str:
+def _text(term: Term, axis_names: Sequence[str], style: Style) -> str:
     factors = [
         style.axis(axis) + (style.power.format(power) if power > 1 else "")
         for axis, power in zip(axis_names, term.powers, strict=True)
         if power
     ]
     for sum_ in filter(None, (term.over, term.inside)):
-        total = " + ".join(_written(one, axis_names, style) for one in sum_)
+        total = " + ".join(_text(one, axis_names, style) for one in sum_)
         total = total.replace("+ -", "− " if style is TEXT else "- ")
         opening, closing = style.brackets if factors or term.over or term.coefficient != 1 else ("", "")
         factors.append(f"{opening}{total}{closing}")

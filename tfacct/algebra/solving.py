@@ -73,7 +73,7 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     import sympy
 
     x = sympy.Symbol("x", positive=True)
-    pieces = _in_every_way(equation, at, x)
+    pieces = _alternatives(equation, at, x)
     if all(polynomial.is_zero for polynomial, _, _ in pieces):
         raise NoSolutionError(f"{equation} for every {unknown}")
     level = next((low for polynomial, low, high in pieces if polynomial.is_zero and high > smallest), None)
@@ -108,7 +108,7 @@ def solved(unknown: str, equation: Equation, at: Callable[[Size], Point], smalle
     return Solution(answer, answer + 1, rises, None if leaps else there[0], bool(leaps))
 
 
-def _in_every_way(equation: Equation, at: Callable[[Size], Point], x: Any) -> list[tuple[Any, Any, Any]]:
+def _alternatives(equation: Equation, at: Callable[[Size], Point], x: Any) -> list[tuple[Any, Any, Any]]:
     """Difference of the sides as polynomials, each with its interval of x.
 
     For a model with two alternatives, each applies where it takes fewer FLOPs.

@@ -217,14 +217,6 @@ class SymbolicModel:
         """Expression with these axes taken out of brackets, one set after the other; coefficients are not factored."""
         return in_front(tuple(self.symbols), self._polynomial(expression), fronts)
 
-    def with_letter(self, axis: str, meaning: str) -> SymbolicModel:
-        """The same with another axis."""
-        import sympy
-
-        symbols = {**self.symbols, axis: sympy.Symbol(axis, positive=True, integer=True)}
-        products = {name: (*powers, 0) for name, powers in self.products.items()}
-        return replace(self, symbols=symbols, products=products, legend={**self.legend, axis: meaning})
-
     def _polynomial(self, expression: Size) -> Polynomial:
         """Terms of an expression, with N for K · G."""
         found: dict[Powers, int] = {}
@@ -264,7 +256,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
 
     whole = cached  # for a proof: S is C + T, and patches are T minus the tokens before them
     explained, stacks = axis_names.explained(shape), layer_axes(shape)
-    _one_size_each(shape)
+    _check_single_sizes(shape)
     windowed = WINDOW in explained
     fixed = frozenset(name for name, axis in explained.items() if axis.own in (*fixed, *WINDOWS))
     made = {name: axis.made for name, axis in explained.items() if axis.made is not None}
@@ -295,7 +287,7 @@ def in_symbols(shape: Transformer, *, fixed: frozenset[str] = frozenset(), cache
     keys = symbols["C"] + symbols["T"] if cached else symbols[KEYS] if keeps else symbols["T"]
     in_window = symbols["Cw"] + symbols["T"] if windowed and cached else None
     symbolic = with_sizes(shape, symbols.__getitem__, fixed)
-    legend = LEGEND | _in_every_kind(explained) | {name: axis.meaning for name, axis in explained.items()}
+    legend = LEGEND | _part_axis_meanings(explained) | {name: axis.meaning for name, axis in explained.items()}
     legend |= block_meanings(shape)
     numbers = {
         axis: str(axis_names.sizes(shape).get(axis)) for axis in (CHUNK, FRONT, MERGE, LONGEST) if axis not in free
@@ -349,7 +341,7 @@ def _multiplies(shape: Transformer, axis: str) -> bool:
     return any(isinstance(line, Matmul) and axis in line.einsum.every for line in lines)
 
 
-def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
+def _part_axis_meanings(explained: Mapping[str, Axis]) -> dict[str, str]:
     """Meanings of part axes that are renamed in all kinds of layers, for lines that stand for all kinds."""
     found: dict[str, list[str]] = {}
     for name, axis in explained.items():
@@ -357,7 +349,7 @@ def _in_every_kind(explained: Mapping[str, Axis]) -> dict[str, str]:
     return {own: f"any of {', '.join(names)}" for own, names in found.items() if own not in names}
 
 
-def _one_size_each(shape: Transformer) -> None:
+def _check_single_sizes(shape: Transformer) -> None:
     """Check that each axis has one size, because a formula has one symbol for it. Raises UsageError."""
     sizes: dict[str, Size] = {}
     for place, names in zip(axis_names.places(shape), axis_names.names(shape), strict=True):

@@ -24,11 +24,11 @@ def formula_trees(ledger: Ledger, ways: Sequence[Transformer]) -> list[dict[str,
         symbolic = [in_symbols(way) for way in ways]
     except TfacctError:
         return None
-    first, *others = map(_written, symbolic)
+    first, *others = map(_trees, symbolic)
     return [first, *({name: tree for name, tree in one.items() if tree != first.get(name)} for one in others)]
 
 
-def _written(model: SymbolicModel) -> dict[str, Any]:
+def _trees(model: SymbolicModel) -> dict[str, Any]:
     trees = {
         "flops": model.flops(lambda product: product.forward).written,
         "params": model.parameters().written,

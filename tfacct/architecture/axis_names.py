@@ -103,14 +103,14 @@ def places(shape: Transformer) -> list[Place]:
     source = [] if encoder is None else [part for named in encoder.ends() for part in named.values()]
     first = 0 if encoder is None else len(encoder.stacks)
     stacks = (
-        Place(index < first, kind.removeprefix(READING).strip(), _in_block(stack.block))
+        Place(index < first, kind.removeprefix(READING).strip(), _layer_parts(stack.block))
         for index, (stack, kind) in enumerate(zip(shape.every_stack, shape.kinds(), strict=True))
     )
-    ahead = [] if shape.mtp is None else _in_block(shape.mtp)
+    ahead = [] if shape.mtp is None else _layer_parts(shape.mtp)
     return [Place(False, "", ends), Place(True, "", source), *stacks, Place(False, MTP, ahead)]
 
 
-def _in_block(block: Block | MtpHead) -> list[Part]:
+def _layer_parts(block: Block | MtpHead) -> list[Part]:
     return [each for _, part in block.parts() for each in part.with_nested()]
 
 
@@ -178,7 +178,7 @@ def explained(shape: Transformer) -> dict[str, Axis]:
     there = [place for place in places(shape) if place.parts and place.words]
     sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
-        name: replace(axis, meaning=_told(axis.meaning, whose[name], sides)) if often[axis.own] > 1 else axis
+        name: replace(axis, meaning=_with_place(axis.meaning, whose[name], sides)) if often[axis.own] > 1 else axis
         for name, axis in found.items()
     }
 
@@ -203,7 +203,7 @@ def _declared(part: Part, called: Names) -> Iterator[tuple[str, Axis]]:
             )
 
 
-def _told(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> str:
+def _with_place(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> str:
     """Meaning of an axis with its place: `query heads in the encoder, Kenc · G`."""
     words = list(dict.fromkeys(place.words for place in there if place.words))
     ends, reads = any(place.kind == "" for place in there), there[0].reads

@@ -77,10 +77,10 @@ class Encoder:
         embed = "stem" if isinstance(self.embed, Stem) else "embed"
         front: dict[str, Part | None] = {embed: self.embed, "pos_embed": self.positions}
         front |= {"rel_bias": self.bias, "embed_norm": self.embed_norm}
-        return _there(front), _there({"final_norm": self.final_norm})
+        return _present(front), _present({"final_norm": self.final_norm})
 
 
-def _there(named: dict[str, Part | None]) -> dict[str, Part]:
+def _present(named: dict[str, Part | None]) -> dict[str, Part]:
     return {name: part for name, part in named.items() if part is not None}
 
 
@@ -131,7 +131,7 @@ class Transformer:
         back |= {"projector": self.projector, "pooler": self.pooler, "classifier": self.classes}
         for part in self.extra_parts:
             (front if part.at_front else back)[part.name] = part
-        return _there(front), _there(back)
+        return _present(front), _present(back)
 
     @property
     def streams(self) -> Part | None:

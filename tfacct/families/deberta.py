@@ -70,7 +70,7 @@ class DisentangledAttention(Attention):
         """Query heads, and both directions of each distance in a text."""
         return self.made | ({"Xd": "2"} if self.distances is None else {})
 
-    def _of_scores(self, at: str) -> Iterator[Line]:
+    def _score_lines(self, at: str) -> Iterator[Line]:
         to, back = ("Xd S", "Xd T") if self.distances is None else ("Rp", "Rp")
 
         def projected(name: str, owner: str, heads: str, rows: str, *, bias: bool = True) -> Matmul:
@@ -88,7 +88,7 @@ class DisentangledAttention(Attention):
         if self.from_positions:
             yield Matmul(f"{at}.from_positions", f"B S K H, B {back} K G H -> B K G S {back}")
             yield Pointwise(f"{at}.from_add", "B K G T S", kind="sum")
-        yield from Attention._of_scores(self, at)
+        yield from Attention._score_lines(self, at)
 
 
 @record(kw_only=True)

@@ -69,15 +69,15 @@ class DisentangledAttention(Attention):
         self.part = part
         self.pos_k_proj = self.pos_q_proj = self.to_positions = self.from_positions = None
         if part.shared or part.to_positions:
-            self.pos_k_proj = self._projected(self.k_proj, self.keys)
+            self.pos_k_proj = self._projection(self.k_proj, self.keys)
         if part.shared or part.from_positions:
-            self.pos_q_proj = self._projected(self.q_proj, self.queries)
+            self.pos_q_proj = self._projection(self.q_proj, self.queries)
         if part.to_positions:
             self.to_positions, self.to_add = Product(part.group), Gather()
         if part.from_positions:
             self.from_positions, self.from_add = Product(1), Gather()
 
-    def _projected(self, owner: Linear, size: int) -> Linear:
+    def _projection(self, owner: Linear, size: int) -> Linear:
         """Projection of distances, with the weight of the tokens' if it is shared."""
         own = Linear(self.part.hidden, size, bias=owner.bias is not None)
         if self.part.shared:

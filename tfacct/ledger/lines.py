@@ -235,7 +235,7 @@ class Matmul:
 
         Only `touched` experts count. All are 0 if an axis is 0, as for an encoder after the prefill.
         """
-        if self.idles(axes):
+        if self.is_empty(axes):
             return 0, 0, 0
 
         def elements(operand: AxisNames) -> Size:
@@ -244,11 +244,11 @@ class Matmul:
         return elements(self.einsum.left), elements(self.einsum.right), elements(self.einsum.out)
 
     @property
-    def weighs_left(self) -> bool:
+    def weight_is_left(self) -> bool:
         """True if the weight is the left operand."""
         return _is_weight(self.einsum.left) and not _is_weight(self.einsum.right)
 
-    def idles(self, axes: Axes) -> bool:
+    def is_empty(self, axes: Axes) -> bool:
         """True if an axis is 0: nothing is multiplied."""
         return any(isinstance(axes[axis], int) and axes[axis] == 0 for axis in self.einsum.every)
 

@@ -114,7 +114,7 @@ class LayerRules:
     def matmul(self, line: Matmul) -> None:
         """By a weight: saves what it reads, once for all matmuls that read it."""
         mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
-        read, name = right if line.weighs_left else left, f"{line.path}.weight"
+        read, name = right if line.weight_is_left else left, f"{line.path}.weight"
         owner, _, leaf = line.path.rpartition(".")
         convolves = "Kc" in read.split()  # and reads its sequence, not windows of it
         read = " ".join(axis for axis in read.split() if axis != "Kc")

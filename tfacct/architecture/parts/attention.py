@@ -306,31 +306,31 @@ class Attention(Grouped, SelfAttention):
     def lines(self, at: str) -> tuple[Line, ...]:
         """Four projections, QKᵀ and PV (both operands are activations), pointwise operations, and both caches."""
         mask: Mask = self.mask if self.causal else "full" if self.window is None else "near"
-        own = self.of_values
+        own = self.value_axis
         new, seen, scores = *(("T", "S") if self.tiles is None else TILED), self.pairs
         caches: tuple[State, ...] = (
             State(f"{at}.k_cache", "B S K H"),
-            State(f"{at}.v_cache", f"B S K {self.of_values}"),
+            State(f"{at}.v_cache", f"B S K {self.value_axis}"),
         )
         caches = caches if self.indexer is None else (*caches, State(f"{at}.index_cache", "B S Hx"))
         return (
-            *self._projected(at, "q", "N", bias=self.qkv_bias),
+            *self._projection(at, "q", "N", bias=self.qkv_bias),
             *(() if self.borrowed else self._keys_and_values(at)),
             *self._gate(at),
-            *self._of_queries_and_keys(at),
+            *self._query_key_lines(at),
             *(() if self.indexer is None else self.indexer.scores(f"{at}.indexer", rotary=self.rotary is not None)),
             Pointwise(f"{at}.scores", "B K G T S H")
             if self.score_function == "distance"
             else Matmul(f"{at}.scores", f"B {new} K G H, B {seen} K H -> B K G {scores}", mask=mask),
-            *self._of_scores(at),
+            *self._score_lines(at),
             Matmul(f"{at}.values", f"B K G {scores}, B {seen} K {own} -> B {new} K G {own}", mask=mask),
-            *self._of_what_heads_read(at, own),
+            *self._result_lines(at, own),
             Matmul(f"{at}.o_proj", f"B T N {own}, N {own} D -> B T D", bias=self.out_bias),
             *((Pointwise(f"{at}.channel_scale", "B T D", weight="D"),) if self.channel_scale else ()),
             *(caches if self.has_cache else ()),
         )
 
-    def _of_what_heads_read(self, at: str, own: str) -> Iterator[Line]:
+    def _result_lines(self, at: str, own: str) -> Iterator[Line]:
         norm = self.read_norm
         if norm is not None and not norm.together:
             yield Pointwise(f"{at}.head_norm", f"B T N {own}", kind="norm_rms")
@@ -360,23 +360,23 @@ class Attention(Grouped, SelfAttention):
         return "T S" if self.tiles is None else f"{TILED[0]} Wk"
 
     @property
-    def of_values(self) -> str:
+    def value_axis(self) -> str:
         """Axis of a value head."""
         return "H" if self.value_dim is None else "Hv"
 
     def _keys_and_values(self, at: str) -> Iterator[Line]:
-        yield from self._projected(at, "k", "K", bias=self.qkv_bias and self.key_bias)
+        yield from self._projection(at, "k", "K", bias=self.qkv_bias and self.key_bias)
         if self.scales.keys is not None:
             yield Pointwise(f"{at}.k_scale", "B T K H", kind="scale")
         if not self.keys_as_values:
-            yield from self._projected(at, "v", "K", self.of_values, bias=self.qkv_bias)
+            yield from self._projection(at, "v", "K", self.value_axis, bias=self.qkv_bias)
         if self.scales.values is not None:
-            yield Pointwise(f"{at}.v_scale", f"B T K {self.of_values}", kind="scale")
+            yield Pointwise(f"{at}.v_scale", f"B T K {self.value_axis}", kind="scale")
 
-    def _projected(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
+    def _projection(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
         yield Matmul(f"{at}.{which}_proj", f"B T D, D {heads} {size} -> B T {heads} {size}", bias=bias)
 
-    def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
+    def _query_key_lines(self, at: str) -> Iterator[Line]:
         late = self.qk_norm is not None and self.qk_norm.late
         if not late:
             yield from self._qk_norms(at)
@@ -405,7 +405,7 @@ class Attention(Grouped, SelfAttention):
             kind: PointwiseKind = "norm_layer" if self.qk_norm.kind == "layer" else "norm_rms"
             yield Pointwise(f"{at}.{name}", f"B T {heads} H", weight=scale, bias=shift, kind=kind)
 
-    def _of_scores(self, at: str) -> Iterator[Line]:
+    def _score_lines(self, at: str) -> Iterator[Line]:
         if self.softcap is not None:
             yield Pointwise(f"{at}.softcap", "B K G T S")
         if self.alibi:

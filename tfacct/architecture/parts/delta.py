@@ -100,7 +100,7 @@ class DeltaNet(Mixer):
         """Projections, convolution, recurrence in chunks and by one token, gated norm, output, and the cache: last
         tokens of the convolution and the state of each head."""
         return (
-            *self._of_tokens(at),
+            *self._token_lines(at),
             *self._in_chunks(at),
             Pointwise(f"{at}.recurrence", "B Tr Nd Hk Hv"),
             Pointwise(f"{at}.step_read", "B Tr Nd Hv"),
@@ -111,7 +111,7 @@ class DeltaNet(Mixer):
             State(f"{at}.delta_state", "B Nd Hk Hv", STATE_BITS),
         )
 
-    def _of_tokens(self, at: str) -> Iterator[Line]:
+    def _token_lines(self, at: str) -> Iterator[Line]:
         """Query, key, value, gate, rate and decay of each token."""
         yield Matmul(f"{at}.q_proj", "B T D, D Kd Hk -> B T Kd Hk")
         yield Matmul(f"{at}.k_proj", "B T D, D Kd Hk -> B T Kd Hk")

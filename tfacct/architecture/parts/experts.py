@@ -123,9 +123,9 @@ class Experts(Part):
                 kind="routing",
             ),
             *normed["experts_norm"],
-            *self._of_tokens(at),
+            *self._token_lines(at),
             *normed["experts_post_norm"],
-            *(self._of_others(f"{at}.others") if self.others is not None else ()),
+            *(self._unused_expert_lines(f"{at}.others") if self.others is not None else ()),
         )
         if self.shared_width is None:
             return routed
@@ -143,7 +143,7 @@ class Experts(Part):
         """Projection of the router."""
         yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
 
-    def _of_others(self, at: str) -> Iterator[Line]:
+    def _unused_expert_lines(self, at: str) -> Iterator[Line]:
         """Stored tensors of the experts that text tokens never use."""
         yield Unused(Matmul(f"{at}.router", "B T D, D E -> B T E", bias=self.bias))
         if self.choice_bias:
@@ -152,7 +152,7 @@ class Experts(Part):
             yield Unused(Matmul(f"{at}.experts.{name}", "B T A D, D Fo -> B T A Fo", bias=self.bias, expert_axis="E"))
         yield Unused(Matmul(f"{at}.experts.down_proj", "B T A Fo, Fo D -> B T A D", bias=self.bias, expert_axis="E"))
 
-    def _of_tokens(self, at: str) -> Iterator[Line]:
+    def _token_lines(self, at: str) -> Iterator[Line]:
         """Experts of a token and weighting, with the latent projections, if any."""
         experts, of = f"{at}.experts", "D" if self.latent is None else "Dl"
         into = f"B T A {of}, {of} Fe -> B T A Fe"

@@ -87,7 +87,7 @@ class LightningAttention(Mixer):
         """Projections, recurrence in chunks and by one token, norm and gate, output, and the cached state of each
         head."""
         return (
-            *self._of_tokens(at),
+            *self._token_lines(at),
             *self._in_chunks(at),
             Pointwise(f"{at}.recurrence", "B Tr Nl Hl Ol"),
             Matmul(f"{at}.read_out", "B Tr Nl Hl, B Tr Nl Hl Ol -> B Tr Nl Ol"),
@@ -98,7 +98,7 @@ class LightningAttention(Mixer):
             State(f"{at}.state", "B Nl Hl Ol", STATE_BITS if self.simple else None),
         )
 
-    def _of_tokens(self, at: str) -> Iterator[Line]:
+    def _token_lines(self, at: str) -> Iterator[Line]:
         """Query, key and value of each token with activation, norms and rotary embedding."""
         for name, size in (("q", "Hl"), ("k", "Hl"), ("v", "Ol")):
             yield Matmul(f"{at}.{name}_proj", f"B T D, D Nl {size} -> B T Nl {size}", bias=self.bias)

@@ -37,7 +37,7 @@ class JoinedAttention(Attention):
         """Query heads, and width of the input."""
         return self.made | BOTH
 
-    def _projected(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
+    def _projection(self, at: str, which: str, heads: str, size: str = "H", *, bias: bool) -> Iterator[Line]:
         yield Matmul(f"{at}.{which}_proj", f"B T Dj, Dj {heads} {size} -> B T {heads} {size}", bias=bias)
         if self.adapter is not None:
             yield Matmul(f"{at}.{which}_adapter_down", "B T Dj, Dj Ra -> B T Ra")

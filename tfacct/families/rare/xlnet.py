@@ -37,17 +37,17 @@ class RelativeAttention(Attention):
         """Query heads, both directions of a distance, and both texts of a pair."""
         return self.made | {"Xd": "2", "Vt": "2"}
 
-    def _of_queries_and_keys(self, at: str) -> Iterator[Line]:
+    def _query_key_lines(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.r_proj", "B Xd S D, D N H -> B Xd S N H")
         yield Pointwise(f"{at}.content", "B T N H", bias="N H", kind="sum")
         yield Pointwise(f"{at}.position", "B T N H", bias="N H", kind="sum")
         yield Table(f"{at}.segments", "Vt N H", embedding=False)
         yield Unused(Pointwise(f"{at}.segment", "B T N H", bias="N H", kind="sum"))
 
-    def _of_scores(self, at: str) -> Iterator[Line]:
+    def _score_lines(self, at: str) -> Iterator[Line]:
         yield Matmul(f"{at}.positions", "B T N H, B Xd S N H -> B N T Xd S")
         yield Pointwise(f"{at}.position_add", "B K G T S", kind="sum")
-        yield from Attention._of_scores(self, at)
+        yield from Attention._score_lines(self, at)
 
 
 @record(kw_only=True)
