@@ -606,7 +606,7 @@ def test_a_spinner_for_whoever_waits_before_a_terminal(environment: dict[str, st
 
 
 def test_no_flicker_where_the_answer_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "A_MOMENT", 60)  # however busy the machine is
+    monkeypatch.setattr(hub, "MESSAGE_AFTER_SECONDS", 60)  # however busy the machine is
     said: list[str] = []
     assert hub.patiently(ID, "v1", lambda wanted: f"answer for {wanted}", said.append) == "answer for v1" and not said
 

@@ -6,7 +6,7 @@ sympy is imported only where symbols are created.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from tfacct.algebra.factored import BLOCKS, KEYS, Factored, Polynomial, Powers, factored, in_front

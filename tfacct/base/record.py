@@ -38,7 +38,7 @@ def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
         done: Any = dataclass(slots=True, kw_only=kw_only, init=False, eq=False, repr=False)(cls)
         for base in (*bases, done.__dataclass_params__):
             base.frozen = True
-        for name, method in (_SHARED | _by_fields(fields(done)) | {"__init__": _first(done)}).items():
+        for name, method in (_SHARED | _field_methods(fields(done)) | {"__init__": _lazy_init(done)}).items():
             if name not in vars(cls):
                 setattr(done, name, method)
         return done  # type: ignore[no-any-return]
@@ -46,7 +46,7 @@ def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
     return made if cls is None else made(cls)
 
 
-def _by_fields(entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
+def _field_methods(entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
     """Return the methods that read an object's fields."""
     named = [entry.name for entry in entries if entry.repr]
     key = attrgetter(*[entry.name for entry in entries if entry.compare] or ["__class__"])
@@ -63,7 +63,7 @@ def _by_fields(entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]
     return {"__eq__": equal, "__hash__": hashed, "__repr__": shown}
 
 
-def _first(cls: Any) -> Callable[..., None]:
+def _lazy_init(cls: Any) -> Callable[..., None]:
     """Return an `__init__` that replaces itself with the compiled one on its first call."""
 
     def first(self: object, *values: object, **named: object) -> None:
@@ -102,7 +102,7 @@ class _Signature:
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
 
-def _refused(_: object, name: str, *__: object) -> NoReturn:
+def _raise_frozen(_: object, name: str, *__: object) -> NoReturn:
     raise FrozenInstanceError(f"cannot assign to or delete field {name!r}")
 
 
@@ -110,15 +110,15 @@ def _state(self: Any) -> list[Any]:
     return [getattr(self, entry.name) for entry in fields(self)]
 
 
-def _restored(self: Any, state: list[Any]) -> None:
+def _set_state(self: Any, state: list[Any]) -> None:
     for entry, value in zip(fields(self), state, strict=True):
         object.__setattr__(self, entry.name, value)
 
 
 _SHARED: dict[str, Any] = {
-    "__setattr__": _refused,
-    "__delattr__": _refused,
+    "__setattr__": _raise_frozen,
+    "__delattr__": _raise_frozen,
     "__getstate__": _state,
-    "__setstate__": _restored,
+    "__setstate__": _set_state,
     "__signature__": _Signature(),
 }

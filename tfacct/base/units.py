@@ -68,7 +68,7 @@ def dtype_name(name: str) -> str:
     key, *more = name.lower().split("+")
     key = _TORCH_NAMES.get(key, key)
     if more and key in DTYPES:
-        return _with(key, more)
+        return _extended(key, more)
     if key not in DTYPES:
         raise NotFoundError(f"unknown dtype {name!r}", nearest(name, DTYPES) or f"known dtypes: {', '.join(DTYPES)}")
     return key
@@ -78,7 +78,7 @@ ALSO = ("head", "embed")
 """Matrices that a narrow format quantizes on request: `awq+head`."""
 
 
-def _with(key: str, more: list[str]) -> str:
+def _extended(key: str, more: list[str]) -> str:
     """Name of a format that also quantizes the head or the embedding. Raises UsageError."""
     if not set(more) <= set(ALSO) or len(set(more)) < len(more):
         known = f"extend it as {key}+head or {key}+head+embed"

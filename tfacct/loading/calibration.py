@@ -168,7 +168,7 @@ class _Curve(_Strict):
     train: tuple[Seconds, ...]
 
     @model_validator(mode="after")
-    def _alike(self) -> _Curve:
+    def _same_lengths(self) -> _Curve:
         if not len(self.sizes) == len(self.forward) == len(self.train):
             raise ValueError("sizes, forward and train must have the same length")
         if list(self.sizes) != sorted(set(self.sizes)):

@@ -78,10 +78,10 @@ def _folder(path: Path) -> Checkpoint:
         hint = "it contains pickles, which can run code, so they are not opened" if pickles else None
         raise NotFoundError(f"{path} has no safetensors or GGUF files", hint)
     alone = len(found) == 1 and not _SHARD.fullmatch(found[0])
-    return together(name, [LocalFile(path / file) for file in (found if alone else _one_set(path, found))])
+    return together(name, [LocalFile(path / file) for file in (found if alone else _shard_set(path, found))])
 
 
-def _one_set(path: Path, names: Sequence[str]) -> Sequence[str]:
+def _shard_set(path: Path, names: Sequence[str]) -> Sequence[str]:
     """Files of a set of shards. Raises CheckpointError if one is missing, NotFoundError if there are other files."""
     parts = [_SHARD.fullmatch(name) for name in names]
     sets = {(part[1], part[3], part[4]) for part in parts if part}

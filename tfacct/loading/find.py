@@ -114,7 +114,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
         copy = hub.fetch(hub_id, revision, largest=files.LARGEST, waiting=waiting or hub.unwatched)
     except TfacctError as error:
         preset = spellings.preset(hub_id) if revision in (None, spellings.MAIN) else None
-        alone = _encoder_alone(preset) if preset is not None else None
+        alone = _encoder_only_hint(preset) if preset is not None else None
         if preset is not None and alone is None and not isinstance(error, ConfigError):
             why = f" {error.message} ".replace(f" {hub_id} ", " it ").strip()
             return _answer(preset, hub_id, sets, f" ({why})")
@@ -132,7 +132,7 @@ def _from_hub(model: str, sets: Mapping[str, Any] | None, waiting: Waiting | Non
     if published.quantized(fields):
         return replace(found, folder=folder)
     try:
-        file = hub.another(hub_id, copy, published.HF_QUANT, largest=files.LARGEST)
+        file = hub.fetch_file(hub_id, copy, published.HF_QUANT, largest=files.LARGEST)
     except ConfigError:
         raise
     except TfacctError:  # only the config is known
@@ -148,7 +148,7 @@ def _answer(preset: Preset, asked: str, sets: Mapping[str, Any] | None, why: str
     model."""
     if asked.strip().casefold() == preset.name.casefold():
         return presets.load(preset.name, sets)
-    if alone := _encoder_alone(preset):
+    if alone := _encoder_only_hint(preset):
         raise NotFoundError(f"there is no preset for the language model of {asked.strip()}", alone)
     found = presets.load(preset.name, sets)
     sizes = "" if preset.itself else ", which has the same sizes"
@@ -167,7 +167,7 @@ def _format_assumed(model: LoadedModel) -> str:
         return ""
 
 
-def _encoder_alone(preset: Preset) -> str | None:
+def _encoder_only_hint(preset: Preset) -> str | None:
     """Hint for a preset that is only the encoder of a language model; None for others.
 
     CLIP and SigLIP have no language model, so their encoders are what users ask for.

@@ -1,4 +1,4 @@
-"""Models on the hub: the config.json of an id, and with `another` a file about the format of its weights.
+"""Models on the hub: the config.json of an id, and with `fetch_file` a file about the format of its weights.
 
 The hub's answer is checked before a download, never gives a local path, and files are only downloaded from the hub's
 host.
@@ -21,13 +21,13 @@ from tfacct.loading.hub_client import COMMIT, MAIN, Metadata, RefusedError, answ
 from tfacct.loading.spellings import names_format
 
 CONFIG = "config.json"
-A_MOMENT = 0.7
+MESSAGE_AFTER_SECONDS = 0.7
 """Seconds until a waiting message is shown."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,198}")
 ETAG = re.compile(r"[A-Za-z0-9_:+=-][A-Za-z0-9_.:+=-]{0,199}")
-_ANOTHER_TIME = (408, 429, 500, 502, 503, 504)
+_TEMPORARY_ERRORS = (408, 429, 500, 502, 503, 504)
 """Status codes of temporary problems of the hub."""
 
 AnswerT = TypeVar("AnswerT")
@@ -86,7 +86,7 @@ def fetch(hub_id: str, revision: str | None = None, *, largest: int, waiting: Wa
     return patiently(hub_id, revision, lambda wanted: _ask(hub_id, wanted, largest), waiting)
 
 
-def another(hub_id: str, copy: Copy, name: str, *, largest: int, waiting: Waiting = unwatched) -> Path | None:
+def fetch_file(hub_id: str, copy: Copy, name: str, *, largest: int, waiting: Waiting = unwatched) -> Path | None:
     """Another file of the same commit, of at most `largest` bytes; None if it does not exist. Raises TfacctError if
     that is unknown."""
     return patiently(hub_id, copy.commit, lambda commit: _another(hub_id, commit, name, largest), waiting)
@@ -134,14 +134,14 @@ def patiently(
     # A thread, because timeouts of single reads do not limit slow transfers, and to show the waiting message.
     thread = Thread(target=run, daemon=True)
     thread.start()
-    thread.join(A_MOMENT)
+    thread.join(MESSAGE_AFTER_SECONDS)
     if thread.is_alive():
         waiting(f"asking {settings.host} for {hub_id}")
         thread.join(patience)
     if answers:
         return answers[0]
     wrong = errors[0] if errors else TimeoutError(f"timed out after {patience:g} seconds")
-    raise _as_ours(wrong, hub_id, revision) from None
+    raise _user_error(wrong, hub_id, revision) from None
 
 
 def _ask(hub_id: str, revision: str, largest: int) -> Copy:
@@ -164,7 +164,7 @@ def _ask(hub_id: str, revision: str, largest: int) -> Copy:
         metadata = hub_client.metadata(url)
         commit = _checked(metadata, url, revision)
     except Exception as error:
-        if cached and (not isinstance(error, RefusedError) or error.status in _ANOTHER_TIME):
+        if cached and (not isinstance(error, RefusedError) or error.status in _TEMPORARY_ERRORS):
             return cached
         raise
     if cached and cached.commit == commit:
@@ -208,7 +208,7 @@ def _checked(metadata: Metadata, url: str, revision: str) -> str:
     return commit
 
 
-def _as_ours(error: Exception, hub_id: str, revision: str | None) -> TfacctError:
+def _user_error(error: Exception, hub_id: str, revision: str | None) -> TfacctError:
     """Error with a one-sentence message and a hint."""
     if isinstance(error, TfacctError):
         return error

@@ -44,7 +44,7 @@ class RemoteFile:
 
     def __init__(self, url: str, name: str) -> None:
         self.name, self._url = name, url
-        start, self.size = ranged(url, name, 0, FIRST)
+        start, self.size = read_range(url, name, 0, FIRST)
         self._start = start[
             : 8 + int.from_bytes(start[:8], "little")
         ]  # only the header, because there may be 1,000 files
@@ -54,7 +54,7 @@ class RemoteFile:
         stop = min(at + count, self.size)
         if stop <= len(self._start):
             return self._start[at:stop]
-        data, size = ranged(self._url, self.name, at, stop - at)
+        data, size = read_range(self._url, self.name, at, stop - at)
         if size != self.size:
             raise HubError(f"{self.name} changed during reading")
         return data
@@ -79,7 +79,7 @@ def _ask(hub_id: str, revision: str, name: str) -> Checkpoint:
 
     if file == WHOLE:
         return checkpoint.together(name, [remote(WHOLE)])
-    data, size = ranged(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
+    data, size = read_range(url_of(hub_id, INDEX, commit), INDEX, 0, LONGEST_INDEX)
     if size > LONGEST_INDEX:
         raise CheckpointError(f"{INDEX} of {name} has {size:,} bytes; the maximum is {LONGEST_INDEX:,}")
     fields = checkpoint.index(f"{INDEX} of {name}", data)
@@ -106,7 +106,7 @@ def _found(hub_id: str, revision: str) -> tuple[str, str]:
     raise NotFoundError(f"{hub_id} has no {WHOLE} and no {INDEX}", "GGUF files can only be read from a local folder")
 
 
-def ranged(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
+def read_range(url: str, name: str, at: int, count: int) -> tuple[bytes, int]:
     """Bytes of a file from `at`, and its size. Raises HubError."""
     seconds = settings().download_seconds
     deadline, first = time.monotonic() + 3 * seconds, urlsplit(url)

@@ -43,7 +43,7 @@ class LoadedModel(ModelDescription):
 
     def of_part(self, part: Literal["text", "vision", "audio"], sets: Mapping[str, Any] | None = None) -> LoadedModel:
         """One of the models in its config, with changed fields. Raises TfacctError."""
-        found = load_model(f"{self.name}:{part}", self._whole_for(part), sets, self.provenance, part)
+        found = load_model(f"{self.name}:{part}", self._config_for(part), sets, self.provenance, part)
         return replace(
             found,
             part=part,
@@ -59,7 +59,7 @@ class LoadedModel(ModelDescription):
         """
         from tfacct.families import multimodal
 
-        whole = self._whole_for("both")
+        whole = self._config_for("both")
         if self.parts == ("text",):
             self.of_part(multimodal.tower_parts(whole, str(whole["model_type"]))[0])  # raises: it has none
         text, *encoders = [self.of_part(part) for part in self.parts]
@@ -79,9 +79,9 @@ class LoadedModel(ModelDescription):
 
     def with_projector(self, part: Projector | NamedTensors | None) -> LoadedModel:
         """Return the encoder with a projector."""
-        return self._as(replace(self.architecture, projector=part))
+        return self._with_architecture(replace(self.architecture, projector=part))
 
-    def _whole_for(self, part: str) -> Mapping[str, Any]:
+    def _config_for(self, part: str) -> Mapping[str, Any]:
         """Config with several models. Raises UsageError for a config of one model."""
         if self.whole is None:
             problem = f"{self.name} has no other parts: {option('part', part)} does not apply"
@@ -101,13 +101,13 @@ class LoadedModel(ModelDescription):
 
     def running(self, mode: MlaMode) -> LoadedModel:
         """Return the model with this mode of latent attention, if the mode is `auto`."""
-        return self._as(self.architecture.running(mode))
+        return self._with_architecture(self.architecture.running(mode))
 
     def settled(self, work: Workload, *, masked: bool = False) -> LoadedModel:
         """Return the model with the mode of latent attention that takes fewer FLOPs in a step."""
-        return self._as(self.architecture.settled(work.axes(), masked=masked))
+        return self._with_architecture(self.architecture.settled(work.axes(), masked=masked))
 
-    def _as(self, shape: Transformer) -> LoadedModel:
+    def _with_architecture(self, shape: Transformer) -> LoadedModel:
         return self if shape is self.architecture else replace(self, architecture=shape, ledger=shape.ledger())
 
     def storage(self, dtype: str | None = None) -> Storage:

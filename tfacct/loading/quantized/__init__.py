@@ -24,17 +24,17 @@ def as_published(model: ModelDescription) -> Storage:
         if not isinstance(listed_format, Mapping):
             raise ConfigError(f"{field} must be an object with fields")
         found = methods.storage_of(model, listed_format, "" if model.format_file else field)
-        return _unconverted(model, found) if encoder else found
+        return _unquantized_encoder(model, found) if encoder else found
     except ConfigError as error:
         if encoder:
-            raise _not_understood(model) from None
+            raise _unsupported_part(model) from None
         other = f"give {option('dtype')} to count another format"
         hint = f"{error.hint}; or {other}" if error.hint else other
         where = f"{model.format_file}: " if model.format_file else ""
         raise UsageError(f"{model.name}: {where}{error.message}", hint) from None
 
 
-def _unconverted(model: ModelDescription, found: Storage) -> Storage:
+def _unquantized_encoder(model: ModelDescription, found: Storage) -> Storage:
     """Storage of an encoder and its projector, if the method quantizes none of their matrices.
 
     Raises UsageError otherwise, because published files do not follow such configs.
@@ -42,11 +42,11 @@ def _unconverted(model: ModelDescription, found: Storage) -> Storage:
     modules = Modules(model)
     for tensor in model.ledger.tensors(unfolded=found.by_block):
         if found.choose(tensor.stored._replace(role=modules.role(tensor), path=tensor.path)) is not None:
-            raise _not_understood(model)
+            raise _unsupported_part(model)
     return storage(unquantized_dtype(model))
 
 
-def _not_understood(model: ModelDescription) -> UsageError:
+def _unsupported_part(model: ModelDescription) -> UsageError:
     return UsageError(
         f"{model.name}: the model is stored quantized, but the format of this part is not supported",
         f"give {option('dtype', 'bf16')} or another format",

@@ -48,7 +48,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     stars: dict[str, set[str]] = {}
     for path, name in found.items():
         stars.setdefault(paths.starred(path), set()).add(str(named[name]))
-    mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _some_blocks(model, found)
+    mixed = any(len(formats_of) > 1 for formats_of in stars.values()) or _in_some_layers(model, found)
     own = {path if mixed else paths.starred(path): named[name] for path, name in found.items()}
 
     def choose(tensor: Stored) -> Format | None:
@@ -103,7 +103,7 @@ def _found(model: ModelDescription, named: Mapping[str, Format | None]) -> dict[
     return found
 
 
-def _some_blocks(model: ModelDescription, found: Mapping[str, str]) -> bool:
+def _in_some_layers(model: ModelDescription, found: Mapping[str, str]) -> bool:
     """True if a matrix has an exception in some layers only."""
     stars = {paths.starred(path) for path in found}
     every = (tensor.path for tensor in model.ledger.tensors(unfolded=True) if tensor.path not in found)
