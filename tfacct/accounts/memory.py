@@ -120,11 +120,11 @@ def working_bytes(ledger: Ledger, at: Axes, weights: Storage, results: Width, *,
     Inference: four of the largest results at once. Training: all results of all layers, and a gradient for each weight.
     This is an estimate, not a count.
     """
-    made = list(_results(ledger, at))
-    largest = max(elements for elements, _ in made)
+    computed = list(_results(ledger, at))
+    largest = max(elements for elements, _ in computed)
     if not train:
         return results.bytes(4 * largest)
-    cached = sum(elements * count for elements, count in made)
+    cached = sum(elements * count for elements, count in computed)
     return results.bytes(cached + 4 * largest) + sum(ledger.weight_bytes(weights).values())
 
 

@@ -160,46 +160,46 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
     step = {name: named(name, value) for name, value in at.items()}
     numbers, groups = iter(stacks), []
     for group in ledger.groups:
-        own, bound = dict(group.names), dict(step)
+        renames, at_step = dict(group.names), dict(step)
         if WINDOW in group.axes:
             mark = str(windows.index(group.axes[WINDOW]) + 1) if len(windows) > 1 else ""
-            own |= {axis: f"{axis}{mark}" for axis in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
+            renames |= {axis: f"{axis}{mark}" for axis in (WINDOW, VISIBLE_KEYS, CACHED_KEYS)} if mark else {}
             for axis, cached in ((VISIBLE_KEYS, False), (CACHED_KEYS, True)) if at else ():
-                meaning = renamed(meanings[axis], own) if mark else meanings[axis]
-                bound[axis] = named(f"{axis}{mark}", group.bound(at, cached=cached)["S"], meaning)
+                meaning = renamed(meanings[axis], renames) if mark else meanings[axis]
+                at_step[axis] = named(f"{axis}{mark}", group.bound(at, cached=cached)["S"], meaning)
         if CHUNK in group.axes and at:
-            own |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
+            renames |= {CHUNKS: f"{CHUNKS}{lengths.index(group.axes[CHUNK]) + 1}"} if len(lengths) > 1 else {}
             for axis in (CHUNKS, ONE_BY_ONE):
-                meaning = renamed(meanings[axis], own)
-                bound[axis] = named(own.get(axis, axis), group.bound(at)[axis], meaning)
+                meaning = renamed(meanings[axis], renames)
+                at_step[axis] = named(renames.get(axis, axis), group.bound(at)[axis], meaning)
         if FRONT in group.axes and at:
             meaning = renamed(meanings[PATCHES], {FRONT: str(group.axes[FRONT])})
-            bound[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
+            at_step[PATCHES] = named(PATCHES, group.bound(at)[PATCHES], meaning)
         for axis in _compressed_axes(group) if at else ():
-            bound[axis] = named(axis, group.bound(at)[axis])
+            at_step[axis] = named(axis, group.bound(at)[axis])
         if len(halves) > 1 and HALF in group.axes:
-            own |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
+            renames |= {name: f"{name}{halves.index(group.axes[HALF]) + 1}" for name in (HALVES, OVERLAPPING)}
         for axis in OF_WINDOWS if LONGEST in group.axes and at else ():
             if axis in (there := group.bound(at)):
-                of = own if group.reads else {**own, "I": "T"}
-                bound[axis] = named(own.get(axis, axis), there[axis], renamed(meanings[axis], of))
+                of = renames if group.reads else {**renames, "I": "T"}
+                at_step[axis] = named(renames.get(axis, axis), there[axis], renamed(meanings[axis], of))
         for share in [share for share, taken in SHARES.items() if taken in group.axes and at]:
             meaning = meanings[share]
             if FRONT in group.axes:
                 meaning = meaning.replace("T /", f"(T − {group.axes[FRONT]}) /")
-            bound[share] = named(share, group.bound(at)[share], meaning)
-        axes = {axis: named(own.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
-                else named(own.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
+            at_step[share] = named(share, group.bound(at)[share], meaning)
+        axes = {axis: named(renames.get(axis, axis), size, meanings.get(axis, "")) if axis == WINDOW
+                else named(renames.get(axis, axis), size) for axis, size in group.axes.items()}  # fmt: skip
         count = _layer_count(group, numbers, legend, meanings)
-        groups.append((replace(group, axes=axes, count=count, names=own), bound))
-    made = {
+        groups.append((replace(group, axes=axes, count=count, names=renames), at_step))
+    products = {
         Factor(name, f"{legend[name].value:,}", legend[name].value, name): tuple(parts)
         for name, axis in explained.items()
         if name in legend and len(parts := (axis.made or "").split(" · ")) > 1 and all(map(AXIS.fullmatch, parts))
     }
     kinds = dict(zip(stacks, shape.kinds(), strict=True))
     ranked = sorted(legend, key=lambda name: (name not in at, name not in stacks))
-    return DerivationModel(tuple(groups), made, {name: legend[name] for name in ranked}, kinds)
+    return DerivationModel(tuple(groups), products, {name: legend[name] for name in ranked}, kinds)
 
 
 def _compressed_axes(group: Group) -> list[str]:

@@ -90,19 +90,19 @@ def _among_multiples(
     if len(set(differences)) == 1:
         raise NoSolutionError(f"{equation}: it does not depend on {unknown}")
     signs = list(map(sign, differences))
-    turns = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
+    crossings = [i for i, (here, next_) in enumerate(pairwise(signs)) if here <= 0 < next_ or here >= 0 > next_]
     tried = f"{unknown} was tried from {probes[0]:,} to {probes[-1]:,}"
     compressed = at(probes[0]).ledger.period if step == 1 and unknown == "ctx" else 1
-    if len(turns) > 1 and (compressed == 1 or signs[0] == signs[-1]):
+    if len(crossings) > 1 and (compressed == 1 or signs[0] == signs[-1]):
         raise NoSolutionError(f"{equation}: the two sides cross more than once", tried)
-    if not turns:
+    if not crossings:
         if not signs[-1]:
             raise NoSolutionError(
                 f"{equation}: the two sides become equal and stay equal, however large {unknown} is", tried
             )
         raise NoSolutionError(f"{equation}: {stays(equation, signs[-1])}", tried)
-    low, high = probes[turns[0]] // step, probes[turns[0] + 1] // step
-    after = signs[turns[0] + 1]
+    low, high = probes[crossings[0]] // step, probes[crossings[0] + 1] // step
+    after = signs[crossings[0] + 1]
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if sign(equation.difference(at(middle * step))) == after else (middle, high)

@@ -146,10 +146,10 @@ def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tup
 
     low, high = sympy.sympify(low), sympy.oo if high is None else high
     innermost = (m for m in expression.atoms(sympy.Min) if not any(size.has(sympy.Min) for size in m.args))
-    bent = next(iter(sorted(innermost, key=str)), None)
-    if bent is None:
+    minimum = next(iter(sorted(innermost, key=str)), None)
+    if minimum is None:
         return [(sympy.Poly(sympy.numer(sympy.together(expression)), x), low, high)]
-    first, second, *others = bent.args
+    first, second, *others = minimum.args
     meet = sympy.solve(first - second, x) if (first - second).has(x) else []
     edges = [low, *sorted(at for at in meet if low < at < high), high]
     found = []
@@ -157,7 +157,7 @@ def _pieces(expression: Any, x: Any, low: Any = 0, high: Any = None) -> list[tup
         inside = start + 1 if end is sympy.oo else (start + end) / 2
         smaller = min((first, second), key=_at(x, inside))
         straight = sympy.Min(smaller, *others) if others else smaller
-        found += _pieces(expression.xreplace({bent: straight}), x, start, end)
+        found += _pieces(expression.xreplace({minimum: straight}), x, start, end)
     return found
 
 

@@ -160,7 +160,7 @@ def sizes(shape: Transformer) -> dict[str, Size]:
 def explained(shape: Transformer) -> dict[str, Axis]:
     """All axes of the parts in order, with their declarations."""
     found: dict[str, Axis] = {}
-    whose: dict[str, list[Place]] = {}
+    places_of: dict[str, list[Place]] = {}
     for place, called in zip(places(shape), names(shape), strict=True):
         for part in place.parts:
             for name, axis in _declared(part, called):
@@ -173,45 +173,45 @@ def explained(shape: Transformer) -> dict[str, Axis]:
                     case=known.case or axis.case,
                     dealt=known.dealt or axis.dealt,
                 )
-                whose.setdefault(name, []).append(place)
-    often = Counter(axis.own for axis in found.values())
+                places_of.setdefault(name, []).append(place)
+    uses = Counter(axis.own for axis in found.values())
     there = [place for place in places(shape) if place.parts and place.words]
     sides = [{place.words for place in there if place.reads == side} for side in (False, True)]
     return {
-        name: replace(axis, meaning=_with_place(axis.meaning, whose[name], sides)) if often[axis.own] > 1 else axis
+        name: replace(axis, meaning=_with_place(axis.meaning, places_of[name], sides)) if uses[axis.own] > 1 else axis
         for name, axis in found.items()
     }
 
 
 def _declared(part: Part, called: Names) -> Iterator[tuple[str, Axis]]:
     sizes, derived, multiples = {*part.sizes().values()}, part.derived(), part.multiples()
-    for own, meaning in part.legend.items():
-        if own in sizes or own in derived:
-            outer = part.at_most.get(own)
+    for axis, meaning in part.legend.items():
+        if axis in sizes or axis in derived:
+            outer = part.at_most.get(axis)
             yield (
-                called.get(own, own),
+                called.get(axis, axis),
                 Axis(
-                    own,
+                    axis,
                     renamed(meaning, called),
-                    renamed(derived[own], called) if own in derived else None,
-                    multiples.get(own, 1),
+                    renamed(derived[axis], called) if axis in derived else None,
+                    multiples.get(axis, 1),
                     called.get(outer, outer) if outer is not None else None,
-                    own in part.cut,
-                    own in part.cases,
-                    own == part.dealt,
+                    axis in part.cut,
+                    axis in part.cases,
+                    axis == part.dealt,
                 ),
             )
 
 
-def _with_place(meaning: str, there: Sequence[Place], sides: Sequence[set[str]]) -> str:
+def _with_place(meaning: str, places: Sequence[Place], sides: Sequence[set[str]]) -> str:
     """Meaning of an axis with its place: `query heads in the encoder, Kenc · G`."""
-    words = list(dict.fromkeys(place.words for place in there if place.words))
-    ends, reads = any(place.kind == "" for place in there), there[0].reads
+    words = list(dict.fromkeys(place.words for place in places if place.words))
+    ends, reads = any(place.kind == "" for place in places), places[0].reads
     if sides[True] and (ends or {*words} == sides[reads]):  # all layers of one of two sides
         words = []
-    side = "the encoder" if there[0].reads else "the decoder"
-    what, comma, made = meaning.partition(", ")
-    return f"{what} in {side if not words else ' and '.join(words)}{comma}{made}"
+    side = "the encoder" if places[0].reads else "the decoder"
+    base, comma, formula = meaning.partition(", ")
+    return f"{base} in {side if not words else ' and '.join(words)}{comma}{formula}"
 
 
 def _own(place: Place) -> dict[str, Size]:
@@ -228,15 +228,15 @@ def _name(
     apart: frozenset[str],
 ) -> None:
     """Add the names of the axes in `sizes` to `found`, for every place."""
-    there_of: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     for index, own in enumerate(sizes):
         for axis in own:
-            there_of.setdefault(axis, []).append(index)
-    for axis, there in there_of.items():
-        first = sizes[there[0]][axis]
-        if axis not in apart and all(same(sizes[index][axis], first) for index in there):
+            places_of.setdefault(axis, []).append(index)
+    for axis, indices in places_of.items():
+        first = sizes[indices[0]][axis]
+        if axis not in apart and all(same(sizes[index][axis], first) for index in indices):
             continue  # one size everywhere, the usual case
-        writing, reading = ([index for index in there if everywhere[index].reads == side] for side in (False, True))
+        writing, reading = ([index for index in indices if everywhere[index].reads == side] for side in (False, True))
         for side in (writing, reading):
             distinct = _distinct([sizes[index][axis] for index in side])
             marked = MARKS[READING] if side is reading and writing else ""

@@ -34,9 +34,9 @@ def grouped(
     stacks: Sequence[Stack], numbers: Sequence[Sequence[int]], kinds: Sequence[str], names: Sequence[Names]
 ) -> Iterator[Group]:
     """A group for every stack, with layer numbers, kind and axis names."""
-    for stack, own, kind, called in zip(stacks, numbers, kinds, names, strict=True):
+    for stack, layer_numbers, kind, renamed in zip(stacks, numbers, kinds, names, strict=True):
         parts = ((paths.in_every(paths.BLOCKS, name), part) for name, part in stack.block.parts())
-        yield replace(group(parts, called, stack.count, own, kind), once=stack.once, shared=stack.shared)
+        yield replace(group(parts, renamed, stack.count, layer_numbers, kind), once=stack.once, shared=stack.shared)
 
 
 def longest_window(stacks: Sequence[Stack]) -> Size | None:

@@ -30,37 +30,37 @@ def record(cls: type[ClassT] | None = None, /, *, kw_only: bool = False) -> Any:
     (Point(x=3, y=0), True, 1)
     """
 
-    def made(cls: type[ClassT]) -> type[ClassT]:
+    def build(cls: type[ClassT]) -> type[ClassT]:
         # Marked as frozen so that subclasses may inherit; without the methods that dataclass would compile for it.
         bases = [vars(base)["__dataclass_params__"] for base in cls.__mro__ if "__dataclass_params__" in vars(base)]
         for base in bases:
             base.frozen = False
-        done: Any = dataclass(slots=True, kw_only=kw_only, init=False, eq=False, repr=False)(cls)
-        for base in (*bases, done.__dataclass_params__):
+        built: Any = dataclass(slots=True, kw_only=kw_only, init=False, eq=False, repr=False)(cls)
+        for base in (*bases, built.__dataclass_params__):
             base.frozen = True
-        for name, method in (_SHARED | _field_methods(fields(done)) | {"__init__": _lazy_init(done)}).items():
+        for name, method in (_SHARED | _field_methods(fields(built)) | {"__init__": _lazy_init(built)}).items():
             if name not in vars(cls):
-                setattr(done, name, method)
-        return done  # type: ignore[no-any-return]
+                setattr(built, name, method)
+        return built  # type: ignore[no-any-return]
 
-    return made if cls is None else made(cls)
+    return build if cls is None else build(cls)
 
 
 def _field_methods(entries: tuple[Field[Any], ...]) -> dict[str, Callable[..., Any]]:
     """Return the methods that read an object's fields."""
-    named = [entry.name for entry in entries if entry.repr]
+    shown_names = [entry.name for entry in entries if entry.repr]
     key = attrgetter(*[entry.name for entry in entries if entry.compare] or ["__class__"])
 
     def equal(self: object, other: object) -> Any:
         return key(self) == key(other) if type(self) is type(other) else NotImplemented
 
-    def hashed(self: object) -> int:
+    def hash_fields(self: object) -> int:
         return hash(key(self))
 
-    def shown(self: object) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in named)})"
+    def represent(self: object) -> str:
+        return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown_names)})"
 
-    return {"__eq__": equal, "__hash__": hashed, "__repr__": shown}
+    return {"__eq__": equal, "__hash__": hash_fields, "__repr__": represent}
 
 
 def _lazy_init(cls: Any) -> Callable[..., None]:
@@ -76,19 +76,19 @@ def _lazy_init(cls: Any) -> Callable[..., None]:
 def _compiled(cls: Any) -> Callable[..., None]:
     """Return the `__init__` of `cls`, compiled from source text like that of a dataclass."""
     known: dict[str, Any] = {"MISSING": MISSING, "put": object.__setattr__}
-    places: dict[bool, list[str]] = {False: [], True: []}
+    by_kind: dict[bool, list[str]] = {False: [], True: []}
     body = []
     for entry in fields(cls):
         name = value = entry.name
         made = entry.default_factory is not MISSING
         known |= {f"else_{name}": entry.default, f"make_{name}": entry.default_factory}
-        places[entry.kw_only is True].append(f"{name}=else_{name}" if made or entry.default is not MISSING else name)
+        by_kind[entry.kw_only is True].append(f"{name}=else_{name}" if made or entry.default is not MISSING else name)
         value = f"make_{name}() if {name} is MISSING else {name}" if made else name
         body.append(f" put(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
         body.append(" self.__post_init__()")
-    asked = ", ".join(["self", *places[False], *(["*", *places[True]] if places[True] else [])])
-    exec("\n".join([f"def __init__({asked}):", *(body or [" pass"])]), known)
+    parameters = ", ".join(["self", *by_kind[False], *(["*", *by_kind[True]] if by_kind[True] else [])])
+    exec("\n".join([f"def __init__({parameters}):", *(body or [" pass"])]), known)
     known["__init__"].__annotations__ = {entry.name: entry.type for entry in fields(cls)} | {"return": None}
     return known["__init__"]  # type: ignore[no-any-return]
 

@@ -144,8 +144,8 @@ class Group:
             for parameter in self.own.parameters:
                 shape = tuple([self.axes[axis] for axis in parameter.axes])
                 elements = prod(shape)
-                met = 0 if parameter.idle else self.axes.get(ACTIVE, 0)
-                active = divided(elements, shape[0]) * met if parameter.is_expert else elements
+                active_experts = 0 if parameter.idle else self.axes.get(ACTIVE, 0)
+                active = divided(elements, shape[0]) * active_experts if parameter.is_expert else elements
                 yield parameter, shape, elements, active
 
         kinds = frozenset(map(type, self.axes.values()))  # a TracedInt equals a plain int
@@ -171,9 +171,9 @@ class Group:
 def _compressed(kind: str, at: Axes, rate: Size) -> dict[str, Size]:
     """Sizes for compressed tokens in a step."""
     entries, before = rounded_down(at["S"], rate), rounded_down(at["S"] - at["T"], rate)
-    found = {"entries": entries, "new": entries - before, "waiting": at["S"] - entries * rate}
-    found |= {"any": smaller(entries, 1)}
-    return {named[kind]: found[what] for what, named in COMPRESSED.items() if kind in named}
+    sizes = {"entries": entries, "new": entries - before, "waiting": at["S"] - entries * rate}
+    sizes |= {"any": smaller(entries, 1)}
+    return {named[kind]: sizes[what] for what, named in COMPRESSED.items() if kind in named}
 
 
 def _all(_path: str, _line: Matmul) -> bool:
@@ -314,21 +314,21 @@ class Ledger:
 
         Ints are multiplied and added first, so that arrays need few operations and few roundings.
         """
-        whole: dict[tuple[int, ...], tuple[int, list[Size]]] = {}
+        sums: dict[tuple[int, ...], tuple[int, list[Size]]] = {}
         for path, line, axes, count in self.settled(at, masked=masked)._each(Matmul, at):
             if not keep(path, line):
                 continue
             for product in line.backward() if backward else (line,):
-                known, others = 1, []
+                constant, others = 1, []
                 for factor in (count, *product.factors(axes, masked)):
                     if isinstance(factor, int):
-                        known *= factor
+                        constant *= factor
                     else:
                         others.append(factor)
-                alike = tuple(sorted(map(id, others)))
-                before, _ = whole.get(alike, (0, others))
-                whole[alike] = before + known, others  # keeps the objects alive, so that ids stay unique
-        return sum(prod(others, start=known) for known, others in whole.values())
+                key = tuple(sorted(map(id, others)))
+                before, _ = sums.get(key, (0, others))
+                sums[key] = before + constant, others  # keeps the objects alive, so that ids stay unique
+        return sum(prod(others, start=constant) for constant, others in sums.values())
 
     def cost(self, at: Axes, weights: Storage, activations: Width) -> Cost:
         """FLOPs of one forward pass, and the bytes that its matmuls read and write."""

@@ -261,16 +261,16 @@ def _unknown(name: str) -> NotFoundError:
 
     shared = {one: max(map(common, one.names)) for one in index()}
     most = max(shared.values())
-    alike: list[str] = []
+    suggested: list[str] = []
     if most >= 3 or 2 * most >= max(len(folded), 4):
         best = [one for one in index() if shared[one] == most]
         best.sort(key=lambda one: (folded[:most] not in one.names, one.year, one.device))
-        alike = [one.device for one in best[:3]]
+        suggested = [one.device for one in best[:3]]
     elif near := get_close_matches(folded, [known for one in index() for known in one.names], 1):
-        alike = [one.device for one in index() if near[0] in one.names]
-    if alike:
+        suggested = [one.device for one in index() if near[0] in one.names]
+    if suggested:
         return NotFoundError(
-            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(alike[:-1]), alike[-1])))}?"
+            f"{problem}. Did you mean {' or '.join(filter(None, (', '.join(suggested[:-1]), suggested[-1])))}?"
         )
     every = spelled("`tfacct devices` lists all, `tfacct devices --template` prints a template", "devices() lists all")
     return NotFoundError(problem, every)

@@ -181,11 +181,11 @@ def _tensor(cursor: _Cursor) -> tuple[FileTensor, int]:
     kind, offset = cursor.number("<I"), cursor.number("<Q")
     if kind not in TYPES:
         raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has an unknown type: {kind}")
-    called, block, bytes_ = TYPES[kind]
+    type_name, block, bytes_ = TYPES[kind]
     elements = prod(inner)
     if max(elements, offset, *inner, 0) >= BOUND or (inner[0] if inner else 1) % block:
-        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that do not fit {called}: {inner}")
-    return FileTensor(name, called, tuple(reversed(inner)), elements // block * bytes_), offset
+        raise CheckpointError(f"{cursor.source.name}: {cut(name)!r} has sizes that do not fit {type_name}: {inner}")
+    return FileTensor(name, type_name, tuple(reversed(inner)), elements // block * bytes_), offset
 
 
 def _padded(at: int, alignment: int) -> int:

@@ -221,13 +221,13 @@ def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
     if not sizes(offsets, 2) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise CheckpointError(f"{file}: {name!r} has invalid offsets: {cut(repr(offsets))}")
     start, stop = offsets
-    takes, rest = divmod(prod(shape) * BITS[dtype], 8)
-    if rest or takes != stop - start:
+    expected, rest = divmod(prod(shape) * BITS[dtype], 8)
+    if rest or expected != stop - start:
         raise CheckpointError(
             f"{file}: {name!r} has {stop - start:,} bytes, but {dtype} of shape {cut(str(shape))} takes"
-            f" {cut(f'{takes:,}')}"
+            f" {cut(f'{expected:,}')}"
         )
-    return start, stop, FileTensor(name, CALLED.get(dtype, dtype.lower()), tuple(shape), takes)
+    return start, stop, FileTensor(name, CALLED.get(dtype, dtype.lower()), tuple(shape), expected)
 
 
 def sizes(value: Any, most: int) -> bool:

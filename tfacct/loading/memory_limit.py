@@ -69,13 +69,13 @@ class MemoryLimit:
         """Note on the rule with its numbers; none if all memory is usable."""
         if self.device is None and self.usable == self.memory:
             return []
-        whose = "" if self.device is None else f" of {'each ' if self.count > 1 else ''}{self.device.id}"
+        of_device = "" if self.device is None else f" of {'each ' if self.count > 1 else ''}{self.device.id}"
         usable, whole = (
             (units.budget(self.usable), units.budget(self.memory))
             if self.device is None
             else (units.binary(self.usable), self.device.memory_words)
         )
-        return [f"Usable: {usable}{whose}: {self._rule(whole)}."]
+        return [f"Usable: {usable}{of_device}: {self._rule(whole)}."]
 
     @property
     def pool_words(self) -> str:

@@ -72,10 +72,10 @@ class LoadedModel(ModelDescription):
                 joined = [projectors.projector(whole, sides[0], side, projector == "work") for side in sides[1:]]
             encoders = [one.with_projector(each.part) for one, each in zip(encoders, joined, strict=True)]
             counted = counted.union(*(each.names for each in joined))
-        found = [text, *encoders]
-        names = (*(name for one in found for name in one.left_out), *multimodal.built_by_default(whole))
+        models = [text, *encoders]
+        names = (*(name for one in models for name in one.left_out), *multimodal.built_by_default(whole))
         left_out = dict.fromkeys(name for name in names if name not in counted)
-        return [replace(one, left_out=tuple(left_out), part="both") for one in found]
+        return [replace(one, left_out=tuple(left_out), part="both") for one in models]
 
     def with_projector(self, part: Projector | NamedTensors | None) -> LoadedModel:
         """Return the encoder with a projector."""

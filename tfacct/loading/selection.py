@@ -194,11 +194,11 @@ def with_known_bytes(models: Sequence[LoadedModel], dtype: str | None) -> tuple[
     known, why = storages(models, dtype)
     if not known:
         models[0].storage(dtype)
-    alike: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for name, reason in why.items():
-        alike.setdefault(reason, []).append(name)
+        by_reason.setdefault(reason, []).append(name)
     advice = f"give another {option('dtype')}"
-    return [model for model, _ in known], [Skipped(tuple(names), reason, advice) for reason, names in alike.items()]
+    return [model for model, _ in known], [Skipped(tuple(names), reason, advice) for reason, names in by_reason.items()]
 
 
 OR_AS_GIVEN = ", or as in their configs"

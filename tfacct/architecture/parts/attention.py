@@ -61,8 +61,8 @@ class Rotary(NamedTuple):
     @property
     def scaled(self) -> str:
         """Kind of scaling for longer contexts, as in transformers: `rope_type`, formerly `type`."""
-        spelled = self.scaling or {}
-        return str(spelled.get("rope_type", spelled.get("type", "default")))
+        scaling = self.scaling or {}
+        return str(scaling.get("rope_type", scaling.get("type", "default")))
 
 
 class QKNorm(NamedTuple):

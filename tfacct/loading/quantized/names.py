@@ -131,16 +131,16 @@ class Modules:
 
     def offsets(self) -> dict[tuple[str, int, int], int]:
         """Outputs before a matrix's own, if the files fuse several matrices of the ledger, such as q, k and v."""
-        named, ahead = self.model.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
+        tensor_names, ahead = self.model.config.hf_tensor_names(), dict[tuple[str, int, int], int]()
         before: dict[tuple[str, int], int] = {}
         for tensor in self.model.ledger.tensors():
             stored, module = tensor.stored, paths.module_of(tensor.path)
             if stored.role not in ("matrix", "dense") or paths.name_of(tensor.path) != "weight":
                 continue
-            held = named.get(tensor.path) or self.table.get(module)
-            if held is None:
+            fused_name = tensor_names.get(tensor.path) or self.table.get(module)
+            if fused_name is None:
                 continue
-            key = held, id(tensor.axes)
+            key = fused_name, id(tensor.axes)
             if key in before:
                 ahead[tensor.path, int(stored.elements), int(stored.inputs)] = before[key]
             before[key] = before.get(key, 0) + int(stored.outputs)
