@@ -217,7 +217,7 @@ def test_mlx_with_modules_of_their_own() -> None:
         ({"model.layers.9.mlp.gate": {"bits": 8}}, "not a matrix of this model"),
         ({"model.layers.0.mlp.gate": {"bits": 7}}, "2, 3, 4, 5, 6, 8"),
         ({"mode": "mxfp4"}, "expected 32"),
-        ({"surprise": 1}, "names no quant_method"),
+        ({"surprise": 1}, "has no quant_method"),
     ):
         with pytest.raises(TfacctError, match=words):
             weighed(config, {**MLX, **said})

@@ -265,7 +265,7 @@ def test_each_form(run) -> None:
         "numbers": "2 · 1 · 1,024 · 1,024 · 12 · 64 · 12 layers",
         "result": 19327352832,
     }
-    assert facts["derivation"]["legend"]["H"] == {"meaning": "size of one head", "value": 64}
+    assert facts["derivation"]["legend"]["H"] == {"meaning": "head size", "value": 64}
     markdown = run("params", "gpt2", "--explain", "--markdown").out
     assert markdown.startswith("# gpt2: parameters\n\n**Each of the 12 layers has 7,087,872 parameters;")
     assert "| `attn.q_proj.weight` | `D N H` | D·N·H·L | 768 · 12 · 64 · 12 layers | 7,077,888 |" in markdown

@@ -176,7 +176,7 @@ def _invalid_combinations(
     """Arrays of booleans for invalid combinations of sizes, each with its error."""
     context, tokens = given.get("ctx", point.work.context), given.get("tokens")
     if tokens is not None:
-        yield tokens > context, UsageError("tokens must not be more than the context")
+        yield tokens > context, UsageError("tokens must not exceed the context")
     for heads in shape.query_heads if KV_HEADS in given else ():
         yield heads % given[KV_HEADS] != 0, UsageError(f"{KV_HEADS} must divide the {heads:,} query heads")
     declared = axis_names.explained(shape)

@@ -60,7 +60,7 @@ def axis_names(spec: str) -> AxisNames:
     axes = tuple(spec.split())
     for axis in axes:
         if not AXIS.fullmatch(axis):
-            raise SpecError(f"{spec!r}: {axis!r} is no axis; an axis is a capital and optional small letters")
+            raise SpecError(f"{spec!r}: {axis!r} is not an axis; write a capital letter and optional lowercase letters")
     if len(set(axes)) < len(axes):
         raise SpecError(f"{spec!r}: an axis is twice in one operand")
     return axes

@@ -275,7 +275,7 @@ class Attention(Grouped, SelfAttention):
         "N": "query heads, K · G",
         "K": "key/value heads",
         "G": "query heads per key/value head",
-        "H": "size of one head",
+        "H": "head size",
         "Hr": "rotary dimensions of a head",
         "Hv": "size of a value head",
         "W": "keys that a query of a windowed layer sees",
