@@ -1,9 +1,10 @@
-"""One rank's training step in a parallel layout: its memory, and the collectives that it takes part in.
+"""One rank's training step in a parallel layout: memory and collectives.
 
 A tensor is whole on every rank, or sharded: along heads, MLP width and vocabulary (`tp`), tokens (`sp`, `cp`), experts
-(`ep`); by rows, and gathered while its layer runs (`fsdp`); or it lives in another pipeline stage (`pp`). The model of
-a rank has smaller axes (`parallel.shard_model`), so its ledger and graph have most of that already: `shard_graph`
-changes what axes do not say, `shards_of` counts what FSDP and ZeRO shard, `stage_steps` the steps of pipeline stages.
+(`ep`); by rows, and gathered while its layer runs (`fsdp`); or it is in another pipeline stage (`pp`). The model of a
+rank has smaller axes (`parallel.shard_model`), so its ledger and graph already include most of this. `shard_graph`
+applies what axes do not express, `shards_of` counts what FSDP and ZeRO shard, and `stage_steps` returns the steps of
+pipeline stages.
 """
 
 from __future__ import annotations
@@ -58,19 +59,19 @@ from tfacct.training.step import (
 from tfacct.training.unsupported import alone, model_of_rank
 
 TOKENS_HERE, SENT_ROWS, RECEIVED_ROWS = "Tsp", "Rout", "Rin"
-"""Tokens of the residual stream on one rank of `sp`. Rows of tokens that a rank of `ep` sends to experts, and those
+"""Tokens of the residual stream on one `sp` rank. Token rows that an `ep` rank sends to experts, and those
 that its own experts receive."""
 WHOLE, PART = Transient("B T D"), Transient(f"B {TOKENS_HERE} D")
-"""The residual stream: of all tokens, and of those of one rank of `sp`."""
+"""The residual stream of all tokens, and of those on one `sp` rank."""
 INPUTS = ("B T D", "B O D")
-"""Axes of what a sublayer's matmuls, or the head, read."""
+"""Axes of the input of a sublayer's matmuls, or of the head."""
 ON_STREAM = re.compile(r"(blocks\.\*\.)?(\w*norm\.\w+|\w+\.drop|\w+_add)")
-"""Operations that work on the residual stream: norms between sublayers, dropouts of results, sums."""
+"""Operations on the residual stream: norms between sublayers, dropouts of outputs, sums."""
 NORM = re.compile(r"(blocks\.\*\.)?\w*norm\.")
 ROW_PARALLEL = ("o_proj.weight", "down_proj.weight")
 """Matmuls whose result is a partial sum on each rank of `tp`."""
 LOSS_TENSORS = (Transient("B T", "index", 3), Transient("B T", "fp32", 2), Transient("B T", "mask"))
-"""What the loss of a sharded vocabulary needs for each token: targets of this rank, rows, sums over ranks."""
+"""Values that the loss of a sharded vocabulary needs per token: targets of this rank, rows, sums over ranks."""
 ROUNDS = 3
 """Rounds of micro-batches after which an interleaved schedule repeats itself."""
 
@@ -99,14 +100,15 @@ def shard_graph(graph: StepGraph, mesh: Mesh, axes: Axes) -> StepGraph:
     graph = graph._replace(
         before=change(graph.before), layers=tuple(map(change, graph.layers)), after=change(graph.after)
     )
-    if mesh.sp:  # positions of all tokens: a part of the tokens does not say where it is in the sequence
+    if mesh.sp:  # positions of all tokens, because a shard of the tokens does not know its offset
         positions = SavedTensor("positions", "T", (), "index")
         graph = graph._replace(buffers=(*graph.buffers, positions), residual=PART.axes)
     return graph
 
 
 def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
-    """The loss of a sharded vocabulary (torch's loss_parallel): its gradient is a sum, next to both of its terms."""
+    """The loss of a sharded vocabulary (torch's loss_parallel). Its gradient is a sum, alive together with both
+    terms."""
 
     def own(each: BackwardOp) -> BackwardOp:
         if each.at != LOSS:
@@ -121,7 +123,7 @@ def _vocabulary_parallel(graph: LayerGraph) -> LayerGraph:
 
 
 def _expert_parallel(graph: LayerGraph) -> LayerGraph:
-    """Experts run on rows that they receive; what they return is weighted by the rank that sent it."""
+    """Experts run on received rows; the sending rank applies the routing weights to their outputs."""
 
     def rows(axes: str, operations: Iterable[str]) -> str:
         own = axes.split()
@@ -134,8 +136,8 @@ def _expert_parallel(graph: LayerGraph) -> LayerGraph:
 
 
 def _copied_attention(one: SavedTensor) -> Iterator[SavedTensor]:
-    """A tensor of attention. Its result goes to other ranks, or is joined of halves of a sequence, so o_proj reads a
-    copy."""
+    """A tensor of attention. Its result is sent to other ranks or concatenated from halves of a sequence, so o_proj
+    reads a copy."""
     read = tuple(name for name in one.saved_for if name.endswith("o_proj.weight"))
     others = tuple(name for name in one.saved_for if name not in read)
     if not (read and others):
@@ -146,11 +148,11 @@ def _copied_attention(one: SavedTensor) -> Iterator[SavedTensor]:
 
 
 def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGraph:
-    """The residual stream is sharded along its tokens: gathered for the matmuls of a sublayer, whose results are
-    scattered. `many`: several sequences, which are put together from the ranks' parts."""
+    """The residual stream is sharded along its tokens: all-gathered for the matmuls of a sublayer, whose results are
+    reduce-scattered. `many`: several sequences, which are concatenated from the ranks' parts."""
     experts = next((name.partition(".experts.")[0] for name in graph.order if ".experts." in name), None)
     mixture = [name for name in graph.order if experts is not None and name.startswith(f"{experts}.")]
-    exchanged = mesh.ep > 1  # experts, router and shared expert run on the rank's own tokens
+    exchanged = mesh.ep > 1  # experts, router and shared expert run on the rank's tokens
 
     def part(axes: str, operations: Iterable[str]) -> str:
         on_stream = all(ON_STREAM.fullmatch(name) or (exchanged and name in mixture) for name in operations)
@@ -163,13 +165,13 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
     changed, backward = graph.mapped(part), list[BackwardOp]()
     for each in changed.backward:
         own = each.temporary
-        if each.at in read:  # the gradient of what the sublayer reads is scattered
+        if each.at in read:  # the gradient of the sublayer's input is reduce-scattered
             backward.append(BackwardOp(each.at, (WHOLE, WHOLE, PART)))
-        if each.at in scattered:  # the gradient of its result is gathered
+        if each.at in scattered:  # the gradient of its result is all-gathered
             backward += [BackwardOp(each.at, (WHOLE, WHOLE, *own[1:]))] if many else []
             own = (*own, WHOLE)
         if mesh.plan == "megatron" and each.at.endswith(".weight") and own and own[-1].axes in INPUTS:
-            own = (*own, WHOLE)  # what the matmul reads is gathered again
+            own = (*own, WHOLE)  # the matmul's input is gathered again
         backward.append(BackwardOp(each.at, own))
     saved = changed.saved
     if mesh.plan == "megatron":
@@ -178,15 +180,15 @@ def _sequence_parallel(graph: LayerGraph, mesh: Mesh, *, many: bool) -> LayerGra
 
 
 def _part(axes: str) -> str:
-    """Axes of one rank's tokens."""
+    """Axes with one rank's tokens."""
     return renamed(axes, {"T": TOKENS_HERE, "O": TOKENS_HERE})
 
 
-# What FSDP and ZeRO shard.
+# Shards of FSDP and ZeRO.
 
 
 def shards_of(step: TrainingStep, ledger: Ledger, mesh: Mesh, stored: Width, *, accumulates: bool) -> WeightShards:
-    """Elements of each layer that the rank with most stores, padding included. `ledger`: that of the whole model, or of
+    """Elements of each layer on the rank that stores most, including padding. `ledger`: that of the whole model or of
     one pipeline stage."""
     root: dict[str, int] = {}
     layers = list[LayerShards]()
@@ -221,7 +223,7 @@ def other_rows(step: TrainingStep, ledger: Ledger, mesh: Mesh) -> Size:
 
 
 def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
-    """The ledger's group of each group of a graph, which can have some layers of a kind apart."""
+    """The ledger's group for each group of a graph, which can split the layers of one kind."""
     groups = iter(ledger.groups)
     lines = next(groups)
     for group in graph.groups:
@@ -236,9 +238,9 @@ def _ledger_groups(graph: StepGraph, ledger: Ledger) -> Iterator[Group]:
 
 
 class InFlight(NamedTuple):
-    """The start of a backward pass on a rank: which of its stages runs, how many micro-batches are in flight in each of
-    these (the running one among them), of how many the gradients of weights are still to be computed, and which stages
-    have gradients."""
+    """The start of a backward pass on a rank: the running stage, the micro-batches in flight in each stage (including
+    the running one), the micro-batches whose weight gradients are not computed yet, and the stages that have
+    gradients."""
 
     stage: int
     counts: tuple[int, ...]
@@ -247,7 +249,7 @@ class InFlight(NamedTuple):
 
 
 def in_flight(mesh: Mesh, rank: int, times: int) -> list[InFlight]:
-    """The backward passes of one rank among which the one with the most bytes is, of `times` micro-batches.
+    """Backward passes of one rank over `times` micro-batches, including the one with the most bytes.
 
     GPipe: Huang et al. (arXiv 1811.06965). 1F1B and interleaved: Narayanan et al. (2104.04473), section 2.2. Zero
     bubble: Qi et al. (2401.10241), ZB-H1. The orders are those of torch.distributed.pipelining.
@@ -280,8 +282,8 @@ def _interleaved(mesh: Mesh, rank: int, times: int) -> Iterator[InFlight]:
 
 
 def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
-    """The step of one stage: its layers, with cos and sin before them; the embedding only in the first stage, head and
-    loss only in the last."""
+    """The step of one stage: its layers, with cos and sin before them; the embedding is only in the first stage, head
+    and loss only in the last."""
     graph = step.graph
     rotary = tuple(each for each in graph.before.graph.saved if ROTARY in each.saved_for)
     for_layers = graph.before._replace(graph=LayerGraph((ROTARY,) if rotary else (), rotary))
@@ -299,7 +301,7 @@ def stage_of(step: TrainingStep, stage: Stage) -> TrainingStep:
 
 
 def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
-    """The lines of one stage; groups before and after its layers are there, but empty where other stages have them."""
+    """The lines of one stage; groups before and after its layers are empty if another stage has them."""
     first, *layers, last = ledger.groups
     groups = [first if stage.first else replace(first, lines=())]
     groups += [replace(group, numbers=own, count=len(own)) for group in layers if (own := _within(group, stage))]
@@ -308,18 +310,18 @@ def stage_ledger(ledger: Ledger, stage: Stage) -> Ledger:
 
 
 def _within(layers: Group | LayerGroup | Adapter, stage: Stage) -> tuple[int, ...]:
-    """Numbers of some layers that are in a stage."""
+    """Numbers of the layers in a stage."""
     return tuple(number for number in layers.numbers if number in stage.blocks)
 
 
 def stage_steps(
     step: TrainingStep, mesh: Mesh, times: int, finish: Callable[[TrainingStep, Sequence[Stage]], TrainingStep]
 ) -> Iterator[TrainingStep]:
-    """Steps of ranks among which the one with the highest peak is. `step`: that of all stages and one micro-batch.
-    `finish`: adds optimizer state and shards to the step of a rank's stages, all of whose layers are in its ledger."""
+    """Steps of ranks, including the one with the highest peak. `step`: that of all stages and one micro-batch. `finish`
+    adds optimizer state and shards to the step of a rank's stages, whose layers are all in its ledger."""
     every = stages(blocks_in(step.ledger), mesh)
     for alike in distinct_stages(step.ledger, every).values():
-        # Earlier ranks have more in flight, later ones more that waits.
+        # Earlier ranks have more micro-batches in flight, later ones more delayed weight gradients.
         for rank in {alike[0], alike[-1]} if mesh.schedule == "zero-bubble" else alike[:1]:
             yield from _rank_steps(step, mesh, rank, every[rank], times, finish)
 
@@ -344,9 +346,9 @@ def _rank_steps(
         others = [nth for nth in range(len(own)) if nth != runs]
         flying = sum(count * size for count, size in zip(start.counts, saved, strict=True))
         given = sum(count * size for count, size in zip(start.counts, passed, strict=True))
-        given -= parts[runs].logits_bytes if own[runs].last else 0  # those of the running one are counted with it
+        given -= parts[runs].logits_bytes if own[runs].last else 0  # the running one counts its own
         if mesh.schedule == "1f1b" and start.done and not own[0].first:
-            given += parts[runs].residual_bytes  # torch's loop names what it gave back until the next one
+            given += parts[runs].residual_bytes  # a variable of torch's loop keeps the last result until the next one
         flight = PipelineStage(
             rank=rank,
             in_flight=sum(start.counts),
@@ -365,13 +367,13 @@ def _rank_steps(
 
 
 def _received(step: TrainingStep, stage: Stage, times: int) -> Size:
-    """Bytes that a stage has all the time: what it receives of each micro-batch, and the whole batch."""
+    """Bytes that a stage always has: receive buffers for every micro-batch, and the whole batch."""
     ends = (not stage.first) + (not stage.last)
     return times * (ends * step.residual_bytes + (step.batch_bytes if stage.first or stage.last else 0))
 
 
 def _passed_on(step: TrainingStep, stage: Stage) -> Size:
-    """Bytes of what a stage gave on of a micro-batch in flight, less those that it saves of what it received."""
+    """Bytes that a stage passed on for a micro-batch in flight, minus what it saves of its input."""
     made = step.logits_bytes if stage.last else step.residual_bytes
     if stage.first:
         return made - step.batch_bytes
@@ -381,8 +383,8 @@ def _passed_on(step: TrainingStep, stage: Stage) -> Size:
 
 
 def _waits(step: TrainingStep) -> Size:
-    """Bytes that the gradients of one micro-batch's weights wait with: what their matmuls read, and the gradients of
-    what these made."""
+    """Bytes needed for the delayed weight gradients of one micro-batch: inputs of the matmuls, and gradients of their
+    outputs."""
     found: Size = 0
     for group in step.graph.groups:
         weights = {each.at for each in group.graph.backward if each.at.endswith(".weight")}
@@ -394,7 +396,7 @@ def _waits(step: TrainingStep) -> Size:
 
 
 def steps_of_ranks(model: LoadedModel, work: Workload, recipe: Recipe) -> list[TrainingStep]:
-    """The step of a rank, or steps of ranks of a pipeline among which the one with the highest peak is."""
+    """The step of a rank, or steps of pipeline ranks that include the one with the highest peak."""
     mesh = recipe.layout
     one, times = model_of_rank(model, mesh), microbatches(mesh, work.axes(), train=True)
     step = rank_step(one, replace(work, batch=work.batch // times) if mesh.pp > 1 else work, recipe)
@@ -420,7 +422,7 @@ def rank_step(
     recipe: Recipe,
     graph: Callable[[LoadedModel, Workload, Recipe], StepGraph] = graph_of,
 ) -> TrainingStep:
-    """What a rank of `tp`, `ep` and `cp` computes: the step of the model that it has, on its part of the sequences."""
+    """The step of a rank of `tp`, `ep` and `cp`: that of its model, on its part of the sequences."""
     own = alone(recipe).for_model(one)
     work = own.runs(work)
     return training_step(one, work, own, shard_graph(graph(one, work, own), recipe.layout, work.axes()))
@@ -429,13 +431,13 @@ def rank_step(
 def sharded_steps(
     model: LoadedModel, one: LoadedModel, step: TrainingStep, recipe: Recipe, times: int
 ) -> Iterator[TrainingStep]:
-    """The step of a rank with what other ranks shard; in a pipeline, of ranks that take so many micro-batches, `step`
-    of all stages and one micro-batch. `one`: the model of a rank of `tp` and `ep`."""
+    """The step of a rank with sharded weights and states; in a pipeline, steps of ranks that run `times` micro-batches,
+    from the `step` of all stages and one micro-batch. `one`: the model of a rank of `tp` and `ep`."""
     mesh = recipe.layout
     if mesh.pp == 1:
         yield with_shards(model, step, recipe)
         return
-    # Under FSDP gradients of earlier batches are shards.
+    # Under FSDP, gradients of earlier micro-batches are shards.
     step = step._replace(accumulates=recipe.accumulates and mesh.fsdp == 1)
     yield from stage_steps(step, mesh, times, lambda part, own: with_shards(model, part, recipe, one, own))
 
@@ -443,8 +445,8 @@ def sharded_steps(
 def with_shards(
     model: LoadedModel, step: TrainingStep, recipe: Recipe, one: LoadedModel | None = None, stages: Sequence[Stage] = ()
 ) -> TrainingStep:
-    """The step where ranks shard weights, gradients or optimizer state, or reduce gradients in buckets. Of a rank of a
-    pipeline, `stages` are its own, and `one` is the model of a rank of `tp`."""
+    """The step with sharded weights, gradients or optimizer state, or with gradient buckets. For a pipeline rank,
+    `stages` are those of the rank, and `one` is the model of a rank of `tp`."""
     mesh, stored_as = recipe.layout, width(recipe.weights_dtype or recipe.dtype)
     ledger = part(model.ledger, stages) if stages else model.ledger
     shares = as_fsdp(mesh) if mesh.zero else mesh
@@ -477,7 +479,7 @@ def sent_bytes(model: LoadedModel, work: Workload, recipe: Recipe) -> int:
 
 
 def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Collective]:
-    """Collectives of one rank in a step; of a pipeline, of the one that sends most."""
+    """Collectives of one rank in a step; in a pipeline, of the rank that sends most."""
     mesh, bits = recipe.layout, units.dtype_bits(recipe.dtype)
     if recipe.lora is None:
         return model_collectives(model, mesh, work.axes(), bits, train=True)
@@ -493,7 +495,8 @@ def collectives(model: LoadedModel, work: Workload, recipe: Recipe) -> list[Coll
 def lora_collectives(
     model: LoadedModel, recipe: Recipe, step: TrainingStep, found: list[Collective], times: int = 1
 ) -> list[Collective]:
-    """Collectives of a step that trains adapters on frozen weights, of `times` micro-batches; `found`: without them."""
+    """Collectives of a step that trains adapters on frozen weights, over `times` micro-batches; `found`: those without
+    adapters."""
     mesh, graph = recipe.layout, step.graph
     targets, bits = lora_targets(recipe.lora or ""), units.dtype_bits(recipe.adapter_dtype)
     live = [(group.count, {each.at for each in group.graph.backward}) for group in (*graph.layers, graph.after)]

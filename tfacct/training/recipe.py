@@ -22,27 +22,28 @@ from tfacct.training.optimizers import optimizer
 from tfacct.training.recompute import modules_of
 
 ANY_ATTENTION = "sdpa, or eager if the class has nothing else"
-"""The attention of several models where none is named."""
+"""The attention of several models if none is given."""
 Loss = Literal["whole", "chunked"]
 FP32, NF4 = "fp32", "nf4"
 OFFLOADED = ("optimizer", "activations")
-"""What can be on the host."""
+"""What can be offloaded to the host."""
 
 
 @record
 class Recipe:
     """How a model is trained.
 
-    `dtype`: of the forward and backward pass; of weights, gradients and optimizer state too, unless `weights_dtype` is
-    set. `recompute`: activation checkpointing of every layer ("full"), of its attention, or of modules ("selective").
-    `attention`: the transformers implementation; None: the default of the class. `gradient_accumulation`: micro-batches
-    of an optimizer step. `keep_logits`: the caller keeps the logits until the step ends. `loss`: of all tokens at once,
-    or in chunks whose logits are recomputed. `lora`: rank of peft's adapters, and their target modules where not all
-    are adapted; `adapter_dtype`: of their weights; `lora_dropout`: dropout on their inputs. `weights_dtype`: "fp32"
-    runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4 bits; under FSDP fp32 weights
-    are cast before they are gathered, and nothing runs under autocast. `master_weights`: "fp32" keeps a copy of 16-bit
-    weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients in fp32. `offload`: what is
-    on the host, of "optimizer,activations". `packing`: sequences are packed into one row. `mesh`: the parallel layout.
+    `dtype`: that of the forward and backward pass, and of weights, gradients and optimizer state unless `weights_dtype`
+    is set. `recompute`: activation checkpointing of every layer ("full"), of its attention, or of modules
+    ("selective"). `attention`: the transformers implementation; None: the default of the class.
+    `gradient_accumulation`: micro-batches of an optimizer step. `keep_logits`: the caller keeps the logits until the
+    step ends. `loss`: over all tokens at once, or in chunks with recomputed logits. `lora`: rank of peft's adapters,
+    and target modules unless all are adapted; `adapter_dtype`: dtype of their weights; `lora_dropout`: dropout on their
+    inputs. `weights_dtype`: "fp32" runs the pass under autocast, "nf4" stores the frozen weights of linear layers in 4
+    bits; under FSDP fp32 weights are cast before they are gathered, and nothing runs under autocast. `master_weights`:
+    "fp32" keeps a copy of 16-bit weights that the optimizer updates; `gradient_dtype`: "fp32" accumulates the gradients
+    in fp32. `offload`: what is on the host: "optimizer", "activations" or both. `packing`: sequences are packed into
+    one row. `mesh`: the parallel layout.
     """
 
     dtype: str = "bf16"
@@ -63,7 +64,7 @@ class Recipe:
     mesh: Mesh | None = None
 
     def with_qlora(self) -> Recipe:
-        """The recipe as QLoRA: adapters of rank 16, unless it has others, on weights in nf4. Raises UsageError."""
+        """The recipe as QLoRA: adapters on nf4 weights, of rank 16 unless given. Raises UsageError."""
         if self.weights_dtype not in (None, NF4):
             raise UsageError(
                 f"{option('qlora', True)} uses {NF4} weights, not {self.weights_dtype}",
@@ -110,17 +111,17 @@ class Recipe:
         return found
 
     def runs(self, work: Workload) -> Workload:
-        """The workload that the class runs: one row of all tokens, if sequences are packed."""
+        """The workload of the class: one row of all tokens if sequences are packed."""
         if not self.packing:
             return work
         return replace(work, context=work.batch * work.context, tokens=work.batch * work.tokens, batch=1)
 
     def offloads(self, what: str) -> bool:
-        """True if this is on the host: "optimizer" or "activations"."""
+        """True if `what` is on the host: "optimizer" or "activations"."""
         return self.offload is not None and what in self.offload.split(",")
 
     def for_model(self, model: LoadedModel) -> Recipe:
-        """The recipe with the attention that a model's class runs by default: sdpa, or eager where it has no other."""
+        """The recipe with the default attention of a model's class: sdpa, or eager if it has no other."""
         return self if self.attention is not None else replace(self, attention=attention_of(model.family))
 
     def for_models(self, models: Sequence[LoadedModel]) -> Recipe:
@@ -130,8 +131,8 @@ class Recipe:
 
     @property
     def recomputed_modules(self) -> tuple[str, ...]:
-        """Names of the parts of a layer that are recomputed; none where whole layers are, or nothing is. Raises
-        UsageError for an unknown name."""
+        """Names of the recomputed modules of a layer; empty if whole layers or nothing is recomputed. Raises UsageError
+        for an unknown name."""
         return () if self.recompute in ("none", "full") else modules_of(self.recompute)
 
     @property
@@ -142,7 +143,7 @@ class Recipe:
 
     @property
     def accumulates(self) -> bool:
-        """True if gradients of earlier micro-batches exist when the last one runs, or their fp32 buffer does."""
+        """True if gradients of earlier micro-batches, or their fp32 buffer, exist when the last micro-batch runs."""
         return self.gradient_accumulation > 1 or self.fp32_gradients
 
     @property
@@ -177,12 +178,12 @@ class Recipe:
 
     @property
     def rounds_tokens(self) -> bool:
-        """True if a kernel rounds the number of tokens up, so that saved bytes are no polynomial in it."""
+        """True if a kernel rounds the number of tokens up, so that saved bytes are not a polynomial in it."""
         return self.in_fp32 and self.attention != "eager"
 
     @property
     def description(self) -> str:
-        """The optimizer, and what differs from the defaults, but for the precision."""
+        """The optimizer, and all differences from the defaults except precision."""
         changed = {
             "full recomputation": self.recompute == "full",
             f"{', '.join(self.recomputed_modules)} recomputed": bool(self.recomputed_modules),
@@ -197,7 +198,7 @@ class Recipe:
         return ", ".join([self.optimizer, *lora, *(words for words, so in changed.items() if so)])
 
     def changes(self, new: Recipe) -> list[str]:
-        """The differences between this recipe and a new one, in words."""
+        """A phrase for the differences between this recipe and a new one."""
         both: list[tuple[str, str | None, str | None]] = [("optimizer", self.optimizer, new.optimizer)]
         both += [("recomputation", self.recompute, new.recompute), ("attention", self.attention, new.attention)]
         own, other = ("no LoRA" if each.lora is None else f"LoRA {each.lora}" for each in (self, new))
@@ -211,7 +212,7 @@ class Recipe:
 
     @property
     def runs_with(self) -> str:
-        """What the class runs with: its attention, peft, autocast and torch's tensor-parallel plan."""
+        """The setup of the class: attention, peft, autocast and torch's tensor-parallel plan."""
         peft = "" if self.lora is None else ", peft and bitsandbytes" if self.weights_dtype == NF4 else " and peft"
         autocast = " under torch.autocast" if self.autocast else ""
         plan = " on torch's tensor-parallel plan" if self.mesh is not None and self.mesh.tp > 1 else ""
@@ -219,7 +220,7 @@ class Recipe:
 
     @property
     def counted(self) -> str:
-        """What is counted."""
+        """A phrase for what is counted."""
         return f"as in transformers 5 with {self.runs_with}: every tensor that autograd saves or allocates"
 
 
@@ -280,12 +281,12 @@ RECIPE_FEATURES: Mapping[str, tuple[str, Callable[[Recipe], object]]] = {
         lambda recipe: not optimizer(recipe.optimizer).elementwise,
     ),
 }
-"""Features of a recipe: as the documentation names them, and their value."""
+"""Features of a recipe: label in the documentation, and value."""
 
 
 class BatchSizes(NamedTuple):
-    """Sequences of a forward pass on a data-parallel rank, of all micro-batches in a pipeline; micro-batches of an
-    optimizer step, outside a pipeline; and the layout, with the micro-batches of its pipeline."""
+    """Sequences of a forward pass on a data-parallel rank (of all micro-batches in a pipeline); micro-batches of an
+    optimizer step (1 in a pipeline); and the layout, with the micro-batches of its pipeline."""
 
     batch: int
     gradient_accumulation: int
@@ -295,9 +296,9 @@ class BatchSizes(NamedTuple):
 def batch_sizes(
     batch: int | None, micro: int | None, steps: int | None, whole: int | None, mesh: Mesh | None
 ) -> BatchSizes:
-    """Sizes that follow from those that are given: global batch = micro-batch · steps · data-parallel ranks. A
-    micro-batch is one sequence unless it follows from the others. A pipeline takes the micro-batches of a step one
-    after another. Raises UsageError for sizes that do not divide."""
+    """Batch sizes from the given ones: global batch = micro-batch · steps · data-parallel ranks. A micro-batch is one
+    sequence unless the other sizes determine it. The steps are the micro-batches of a pipeline if there is one. Raises
+    UsageError for sizes that do not divide."""
     given = {"micro_batch_size": micro, "gradient_accumulation": steps, "global_batch_size": whole}
     for name, size in given.items():
         if size is not None:
@@ -350,7 +351,7 @@ def _divided(whole: int, micro: int | None, steps: int | None, ranks: int) -> tu
 
 
 def size_facts(work: Workload, recipe: Recipe) -> dict[str, int]:
-    """The batch sizes of a step, as in the JSON."""
+    """The batch sizes of a step for the JSON."""
     mesh, steps = recipe.mesh, recipe.gradient_accumulation
     ranks = 1 if mesh is None else mesh.fsdp * mesh.dp
     if mesh is not None and mesh.pp > 1:

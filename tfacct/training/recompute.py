@@ -1,12 +1,12 @@
 """Activation checkpointing: recomputation of layers or of parts of a layer, and the loss in chunks.
 
-A recomputed part saves what it reads. Tensors that it makes and needs are not saved: they come back while it runs
-backwards. A part that discards its result is recomputed as soon as an operation after it needs that. Full recomputation
-needs no change of the graph: a layer saves its input, and all that it would save comes back.
+A recomputed part saves its inputs. Tensors that it computes and needs are not saved but recomputed in its backward
+pass. A part that discards its result is recomputed as soon as a later operation needs it. Full recomputation does not
+change the graph: a layer saves its input, and everything else that it would save is recomputed.
 
-Of the loss in chunks, head and cross-entropy of one chunk of the tokens at a time are recomputed, as
-torch.utils.checkpoint, not reentrant, runs them for each of `CHUNKS` chunks. What the head reads stays, and the
-gradient of its weight, to which each chunk adds.
+A chunked loss recomputes head and cross-entropy for one of `CHUNKS` chunks of the tokens at a time, as the
+non-reentrant torch.utils.checkpoint does. The head's input and the gradient of its weight, to which each chunk adds,
+stay alive.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ DEFAULT = "core_attn"
 
 
 class Module(NamedTuple):
-    """A part of a layer that can be recomputed: what the names of its operations begin with, after that of the layer.
-    `discards`: its result is not saved either. `routed`: it is there in layers with experts alone, or in others."""
+    """A part of a layer that can be recomputed, given by the prefixes of its operations after the layer name.
+    `discards`: its result is not saved either. `routed`: it exists only in layers with experts (True) or without
+    (False)."""
 
     begins: tuple[str, ...]
     discards: bool = False
@@ -67,7 +68,7 @@ MODULES = {
 
 
 def modules_of(recompute: str) -> tuple[str, ...]:
-    """Names of the recomputed parts: `attention`, `selective`, `selective:mlp,layernorm`. Raises UsageError."""
+    """Names of the recomputed modules: `attention`, `selective`, `selective:mlp,layernorm`. Raises UsageError."""
     how, colon, text = recompute.partition(":")
     names = tuple(name.strip() for name in text.split(",")) if colon else (DEFAULT,)
     if how == ATTENTION and not colon:
@@ -81,7 +82,7 @@ def modules_of(recompute: str) -> tuple[str, ...]:
 
 
 def recomputing(graph: StepGraph, names: Iterable[str], traits: Traits) -> StepGraph:
-    """The step whose layers recompute these parts."""
+    """The step with layers that recompute these modules."""
     names = tuple(names)
     stream: Role = "fp32" if any(group.graph.casts for group in graph.groups) else "compute"
 
@@ -108,7 +109,7 @@ def _layer(graph: LayerGraph, names: Iterable[str], layer_input: SavedTensor, tr
 
 
 def _parts(graph: LayerGraph, module: Module, traits: Traits) -> Iterator[tuple[str, ...]]:
-    """Operations of a module, in rows of those that follow one another."""
+    """Operations of a module, as runs of consecutive operations."""
     routed = any(".experts." in name for name in graph.order)
     if module.routed not in (None, routed):
         return
@@ -138,12 +139,12 @@ def _recomputing_part(
             saved[tensor.path] = tensor
         elif discards or len(needs) == len(tensor.saved_for):
             recomputed.append(tensor)
-        else:  # the part saves it once more when it is recomputed
+        else:  # the part saves it again when it is recomputed
             saved[tensor.path] = tensor
             recomputed.append(tensor._replace(saved_for=needs))
     if not recomputed:
         return graph
-    for name in part:  # what it reads stays until it is recomputed, and then as long as its gradients need it
+    for name in part:  # its inputs stay until it is recomputed, and then as long as its gradients need them
         for made in (results[each] for each in reads[name] if each not in inside and each in results):
             known = saved.get(made.path, made)
             saved[made.path] = known._replace(saved_for=tuple(dict.fromkeys((*known.saved_for, name))))
@@ -157,8 +158,8 @@ def _recomputing_part(
 
 
 def _saving_results(graph: LayerGraph, layer_input: SavedTensor) -> LayerGraph:
-    """The layer that saves its input, the results of sdpa and of every second projection, and recomputes the rest, as
-    torchtitan's selective activation checkpointing per operation."""
+    """The layer with torchtitan's selective activation checkpointing per operation: it saves its input and the results
+    of sdpa and of every second projection, and recomputes the rest."""
     results = {flow.at: flow.result for flow in graph.flow if flow.result is not None}
     projections = [name for name in graph.order if name.endswith("_proj.weight") and ".experts." not in name]
     stays = {results[name].path: results[name]._replace(saved_for=(name,)) for name in projections[::2]}
@@ -177,9 +178,9 @@ def _saving_results(graph: LayerGraph, layer_input: SavedTensor) -> LayerGraph:
 
 
 CHUNKS = 8
-"""Chunks of all tokens, as torchtune's CEWithChunkedOutputLoss has them by default."""
+"""Number of chunks, the default of torchtune's CEWithChunkedOutputLoss."""
 CHUNK, OTHERS = "Tc", "Td"
-"""Axes of the tokens of a chunk, and of those of all others."""
+"""Axes of the tokens of a chunk, and of all other chunks."""
 HEAD, HEAD_CAST, SPLIT = "lm_head.weight", "lm_head.cast", "loss.split"
 TARGETS = ("loss.targets", "loss.padding")
 NORM = "final_norm"
@@ -202,7 +203,7 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = 
     backward += (BackwardOp(at, temporary) for at, temporary in temporaries)
     reader, gone = (HEAD_CAST, ("loss.", "lm_head.")) if cast else (HEAD, ("loss.",))
     saved = [each for each in own.saved if not each.path.startswith(gone) and HEAD not in each.saved_for]
-    # The logits are recomputed from what the head reads.
+    # The logits are recomputed from the head's input.
     saved.append(SavedTensor(NORM, "B T D", (reader,), "fp32" if cast else "compute"))
     saved += [each._replace(saved_for=(reader,)) for each in own.saved if each.path in TARGETS]
     order = (*norm, SPLIT, HEAD, *((HEAD_CAST, LOSS, CHOOSE) if cast else (LOSS,)))
@@ -214,7 +215,7 @@ def chunked_loss(graph: StepGraph, batch: Size, tokens: Size, *, frozen: bool = 
 
 def _plain(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
     weight = () if frozen else (WEIGHT,)
-    done = (*weight, Transient(f"{OTHERS} D")) if several else ()  # gradients of the chunks that have run
+    done = (*weight, Transient(f"{OTHERS} D")) if several else ()  # gradients of earlier chunks
     added = Transient("V D", times=2)  # the weight's gradient of a chunk, and the new sum
     yield SPLIT, (Transient("B T D", times=2),)
     if several and not frozen:
@@ -225,8 +226,8 @@ def _plain(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transien
 
 
 def _under_autocast(*, several: bool, frozen: bool) -> Iterator[tuple[str, tuple[Transient, ...]]]:
-    """Each chunk of the fp32 hidden states is cast whenever it runs, and so is the head's weight. The weight's gradient
-    is added up in 16 bits, and cast once."""
+    """The chunked loss under autocast. Each chunk casts its fp32 hidden states and the head's weight again; the
+    weight's gradient is accumulated in 16 bits and cast once."""
     own, done = Transient(f"{CHUNK} D"), (Transient(f"{OTHERS} D", "fp32"),) if several else ()
     logits, wide = Transient(f"{CHUNK} V"), Transient(f"{CHUNK} V", "fp32", 3)
     yield SPLIT, (Transient("B T D", "fp32", 2),)

@@ -19,7 +19,7 @@ from tfacct.training.recipe import FP32, Recipe
 from tfacct.training.step import TrainingStep
 
 SEVERAL = 2
-"""Sequences of a batch: a single one is laid out differently in memory."""
+"""Sequences of a batch: a single sequence has a different tensor layout."""
 
 
 class SavedFormula(NamedTuple):
@@ -36,7 +36,7 @@ class SavedFormula(NamedTuple):
 
 
 def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFormula:
-    """Saved bytes of steps with this layout in memory, in any sizes. Raises UsageError."""
+    """Saved bytes of steps with this tensor layout, for any sizes. Raises UsageError."""
     import sympy
 
     shape = model.architecture
@@ -45,7 +45,7 @@ def saved_formula(model: LoadedModel, recipe: Recipe, work: Workload) -> SavedFo
             f"{model.name}: {option('of', 'saved')} does not work with encoder–decoders",
             f"`tfacct train {model.name}` counts it at given sizes",
         )
-    # One key head for all query heads stays a number: it is a view of one sequence, and copied of several.
+    # A single key head stays a number: it is a view for one sequence, and a copy for several.
     single = work.batch == 1 and any(getattr(part, "kv_heads", 0) == 1 for part in shape.attentions)
     symbolic = in_symbols(shape, fixed=model.config.constant_axes | ({"K"} if single else set()))
     symbols, stacks = symbolic.symbols, layer_axes(shape)

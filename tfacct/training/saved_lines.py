@@ -1,4 +1,4 @@
-"""Saved activations of a training step: a line for each tensor, and bytes by part of the model."""
+"""Saved activations of a training step: one line per tensor, and bytes by part of the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfacct.training.memory import TrainingMemory
 from tfacct.training.step import MEMORY, SavedTensor
 
 DTYPES = {"fp32": "fp32", "mask": "bool", "index": "int64", "int32": "int32", "seed": None}
-"""Dtype of a saved tensor by its role, if not that of the step. The seed of a kernel is two integers."""
+"""Dtype of a saved tensor by its role, if it is not that of the step. The seed of a kernel is two integers."""
 PARTS = {"loss": "loss", "attn": "attention", "cross": "cross-attention", "mlp": "MLP"}
 """Parts of a model, by the first word of their paths."""
 INPUTS, OTHERS, IN_FLIGHT = "matmul inputs", "others", "other micro-batches"
@@ -31,7 +31,8 @@ class TrainLine(TypedDict):
 
 
 def saved_lines(one: TrainingMemory) -> list[TrainLine]:
-    """Tensors saved for the backward pass. Layers of several kinds share a line if they save a tensor of one size."""
+    """Tensors saved for the backward pass. Layers of several kinds share a line if they save a tensor of the same
+    size."""
     found: dict[object, TrainLine] = {}
     for group in one.step.graph.groups:
         tensors = one.step.saved_in(group)

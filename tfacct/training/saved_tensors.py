@@ -1,8 +1,8 @@
 """Activations saved for backward, by one rule for each kind of ledger line.
 
-The ledger lists a layer's operations in order, each with the axes of what it reads and makes. So a matmul saves what it
-reads, a norm an fp32 copy of its input and what its weight scales, an activation its input, attention what its kernel
-needs, and the loss its log-probabilities. `Traits` says where a class differs from this.
+The ledger lists a layer's operations in order, each with the axes of its inputs and output. A matmul saves its input, a
+norm an fp32 copy of its input and the tensor that its weight scales, an activation its input, attention what its kernel
+needs, and the loss its log-probabilities. `Traits` has the differences of each class.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tfacct.training.traits import Mode, Traits
 
 QUERY_AXES, KEY_AXES = frozenset("TI"), frozenset("SJ")
 SAVED_BY_ACTIVATION = {"relu": 0, "gelu_new": 4, "gelu_fast": 7, "relu2": 1, "xielu": 4}
-"""Tensors that an activation saves, if not its input alone. relu saves its result."""
+"""Tensors that an activation saves, if not only its input. relu saves its result."""
 FP32_UNDER_AUTOCAST = frozenset(("gelu_new",))
 """Activations written with `pow`, which autocast runs in fp32."""
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 CROSS, ENCODER, FINAL_NORM = "blocks.*.cross", "encoder.", "final_norm"
 SLICED = ("B", "Dg", "T")
-"""Axes of the result of a matmul whose slices are gated by each other."""
+"""Axes of the result of a matmul with slices that gate each other."""
 DELTA_RULE = (
     ("keys", "B Nc Pc Nd Hk", 6),
     ("values", "B Nc Pc Nd Hv", 3),
@@ -54,7 +54,7 @@ DELTA_RULE = (
     ("states", "B Nc Nd Hk Hv", 1),
     ("rates", "B Nc Pc Nd", 4),
 )
-"""Tensors that torch_chunk_gated_delta_rule saves: name, axes, how many."""
+"""Tensors that torch_chunk_gated_delta_rule saves: name, axes, count."""
 
 
 class LayerRules:
@@ -66,13 +66,13 @@ class LayerRules:
         self.saved: dict[str, tuple[str, Role, list[str]]] = {}  # axes, role, saved for; by path
         self.backward: list[BackwardOp] = []
         self.casts: list[WeightCast] = []
-        self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by their axes, the newest one last
+        self.made: dict[tuple[str, ...], list[str]] = {}  # tensors by axes, the newest one last
         self.newest: dict[tuple[tuple[str, ...], str], str] = {}  # the newest by axes and `q_`, `k_` or `v_`
         self.newest_of_all = ""
-        # The operation that makes each tensor; of what a layer reads, names of their own.
+        # The operation that computes each tensor; a layer's inputs have special names.
         self.makers = {LAYER_INPUT: LAYER_INPUT, RESIDUAL: LAYER_INPUT, "read B D J": MEMORY}
-        self.flow: dict[str, DataFlow] = {}  # what each operation reads and makes
-        self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that autocast leaves in fp32
+        self.flow: dict[str, DataFlow] = {}  # inputs and outputs of each operation
+        self.fp32 = {LAYER_INPUT, RESIDUAL} if mode.autocast else set[str]()  # tensors that stay in fp32 under autocast
         self.in_layer = bool(group.numbers)
         names = [line.path for line in group.lines]
         sums = [number for number, name in enumerate(names) if name.endswith("attn_add")]
@@ -82,7 +82,7 @@ class LayerRules:
         self.rotates = bool(rotary)
         self.mla = any(name.endswith("kv_a_proj") for name in names)
         joins = traits.rejoins_heads or any("Hr" in line.spec.split() for line in rotary)
-        if self.mla:  # values of another size run in another kernel
+        if self.mla:  # values of another size use another kernel
             joins = axes["Hq"] == axes["Hv"]
         self.rejoins = bool(rotary) and joins
         self.biased = any(line.kind == "sum" and KEY_AXES & {*line.spec.split()} for line in pointwise)
@@ -97,7 +97,7 @@ class LayerRules:
                 self.pointwise(line)
 
     def graph(self) -> LayerGraph:
-        """What the rules found."""
+        """The graph of one layer, as found by the rules."""
         saved = (SavedTensor(path, axes, tuple(by), role) for path, (axes, role, by) in self.saved.items())
         flow = tuple(self.flow.values())
         return LayerGraph(tuple(self.order), tuple(saved), tuple(self.backward), tuple(self.casts), flow=flow)
@@ -105,18 +105,18 @@ class LayerRules:
     # One rule for each kind of line.
 
     def embedding(self, line: Table) -> None:
-        """Saves its ids; those of tokens are the batch itself."""
+        """Embedding: saves its ids; token ids are the batch."""
         if line.path != EMBED:
             axes = "T S" if line.path.endswith("rel_bias") else "T"
             self.save(f"{line.path}.ids", axes, line.path, "index")
         self.op(line.path)
 
     def matmul(self, line: Matmul) -> None:
-        """By a weight: saves what it reads, once for all matmuls that read it."""
+        """Matmul with a weight: saves its input, once for all matmuls that read it."""
         mode, (left, right, out) = self.mode, (" ".join(self.experts(axes)) for axes in line.einsum[:3])
         read, name = right if line.weight_is_left else left, f"{line.path}.weight"
         owner, _, leaf = line.path.rpartition(".")
-        convolves = "Kc" in read.split()  # and reads its sequence, not windows of it
+        convolves = "Kc" in read.split()  # and reads the sequence, not windows
         read = " ".join(axis for axis in read.split() if axis != "Kc")
         reads = (self.last(read),)
         source = f"{line.path}.in" if convolves else reads[0]
@@ -124,7 +124,7 @@ class LayerRules:
             source = f"{owner}.sent"
         if mode.autocast and line.expert_axis is None and len(line.weight_axes() or ()) > 1:
             weight = " ".join(line.weight_axes() or ())
-            self.runs(f"{line.path}.matmul", reads)  # whose input's gradient needs the cast, frozen or not
+            self.runs(f"{line.path}.matmul", reads)  # the gradient of its input needs the cast, even if it is frozen
             self.save(f"{line.path}.weight_cast", weight, f"{line.path}.matmul")
             self.casts.append(WeightCast(name, Transient(weight), f"{line.path}.weight_cast"))
             if source in self.fp32 or source.startswith("read "):
@@ -135,12 +135,12 @@ class LayerRules:
             self.runs(f"{line.path}.matmul", reads)
         elif "I" not in line.einsum.left or mode.autocast:  # the encoder's output is saved once, before the layers
             self.save(source, read, name, "fp32" if mode.autocast and line.expert_axis is not None else "compute")
-            if convolves:  # torch saves its input for the gradients of both, frozen or not
+            if convolves:  # torch saves its input for both gradients, even if it is frozen
                 self.save(source, read, f"{line.path}.convolution")
                 self.runs(f"{line.path}.convolution", reads)
         fused = (
             line.expert_axis is not None and leaf == "gate_proj"
-        )  # with up_proj, whose gradient is in the same tensor
+        )  # together with up_proj, whose gradient is in the same tensor
         role = self.role_of_experts(line.path)
         self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP
@@ -149,7 +149,7 @@ class LayerRules:
             self.add(line.path, out)
 
     def of_activations(self, line: Matmul) -> None:
-        """Of two activations: saves both, but for attention inside sdpa."""
+        """Matmul of two activations: saves both, except in sdpa."""
         left, right, out = line.einsum[:3]
         what = line.path.rpartition(".")[2]
         if what in ("scores", "values") and KEY_AXES & {*left, *right}:
@@ -164,14 +164,15 @@ class LayerRules:
         self.add(line.path, out)
 
     def attention(self, line: Matmul, what: str) -> None:
-        """Inside sdpa: queries, keys, values, their logsum and the result; a mask, and copies of keys and values for
-        each query head, where a window, a bias or the class asks for one. Eager: both operands of both products."""
+        """Attention. sdpa saves queries, keys, values, their logsumexp and the result; and a mask, and copies of keys
+        and values for each query head, if a window, a bias or the class requires it. Eager saves both operands of both
+        matmuls."""
         left, right, out = line.einsum[:3]
         mode, axes, owner, by = self.mode, self.axes, line.path.rpartition(".")[0], line.path
         windowed = any(axes.get(width, axes["T"] + 1) <= axes["T"] for width in ("W", "Wb"))
         crosses = owner == CROSS
         masked = mode.sdpa and (self.traits.always_masked or self.biased or windowed or mode.packed)
-        one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # for which a view will do
+        one = axes["K"] * (1 if mode.sdpa else axes["B"]) == 1 if "K" in axes else False  # which only needs a view
         copies = (masked or not mode.sdpa) and axes.get("G", 1) != 1 and "G" not in right and not one
         right = (*right, "G") if copies else right
         upcast = what == "scores" and self.traits.fp32_scores and not mode.autocast
@@ -190,10 +191,10 @@ class LayerRules:
         else:
             if not mode.sdpa:
                 self.save(saved[0], " ".join(left), by)
-            if not copies and (mode.sdpa or axes["B"] == 1):  # else matmul makes copies
+            if not copies and (mode.sdpa or axes["B"] == 1):  # otherwise matmul makes copies
                 self.views(owner, right, out, by)
             self.save(saved[1], " ".join(right), by)
-        if mode.sdpa:  # one kernel, which saves all that it reads if any of it needs a gradient
+        if mode.sdpa:  # one kernel, which saves all its inputs if any of them needs a gradient
             reads = (*reads, values)
         else:
             self.multiplies(by, saved, reads)
@@ -202,7 +203,7 @@ class LayerRules:
             self.op(by, *gradients, Transient(" ".join(out), times=2), reads=reads)
         elif what == "scores":
             self.save(f"{by}.logsum", " ".join(axis for axis in out if axis not in KEY_AXES), by, "fp32")
-            if masked and not (self.biased and crosses):  # whose biases are zeros, saved once for all layers
+            if masked and not (self.biased and crosses):  # its biases are zeros, saved once for all layers
                 of_mask = QUERY_AXES | KEY_AXES | ({*out} - {"B"} if self.biased else {"B"})
                 self.save(f"{by}.mask", " ".join(axis for axis in out if axis in of_mask), by)
                 if self.biased and line.mask == "causal":
@@ -217,10 +218,10 @@ class LayerRules:
             self.op(by, *gradients, reads=(f"{owner}.scores", values))
         self.add(by, out)
         if what == "values" and mode.sdpa and self.rejoins and not (masked or mode.fp32):
-            self.add(f"{by}.copy", out)  # flash's result lies as queries do: o_proj reads a copy
+            self.add(f"{by}.copy", out)  # flash's result has the memory layout of queries, so o_proj reads a copy
 
     def views(self, owner: str, values: tuple[str, ...], out: tuple[str, ...], by: str) -> None:
-        """What stays because values are a view of it: queries and keys before they are rotated, keys of MLA."""
+        """Tensors that stay alive because values are a view of them: queries and keys before rotation, keys of MLA."""
         shared = self.axes.get("G", 1) != 1
         fused = self.traits.fused_qkv
         if (fused == "views" or (fused == "copies if grouped" and not shared)) and self.rotates:
@@ -231,7 +232,7 @@ class LayerRules:
             self.save(f"{by}.of_keys", "B S N Hp", by)
 
     def pointwise(self, line: Pointwise) -> None:
-        """By the kind of work: softmax, norm, linear, activation, gate, or a product with what the line makes."""
+        """Pointwise work by kind: softmax, norm, linear, activation, gate, or a product with the line's output."""
         path, kind = line.path, line.kind
         axes = self.experts(axis for axis in axis_names(line.spec) if axis != "U")
         spec, made = " ".join(axes), self.made.get(canonical(axes), [])
@@ -267,8 +268,8 @@ class LayerRules:
             self.add(f"{path}.dropped", axes, only=True)
 
     def routing(self, path: str, spec: str) -> None:
-        """Experts of each token: saves its scores in fp32, the largest of them and their sum, and which these are; the
-        order of tokens by experts, the way back and whose rows they are, and where the tokens of each expert end."""
+        """Routing: saves the scores in fp32, the largest scores, their sum and indices; the order of tokens by expert,
+        its inverse, the token of each row, and the end of each expert's tokens."""
         self.save(f"{path}.scores", spec, path, "fp32")
         self.save(f"{path}.largest", "B T A", path, "fp32")
         self.save(f"{path}.sum", "B T", path, "fp32")
@@ -278,7 +279,7 @@ class LayerRules:
         self.op(path, Transient(spec, "fp32", 2), reads=(self.last(spec),))
 
     def linear(self, line: Pointwise, axes: tuple[str, ...]) -> tuple[str, ...]:
-        """A sum, a rotation, a scale: saves nothing but the mask of a dropout before it. Returns its result's axes."""
+        """A sum, a rotation, a scale: saves only the mask of a dropout before it. Returns the axes of its result."""
         path, kind = line.path, line.kind
         spec, dropouts, reads = " ".join(axes), self.mode.dropouts, [self.last(axes)]
         if kind == "rotary":
@@ -297,12 +298,12 @@ class LayerRules:
                 )
         if self.mode.autocast and (kind == "rotary" or (kind in ("residual", "sum") and len(axes) == 3)):
             self.fp32.add(path)
-        if kind == "rotary" and not self.mla:  # dimensions that are not rotated are there again
+        if kind == "rotary" and not self.mla:  # other dimensions are copied
             return tuple("H" if axis == "Hr" else axis for axis in axes)
         return axes
 
     def gate(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
-        """One result, through a function if there is one, times another: saves both. Slices of one result are saved
+        """Gate: one result, after a function if there is one, times another: saves both. Slices of one result are saved
         with it. silu runs in fp32."""
         path, slices = line.path, self.made.get(SLICED)
         if self.newest_of_all not in (slices or []):
@@ -312,13 +313,13 @@ class LayerRules:
         elif line.function == "silu":
             for name in "upcast", "act":
                 self.save(f"{path}.{name}", spec, path, "fp32")
-        else:  # a number for each head, in some classes
+        else:  # one value per head in some classes
             own = (own for own, made in self.made.items() if f"{path}_proj" in made)
             self.save(f"{path}.in", " ".join(next(own, axes)), path)
         self.op(path, Transient(spec, times=3), reads=self.made.get(canonical(axes), [])[-2:])
 
     def delta_rule(self) -> None:
-        """transformers' own chunked gated delta rule, in fp32, which runs where no kernel is installed."""
+        """transformers' chunked gated delta rule in fp32, which runs if no kernel is installed."""
         if "delta.rule" in self.order:
             return
         for name, spec, times in DELTA_RULE:
@@ -327,7 +328,8 @@ class LayerRules:
         self.op("delta.rule", *(Transient(spec, "fp32", 2) for _, spec, _ in DELTA_RULE))
 
     def softmax(self, path: str, spec: str) -> None:
-        """Eager: saves its result, in fp32 and cast; with dropout a mask and what is left."""
+        """Softmax of eager attention: saves its result in fp32 and cast; with dropout, also the mask and the dropped
+        result."""
         narrow = self.traits.narrow_softmax and not self.mode.autocast
         dropout = "attention" in self.mode.dropouts
         role: Role = "compute" if narrow else "fp32"
@@ -340,7 +342,8 @@ class LayerRules:
         self.add(f"{path}{result}", spec.split())
 
     def activation(self, line: Pointwise, spec: str, made: list[str]) -> None:
-        """Gated: saves gate, up and the activated gate. Else its input, or what its Python function saves."""
+        """Activation: a gated MLP saves gate, up and the activated gate; others save the input, or what its Python
+        function saves."""
         path, function, role = line.path, line.function, self.role_of_experts(line.path)
         count = SAVED_BY_ACTIVATION.get(function, 1)
         if len(made) > 1:
@@ -357,7 +360,7 @@ class LayerRules:
         inner: Role = "fp32" if self.mode.autocast and function in FP32_UNDER_AUTOCAST else role
         for source in made[-1:] if count else []:
             self.save(source, spec, path, role)
-        learned = 1 if function == "xielu" else 0  # tensors that only its learned numbers need
+        learned = 1 if function == "xielu" else 0  # tensors that only its learned parameters need
         for number in range(1, count):
             name = f"{path}.weight" if number >= count - learned else path
             self.save(f"{path}.{number}", spec, name, inner)
@@ -370,9 +373,9 @@ class LayerRules:
             self.fp32.add(path)
 
     def norm(self, line: Pointwise, axes: tuple[str, ...], spec: str) -> None:
-        """RMSNorm: saves an fp32 copy of its input, a number for each row, and what its weight scales. LayerNorm: its
-        input and two numbers for each row; one without a weight runs in fp32, as an RMSNorm. What autocast leaves in
-        fp32 is its own copy."""
+        """Norm: RMSNorm saves an fp32 copy of its input, one value per row, and the tensor that its weight scales.
+        LayerNorm saves its input and two values per row; without a weight it runs in fp32, like RMSNorm. A tensor that
+        autocast leaves in fp32 is its own copy."""
         mode, path, weight = self.mode, line.path, f"{line.path}.weight"
         together = line.kind == "norm_rms" and "H" in line.weight.split()[1:]  # all heads of a token
         rows = " ".join(axis for axis in axes[:-1] if not (together and axis in line.weight.split()))
@@ -386,7 +389,7 @@ class LayerRules:
         in_fp32 = source in self.fp32
         if layer_norm and (line.bias or not self.traits.python_layer_norm):
             role: Role = "fp32" if mode.autocast else "compute"
-            # Its input's gradient needs what its weight's does.
+            # The gradient of its input needs the same tensors as that of its weight.
             self.op(f"{path}.normed", Transient(spec, role, 2), reads=(source,))
             for name in f"{path}.normed", weight:
                 self.save(source if in_fp32 or not mode.autocast else f"{path}.upcast", spec, name, role)
@@ -427,22 +430,23 @@ class LayerRules:
     # Tensors.
 
     def experts(self, axes: Iterable[str]) -> tuple[str, ...]:
-        """Axes of a tensor of experts, each of which sees every token in some classes."""
+        """Axes of a tensor of experts; in some classes each expert sees every token."""
         return tuple("E" if axis == "A" and self.traits.dense_experts else axis for axis in axes)
 
     def role_of_experts(self, path: str) -> Role:
-        """Autocast does not reach grouped matmuls: experts run in their weights' fp32."""
+        """Role of tensors of experts. Autocast does not apply to grouped matmuls: experts run in fp32, as their
+        weights."""
         return "fp32" if self.mode.autocast and of_experts(path) else "compute"
 
     def fused(self, leaf: str) -> str:
-        """The matmul that a class runs for several of the ledger's."""
+        """The fused matmul of the class for several of the ledger's."""
         for row, fuses in ((QKV, bool(self.traits.fused_qkv)), (GATE_UP, self.traits.fused_gate_up)):
             if fuses and leaf in row:
                 return "+".join(row)
         return leaf
 
     def save(self, path: str, axes: str, saved_for: str, role: Role = "compute") -> None:
-        """Save a tensor for an operation's gradient; the larger and wider one if it is saved already."""
+        """Saves a tensor for an operation's gradient; if it is already saved, the larger and wider one."""
         known = self.saved.get(path)
         if known is None:
             self.saved[path] = axes, role, [saved_for]
@@ -452,12 +456,12 @@ class LayerRules:
         self.saved[path] = (axes if larger else known[0]), role, [*known[2], saved_for]
 
     def op(self, name: str, *temporary: Transient, reads: Iterable[str] = ()) -> None:
-        """An operation, what its backward pass needs for itself, and the tensors that it reads."""
+        """Adds an operation, the temporaries of its backward pass, and the tensors that it reads."""
         self.runs(name, reads)
         self.backward.append(BackwardOp(name, temporary))
 
     def runs(self, name: str, reads: Iterable[str]) -> None:
-        """An operation reads these tensors; without one that is known, the result of the operation before it."""
+        """Records the inputs of an operation; if none is known, the result of the previous operation."""
         if name not in self.order:
             self.order.append(name)
         makers = tuple(dict.fromkeys(self.makers[tensor] for tensor in reads if tensor in self.makers))
@@ -465,14 +469,14 @@ class LayerRules:
             self.flow[name] = self.flow.get(name, DataFlow(name))._replace(reads=makers)
 
     def multiplies(self, name: str, saved: Iterable[str], factors: Sequence[str]) -> None:
-        """An operation multiplies two results. Of what it saves of each, the other's gradient needs it alone."""
+        """Records a product of two results. Only the gradient of one factor needs the saved tensor of the other."""
         if all(factor in self.makers for factor in factors):
             others = [self.makers[factor] for factor in reversed(factors)]
             known = self.flow.get(name, DataFlow(name))
             self.flow[name] = known._replace(factors=(*known.factors, *zip(saved, others, strict=False)))
 
     def add(self, path: str, axes: str | Iterable[str], *, only: bool = False) -> None:
-        """A tensor was made, of these axes; in place of all others of them, if it is the only one."""
+        """Records a new tensor with these axes; it replaces all others with the same axes if it is the only one."""
         axes = axes.split() if isinstance(axes, str) else tuple(axes)
         own = canonical(axes)
         self.made[own] = [path] if only else [*self.made.get(own, []), path]
@@ -482,7 +486,7 @@ class LayerRules:
         self.made_by(self.order[-1], path, axes)
 
     def made_by(self, name: str, path: str, axes: Iterable[str]) -> None:
-        """An operation made a tensor, which others read."""
+        """Records the operation that computed a tensor, which others read."""
         self.makers[path] = name
         known = self.flow.get(name, DataFlow(name))
         if known.result is None:
@@ -490,7 +494,7 @@ class LayerRules:
             self.flow[name] = known._replace(result=SavedTensor(path, " ".join(axes), (), role))
 
     def last(self, axes: str | Iterable[str], like: str = "") -> str:
-        """The tensor that a line reads: the newest one of these axes, of queries, keys or values by `like`."""
+        """The tensor that a line reads: the newest one with these axes, of queries, keys or values by `like`."""
         own = canonical(axes.split() if isinstance(axes, str) else axes)
         if (own, like) in self.newest:
             return self.newest[own, like]
@@ -500,7 +504,7 @@ class LayerRules:
         return (LAYER_INPUT if self.in_layer else RESIDUAL) if own == canonical("BTD") else f"read {' '.join(own)}"
 
     def operand(self, axes: Iterable[str], like: str) -> str:
-        """The queries, keys or values that attention reads, made of as many tokens or of others; nothing if unknown."""
+        """The queries, keys or values that attention reads, from the same tokens or from others; empty if unknown."""
         every = (canonical(axes), canonical(of_queries(axes)), ())
         return next((self.newest[own, like] for own in every if (own, like) in self.newest), "")
 
@@ -513,17 +517,17 @@ def axes_of(line: object) -> frozenset[str]:
 
 
 def of_experts(path: str) -> bool:
-    """True of a line of experts."""
+    """True for a line of experts."""
     return ".experts." in path or path.endswith("mlp.weighting")
 
 
 def of_queries(axes: Iterable[str]) -> tuple[str, ...]:
-    """Axes of keys by those of the tokens that they are made of."""
+    """Axes of keys as axes of the tokens that they are computed from."""
     return tuple({"S": "T", "J": "I"}.get(axis, axis) for axis in axes)
 
 
 def canonical(axes: Iterable[str]) -> tuple[str, ...]:
-    """Axes of a tensor whichever way they are written: query heads are K · G."""
+    """Axes of a tensor in canonical form: query heads are K · G."""
     axes = list(axes)
     named = ["N" if axis == "G" else axis for axis in axes if axis != "K"] if "G" in axes else axes
     return tuple(sorted({"O": "T"}.get(axis, axis) for axis in named))
@@ -540,7 +544,7 @@ def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, trait
         return _one_side(model, ledger.groups, axes, mode, traits)
     of_encoder = [any(str(line.path).startswith(ENCODER) for line in group.lines) for group in ledger.groups]
     first = 1 + max(number for number, so in enumerate(of_encoder) if so)
-    first += not ledger.groups[first].lines  # an end without a norm
+    first += not ledger.groups[first].lines  # the end has no norm
     source = {**axes, "T": axes["I"], "S": axes["I"], "O": axes["I"], "I": 0, "J": 0}
     encoder_groups = [_as_decoder(group) for group in ledger.groups[:first]]
     encoder_alone = replace(model, encoder=None, head=None)
@@ -554,14 +558,14 @@ def step_graph(model: Transformer, ledger: Ledger, axes: Axes, mode: Mode, trait
 
 
 def _as_decoder(group: Group) -> Group:
-    """A group of the encoder by the names and axes of a decoder."""
+    """A group of the encoder, with the names and axes of a decoder."""
     names = {"I": "T", "J": "S"}
     lines = (line.renamed(names) for line in group.lines if not isinstance(line, Unused))
     return replace(group, lines=tuple(replace(line, path=line.path.removeprefix(ENCODER)) for line in lines))
 
 
 def _of_encoder(graph: LayerGraph) -> LayerGraph:
-    """A graph of the encoder by its own names, and the axes that it has in the whole model."""
+    """A graph of the encoder, with its own names and its axes in the whole model."""
     return graph.mapped(lambda axes, _: renamed(axes, {"T": "I", "S": "J"}), paths.in_encoder)
 
 
@@ -577,14 +581,14 @@ def _one_side(model: Transformer, groups: Iterable[Group], axes: Axes, mode: Mod
     every = {axis: size for group in found for axis, size in group.axes.items()}
     before = first._replace(graph=_before(model, first.graph, mode, traits), axes=every)
     step = StepGraph(before, tuple(layers), last._replace(axes=every))
-    if model.head is None and model.classes is None:  # an encoder that a decoder reads
+    if model.head is None and model.classes is None:  # an encoder with a decoder
         return step
     return _with_loss(step, model, axes, mode, traits)
 
 
 def with_shared_casts(graph: StepGraph) -> StepGraph:
-    """The step whose layers share autocast's copies of weights, where they share the weights: the copy of a weight that
-    is trained is made once."""
+    """The step with autocast's weight copies shared by layers that share the weights: a trained weight is copied
+    once."""
     once, layers = dict[str, SavedTensor](), list[LayerGroup]()
     for group in graph.layers:
         if group.shared is None:
@@ -606,19 +610,20 @@ def with_shared_casts(graph: StepGraph) -> StepGraph:
 
 
 def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -> LayerGraph:
-    """What runs before the layers, with what stays for all of them: token ids, cos and sin, the encoder's output."""
+    """The graph before the layers, with what stays alive for all of them: token ids, cos and sin, the encoder's
+    output."""
     saved = [] if isinstance(model.embed, Patches) else [SavedTensor("tokens", "B T", (EMBED,), "index")]
     order, backward = [*graph.order], graph.backward
     if model.encoder is not None:
         readers = tuple(f"{CROSS}.{which}_proj.weight" for which in "kv")
         saved.insert(0, SavedTensor(LABELS, "B T", (LABELS, CHOOSE), "index"))
-        saved += [] if mode.autocast else [SavedTensor(MEMORY, "B J D", readers)]  # of which layers save casts
+        saved += [] if mode.autocast else [SavedTensor(MEMORY, "B J D", readers)]  # whose casts layers save
         if mode.sdpa and any(getattr(part, "distance_bias", None) is not None for part in model.attentions):
             saved.append(SavedTensor("zeros", "N T J", (f"{CROSS}.scores",)))  # biases of cross-attention
         order = [LABELS, *order]
-    if EMBED not in order:  # the decoder's, whose gradient the encoder's tokens add to
+    if EMBED not in order:  # the decoder's embedding, to whose gradient the encoder's tokens add
         order, backward = [EMBED, *order], (BackwardOp(EMBED, ()), *backward)
-    slices = traits.id_buffers and model.positions is not None and not model.positions.offset  # of a buffer
+    slices = traits.id_buffers and model.positions is not None and not model.positions.offset  # from a buffer
     saved += [each for each in graph.saved if not (slices and each.path == "pos_embed.ids")]
     if not traits.rotary_per_layer:
         saved += [SavedTensor(path, axes, (ROTARY,), role) for path, axes, role in rotary_tables(model, mode, traits)]
@@ -628,7 +633,7 @@ def _before(model: Transformer, graph: LayerGraph, mode: Mode, traits: Traits) -
 
 
 def rotary_axes(model: Transformer) -> list[str]:
-    """The axis of rotary dimensions of a head, once for each kind of rotary embedding."""
+    """The axis of a head's rotary dimensions, once for each kind of rotary embedding."""
     kinds: list[tuple[object, str]] = []
     for part in model.attentions:
         kind = getattr(part, "rotary", None), "Hr" if getattr(part, "rope_dim", None) else "H"
@@ -645,8 +650,8 @@ def rotary_tables(model: Transformer, mode: Mode, traits: Traits) -> Iterator[tu
 
 
 def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tuple[Transient, ...]:
-    """Positions and masks that layers are called with: under eager attention one mask for windows and one for full
-    attention, under sdpa one for windows that a sequence reaches across, or one where the class always makes it."""
+    """Positions and masks passed to layers: with eager attention, one mask for windows and one for full attention; with
+    sdpa, one for windows shorter than the sequence, or one if the class always makes it."""
     positions: tuple[Transient, ...] = () if model.positions is not None else (Transient("T", "index"),)
     if traits.rotary_per_layer:
         positions += tuple(Transient(axes, role) for _, axes, role in rotary_tables(model, mode, traits))
@@ -658,7 +663,7 @@ def arguments(model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> tup
 
 
 def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[SavedTensor]:
-    """Tensors that are there all the time but are no parameters: frequencies, sines, masks, a bias of the logits."""
+    """Permanent tensors that are not parameters: frequencies, sines, masks, a logits bias."""
     stored: Role = "fp32" if mode.autocast else "compute"
     positions = model.positions
     for number, axis in enumerate(rotary_axes(model)):
@@ -679,13 +684,13 @@ def buffers_of(model: Transformer, mode: Mode, traits: Traits) -> Iterator[Saved
 
 
 def predicts_next_token(model: Transformer) -> bool:
-    """True of a decoder with a language model's head: its labels are the tokens, shifted by one."""
+    """True for a decoder with a language modeling head: its labels are the tokens, shifted by one."""
     causal = any(getattr(part, "causal", True) for part in model.attentions or (None,))
     return model.head is not None and model.encoder is None and causal
 
 
 def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, traits: Traits) -> StepGraph:
-    """The step with its loss: log-probabilities, targets, and what chooses those of the targets."""
+    """The step with its loss: log-probabilities, targets, and their selection."""
     pooled = model.classes is not None and model.classes.pooled
     outputs = "V" if model.head is not None or model.encoder is not None else "Y"
     logits = f"B {outputs}" if pooled else f"B T {outputs}"
@@ -703,7 +708,7 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
     elif mode.autocast:
         saved.append(SavedTensor("loss.copy", logits, (CHOOSE,), "fp32"))
         backward.append((CHOOSE, Transient(logits, "fp32")))
-    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # else the labels themselves
+    saved += [SavedTensor("loss.targets", "B T", (CHOOSE,), "index")] if shifts else []  # otherwise the labels
     saved.append(SavedTensor("loss.weight", "", (CHOOSE,), of_weight))
     if shifts and axes["B"] == 1:  # shifted labels are a view of padded ones
         saved.append(SavedTensor("loss.padding", "", (CHOOSE,), "index"))
@@ -724,7 +729,7 @@ def _with_loss(step: StepGraph, model: Transformer, axes: Axes, mode: Mode, trai
 
 
 def _adding(graph: LayerGraph, group: Group) -> LayerGraph:
-    """A layer that shares its weights: each gradient is made next to the sum, and added to it."""
+    """A layer with shared weights: each gradient is computed in addition to the sum, and then added to it."""
     own: dict[str, list[Transient]] = {}
     for line in group.lines:
         for parameter in line.parameters() if hasattr(line, "parameters") else ():

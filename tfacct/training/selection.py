@@ -14,7 +14,7 @@ from tfacct.training.unsupported import of_another_size, refusal
 
 
 def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Models whose step is answered, and the others. One model alone is refused with its reason later."""
+    """Models whose step is supported, and the others. A single model passes: its error with the reason comes later."""
     if len(models) == 1:
         return list(models), []
     reasons: dict[str, list[LoadedModel]] = {}
@@ -28,7 +28,7 @@ def trainable(models: Sequence[LoadedModel], recipe: Recipe) -> tuple[list[Loade
 
 
 def of_own_size(models: list[LoadedModel], request: Request) -> tuple[list[LoadedModel], list[Skipped]]:
-    """Models whose class takes a step of this size, and the others; all, if there is none."""
+    """Models whose class supports a step of this size, and the others; all models if no size is given."""
 
     def takes(model: LoadedModel) -> bool:
         context = selection.own_request(model, request).ctx

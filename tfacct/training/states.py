@@ -1,14 +1,14 @@
 """Model states of a recipe: bytes of gradients, master weights and optimizer state for the trained parameters.
 
-Frameworks differ by a factor of two here. torch stores weights, gradients and state in one dtype: 8 bytes a parameter
+Frameworks differ by a factor of two here. torch stores weights, gradients and state in one dtype: 8 bytes per parameter
 in bf16 with AdamW, 16 in fp32 or under autocast. DeepSpeed and Megatron train 16-bit weights with fp32 master weights:
-2 + 2 + 4 + 8 = 16 bytes, or 18 where gradients are accumulated in fp32. ZeRO-1 divides master weights and state among
-n ranks (4 + 12/n), ZeRO-2 gradients too (2 + 14/n), ZeRO-3 and FSDP all (16/n); Megatron's distributed optimizer with
-fp32 gradients is 6 + 12/n.
+2 + 2 + 4 + 8 = 16 bytes, or 18 if gradients are accumulated in fp32. ZeRO-1 shards master weights and state over n
+ranks (4 + 12/n), ZeRO-2 also gradients (2 + 14/n), ZeRO-3 and FSDP everything (16/n); Megatron's distributed optimizer
+with fp32 gradients has 6 + 12/n.
 
-Offloaded to the host, the `optimizer` is updated there: the device sends its gradients and receives the new weights
-(copies of these on the host are not counted). Of offloaded `activations`, inputs of recomputed layers, two stay on the
-device: that of the running layer, and of the one before it, which comes back meanwhile.
+An offloaded `optimizer` runs on the host: the device sends its gradients and receives the new weights (copies of these
+on the host are not counted). Offloaded `activations` are the inputs of recomputed layers; two stay on the device: that
+of the running layer, and that of the previous layer, which is copied back meanwhile.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class OptimizerMemory(NamedTuple):
 
 
 def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes_each: int) -> OptimizerMemory:
-    """Bytes for these parameters, whose weights take `bytes_each` bytes an element.
+    """Bytes for these parameters, with weights of `bytes_each` bytes per element.
 
-    An optimizer of master weights updates these: its state is as wide as they are, and 16-bit gradients are cast to
+    The optimizer updates master weights if there are any: its state has their dtype, and 16-bit gradients are cast to
     fp32 for the update (DeepSpeed's `single_grad_partition`, `_prepare_fp32_grad_for_sub_group`).
     """
     rule, master, casts = optimizer(recipe.optimizer), 0, 0
@@ -51,8 +51,8 @@ def optimizer_memory(recipe: Recipe, parameters: Sequence[TorchParameter], bytes
 
 
 def with_gradient_dtype(recipe: Recipe, phases: list[Phase]) -> list[Phase]:
-    """The phases with gradients accumulated in fp32, where the recipe asks for that: their buffer is there in all of
-    them, as in a step that accumulates gradients, and the last phase has all its gradients."""
+    """The phases with gradients accumulated in fp32, if the recipe does that: all of them have the buffer, as in a step
+    that accumulates gradients, and the last phase has all gradients."""
     if not recipe.fp32_gradients:
         return phases
     more = phases[-1].gradients * (FP32_BYTES * 8 // width(recipe.dtype).bits - 1)
@@ -60,8 +60,8 @@ def with_gradient_dtype(recipe: Recipe, phases: list[Phase]) -> list[Phase]:
 
 
 def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
-    """Bytes of weights, gradients and optimizer state for each trained parameter, on all ranks together; None where
-    they differ from one matrix to another, or where adapters are trained."""
+    """Bytes of weights, gradients and optimizer state per trained parameter, on all ranks together; None if they differ
+    between matrices, or if adapters are trained."""
     rule = optimizer(recipe.optimizer)
     if recipe.lora is not None or rule.matrices is not None or rule.embeddings_fp32:
         return None
@@ -74,13 +74,13 @@ def bytes_per_parameter(recipe: Recipe) -> Fraction | None:
 
 
 def precision(recipe: Recipe) -> str:
-    """The precision scheme that is counted, with its bytes a parameter."""
+    """The precision scheme, with its bytes per parameter."""
     each = bytes_per_parameter(recipe)
     return recipe.precision if each is None else f"{recipe.precision} ({float(each):.4g} bytes per parameter)"
 
 
 class HostMemory(NamedTuple):
-    """Bytes on the host, and those that move between host and device in an optimizer step, both ways."""
+    """Bytes on the host, and bytes moved between host and device per optimizer step, in both directions."""
 
     optimizer_state: Size = 0
     activations: Size = 0
@@ -93,14 +93,14 @@ class HostMemory(NamedTuple):
 
 
 def host_words(host: HostMemory) -> str:
-    """What is on the host, in words."""
+    """A sentence about what is on the host."""
     parts = {"optimizer state": host.optimizer_state, "layer inputs": host.activations}
     named = " and ".join(f"{binary(int(size))} of {name}" for name, size in parts.items() if size)
     return f"On the host: {named or 'nothing'}. {binary(int(host.moved))} move between host and device per step."
 
 
 def on_device(recipe: Recipe, step: TrainingStep, phases: list[Phase]) -> list[Phase]:
-    """The phases without an optimizer state that is on the host, and without the temporaries of its update."""
+    """The phases without an offloaded optimizer state and the temporaries of its update."""
     if not recipe.offloads("optimizer"):
         return phases
     *others, update = (each._replace(optimizer_state=0) for each in phases)
@@ -108,8 +108,8 @@ def on_device(recipe: Recipe, step: TrainingStep, phases: list[Phase]) -> list[P
 
 
 def on_host(recipe: Recipe, step: TrainingStep, gradients: Size) -> HostMemory:
-    """What the host has of a step that makes so many bytes of gradients. ZeRO-1 updates a share of them on each rank,
-    and weights have half the bytes of fp32 gradients."""
+    """The memory on the host, for a step with `gradients` bytes of gradients. With ZeRO-1 each rank updates a share of
+    them; weights have half the bytes of fp32 gradients."""
     state: Size = 0
     moved: Size = 0
     if recipe.offloads("optimizer"):

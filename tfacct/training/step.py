@@ -1,4 +1,4 @@
-"""A training step, or one rank's share of it: its graph, the dtypes and shards of its weights, and what stays alive."""
+"""A training step, or one rank's share of it: graph, dtypes and shards of its weights, and long-lived tensors."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from tfacct.ledger.groups import Ledger
 from tfacct.ledger.storage import Width
 
 Role: TypeAlias = Literal["compute", "fp32", "mask", "index", "int32", "seed"]
-"""What decides a tensor's dtype. `compute`: the dtype of the step. `fp32`: fp32 in any step. `mask`: one byte.
+"""What determines a tensor's dtype. `compute`: the dtype of the step. `fp32`: fp32 in any step. `mask`: one byte.
 `index`: int64. `int32`: int32. `seed`: state of an attention kernel's random numbers."""
 
 FP32_BYTES = 4
 SEED_BYTES, SEED_BYTES_FP32 = 24, 16
-"""Bytes that torch's flash kernel saves of its random numbers, and the efficient kernel, which runs in fp32."""
+"""Bytes of random state that torch's flash kernel saves, and the efficient kernel, which runs in fp32."""
 ROLE_BYTES: dict[Role, int] = {"fp32": FP32_BYTES, "mask": 1, "index": 8, "int32": 4}
 
 EMBED, RESIDUAL, MEMORY = "embed", "residual stream", "memory"
-"""The embedding; what the first norm after the layers reads; the encoder's output, which every decoder layer reads."""
+"""The embedding; the input of the first norm after the layers; the encoder's output, which every decoder layer
+reads."""
 LABELS, LOSS, CHOOSE = "labels", "loss.softmax", "loss.choose"
-"""Operations of the loss: log-probabilities, and the choice of those of the targets."""
+"""Operations of the loss: log-probabilities, and selection of those of the targets."""
 ROTARY = "blocks.*.attn.rotary"
 """The operation of every layer that reads cos and sin."""
 LAYER_INPUT = "blocks.*.in"
-"""The residual stream that a layer reads: all that a recomputed layer saves."""
+"""The residual stream that a layer reads: the only tensor that a recomputed layer saves."""
 
 
 def role_bytes(role: Role, compute: Width) -> int:
@@ -39,9 +40,9 @@ def role_bytes(role: Role, compute: Width) -> int:
 class SavedTensor(NamedTuple):
     """A tensor that autograd saves for the backward pass.
 
-    `path` names the tensor, so a tensor that two operations save is one. `saved_for`: the operations whose gradients
-    need it, in forward order: `….weight` that of a weight, any other name that of an operation's input. `times`: how
-    many such tensors there are.
+    `path` identifies the tensor, so a tensor that two operations save is counted once. `saved_for`: the operations
+    whose gradients need it, in forward order: `….weight` for the gradient of a weight, any other name for that of an
+    operation's input. `times`: number of such tensors.
     """
 
     path: str
@@ -67,8 +68,8 @@ class BackwardOp(NamedTuple):
 
 
 class WeightCast(NamedTuple):
-    """Autocast's copy of a weight, alive until the forward pass ends. `at`: the operation that makes it. `saved`: path
-    of it among the saved tensors, if it is one."""
+    """Autocast's copy of a weight, alive until the forward pass ends. `at`: the operation that makes it. `saved`: its
+    path among the saved tensors, if it is one."""
 
     at: str
     copy: Transient
@@ -76,12 +77,12 @@ class WeightCast(NamedTuple):
 
 
 class DataFlow(NamedTuple):
-    """What operation `at` reads and makes, and what it saves of factors.
+    """Inputs and output of operation `at`, and its saved factors.
 
-    `reads`: the operations that make its inputs, LAYER_INPUT, or `memory`, the encoder's output; empty where it reads
-    the result of the operation before it. `result`: the tensor that it makes, where others read it. `factors`: of a
-    product of two results, a saved tensor's path and the operation that makes the other factor: only that factor's
-    gradient needs the tensor.
+    `reads`: the operations that compute its inputs, LAYER_INPUT, or `memory`, the encoder's output; empty if it reads
+    the result of the previous operation. `result`: its output, if others read it. `factors`: for a product of two
+    results, a saved tensor's path and the operation that computes the other factor, whose gradient alone needs the
+    tensor.
     """
 
     at: str
@@ -91,12 +92,12 @@ class DataFlow(NamedTuple):
 
 
 class LayerGraph(NamedTuple):
-    """Operations of a layer in forward order, what each saves, and what each needs in its backward pass.
+    """Operations of a layer in forward order, the tensors that each saves, and those that its backward pass needs.
 
-    `casts`: autocast's copies of weights. `flow`: what operations read and make. `recomputed`: tensors that the layer
-    computes again in its backward pass. `recomputed_parts`: the operations of each recomputed part: a
-    recomputed tensor is alive from the backward pass of the last operation of its part to that of the first operation
-    that it is saved for.
+    `casts`: autocast's copies of weights. `flow`: inputs and outputs of operations. `recomputed`: tensors that the
+    layer recomputes in its backward pass. `recomputed_parts`: the operations of each recomputed part: a recomputed
+    tensor is alive from the backward pass of the last operation of its part to that of the first operation that it is
+    saved for.
     """
 
     order: tuple[str, ...] = ()
@@ -113,7 +114,8 @@ class LayerGraph(NamedTuple):
         return before | {each.at: each.reads for each in self.flow if each.reads}
 
     def mapped(self, axes: Callable[[str, Sequence[str]], str], name: Callable[[str], str] = str) -> LayerGraph:
-        """The graph by other names, and with other axes of tensors: by their axes and the operations that need them."""
+        """The graph with other names, and with other axes of tensors, given their axes and the operations that need
+        them."""
 
         def tensor(one: SavedTensor) -> SavedTensor:
             return SavedTensor(name(one.path), axes(one.axes, one.saved_for), names(one.saved_for), one.role, one.times)
@@ -140,10 +142,10 @@ class LayerGraph(NamedTuple):
 
 
 class LayerGroup(NamedTuple):
-    """Layers of one kind: their graph, the sizes of axes that only they have, their numbers in the model.
+    """Layers of one kind: their graph, the sizes of their own axes, their numbers in the model.
 
-    Of what runs before and after the layers, `numbers` is empty. `shared`: graph of all layers but the last, where all
-    have one set of weights: their gradients are added to those that the last one made.
+    `numbers` is empty before and after the layers. `shared`: graph of all layers but the last if all share one set of
+    weights: their gradients are added to those of the last layer.
     """
 
     graph: LayerGraph
@@ -154,17 +156,17 @@ class LayerGroup(NamedTuple):
 
 
 class AccumulatedGradient(NamedTuple):
-    """A gradient to which every layer adds, from operation `at` of the last layer on."""
+    """A gradient to which every layer adds, starting at operation `at` of the last layer."""
 
     gradient: Transient
     at: str
 
 
 class StepGraph(NamedTuple):
-    """A forward pass as its backward pass sees it: what runs before the layers, the layers, what runs after them.
+    """A forward pass as needed by its backward pass: before the layers, the layers, and after them.
 
-    `buffers`: tensors that stay during the whole step. `loss`: role of the loss. `logits`: what the loss reads.
-    `arguments`: what recomputed layers are called with, except the residual stream, cos and sin.
+    `buffers`: tensors that stay during the whole step. `loss`: role of the loss. `logits`: the input of the loss.
+    `arguments`: arguments of recomputed layers, except the residual stream, cos and sin.
     `loss_forward`: what the loss allocates in the forward pass while autocast's copies of all weights are alive.
     `live_in_forward`: tensors that are alive while the layers run forwards. Of an encoder–decoder, `encoder_layers` are
     the groups of the encoder, and `accumulated` the gradients to which all decoder layers add. `residual`: axes of the
@@ -198,7 +200,7 @@ class Bytes:
         self._elements: dict[str, Size] = {}
 
     def of(self, tensors: Iterable[SavedTensor | Transient]) -> Size:
-        """Bytes of all these tensors together."""
+        """Total bytes of these tensors."""
         return sum(self.each(tensors))
 
     def each(self, tensors: Iterable[SavedTensor | Transient]) -> Iterator[Size]:
@@ -215,7 +217,7 @@ INPUTS_ON_DEVICE = 2
 
 
 class Adapter(NamedTuple):
-    """A weight of an adapter, which each of some layers has: rows, elements and bytes of one."""
+    """A weight of an adapter in each of some layers: rows, elements and bytes of one."""
 
     path: str
     rows: int
@@ -224,13 +226,13 @@ class Adapter(NamedTuple):
     numbers: Sequence[int]
 
     def shard(self, ranks: int) -> int:
-        """Elements on one of FSDP's ranks, which shards the rows."""
+        """Elements on one FSDP rank; FSDP shards the rows."""
         rows: int = rounded_up(self.rows, ranks)
         return rows * (self.elements // self.rows)
 
 
 class LayerShards(NamedTuple):
-    """What a rank of FSDP or ZeRO stores of one layer: elements of its weights, of experts if other ranks share these,
+    """Shard of one layer on an FSDP or ZeRO rank: elements of its weights, of its experts if other ranks shard these,
     and bytes of its adapters."""
 
     elements: int = 0
@@ -241,10 +243,11 @@ class LayerShards(NamedTuple):
 class WeightShards(NamedTuple):
     """Weights that FSDP or ZeRO shards: elements on the rank with most, padding included.
 
-    `ranks` share each weight, `expert_ranks` experts that expert parallelism divides. `stored`: dtype of the shards of
-    weights, gradients and optimizer state. `layers`: of one layer of each group of the graph. `root`: what is in no
-    layer. `gathers`: weights are sharded too, and gathered layer by layer; otherwise only their gradients are sharded.
-    `accumulates`: shards of earlier gradients are there. `replicated`: gradients are also reduced among copies (HSDP).
+    `ranks` shard each weight, `expert_ranks` the experts if expert parallelism divides them. `stored`: dtype of the
+    shards of weights, gradients and optimizer state. `layers`: shard of one layer of each group of the graph. `root`:
+    elements outside the layers. `gathers`: weights are also sharded, and gathered layer by layer; otherwise only their
+    gradients are sharded. `accumulates`: shards of earlier gradients exist. `replicated`: gradients are also reduced
+    over replicas (HSDP).
     """
 
     ranks: int
@@ -258,12 +261,12 @@ class WeightShards(NamedTuple):
 
 
 class PipelineStage(NamedTuple):
-    """What a rank of a pipeline has next to the micro-batch that runs, in bytes.
+    """Bytes on a pipeline rank in addition to those of the running micro-batch.
 
-    `rank` is its number. `in_flight`: micro-batches in flight, the running one among them. `saved`: activations of the
-    others. `weights`, `gradients`: of the rank's other stages. `buffers`: what it receives into, and the batch.
-    `passed_on`: results of micro-batches in flight that it gave to the next stage. `receives`: the gradient of its
-    result is among the buffers.
+    `rank`: its index. `in_flight`: micro-batches in flight, including the running one. `saved`: activations of the
+    other ones. `weights`, `gradients`: those of the rank's other stages. `buffers`: receive buffers and the batch.
+    `passed_on`: outputs of micro-batches in flight that it sent to the next stage. `receives`: the gradient of its
+    output is in a buffer.
     """
 
     rank: int
@@ -280,14 +283,13 @@ class TrainingStep(NamedTuple):
     """A training step, or one rank's share of it.
 
     `compute`: dtype of the step. `stored`: dtype of weights, gradients and residual stream: fp32 under autocast.
-    `optimizer_state`: bytes of it, the `master_weights` among them. `update`: temporary bytes while the optimizer
-    updates the weights, and `uncertain`, how many bytes less these may be, by the order of the parameters. `recompute`:
-    layers save only their input; `offloads_inputs`: all inputs but two are on the host. `accumulates`:
-    gradients of earlier micro-batches are there. `keeps_logits`: the caller keeps the logits. `adapters` are trained in
-    place of the model's own weights, if there are any. `frozen`: bytes of these weights, if they are not stored as
-    `stored` says. `shards`: weights that FSDP or ZeRO shards. `stage`: what a pipeline stage has next to its
-    micro-batch. `buckets`: bytes of the buffers in which DDP reduces gradients. `other_rows`: bytes of rows of the
-    embedding on other ranks, whose gradient each rank computes.
+    `optimizer_state`: its bytes, including the `master_weights`. `update`: temporary bytes of the optimizer step;
+    `uncertain`: by how many bytes they may be smaller, depending on the order of the parameters. `recompute`: layers
+    save only their input; `offloads_inputs`: all inputs but two are on the host. `accumulates`: gradients of earlier
+    micro-batches exist. `keeps_logits`: the caller keeps the logits. `adapters`: trained weights, in place of the
+    model's if there are any. `frozen`: bytes of the model's weights if they do not have the dtype `stored`. `shards`:
+    weights that FSDP or ZeRO shards. `stage`: bytes of a pipeline stage besides its micro-batch. `buckets`: bytes of
+    DDP's gradient buckets. `other_rows`: bytes of embedding rows on other ranks, whose gradient each rank computes.
     """
 
     graph: StepGraph
@@ -312,7 +314,7 @@ class TrainingStep(NamedTuple):
 
     @property
     def adapter_bytes(self) -> Size:
-        """Bytes of the adapters' parameters; of their shards, where there are any."""
+        """Bytes of the adapters' parameters, or of their shards if there are any."""
         if self.shards is not None and self.adapters:
             layers = zip(self.graph.groups, self.shards.layers, strict=True)
             return sum(group.count * layer.adapters for group, layer in layers)
@@ -320,7 +322,7 @@ class TrainingStep(NamedTuple):
 
     @property
     def sharded_elements(self) -> Size:
-        """Elements of the weights of which a rank stores a shard."""
+        """Elements of the sharded weights."""
         assert self.shards is not None
         layers = zip(self.graph.groups, self.shards.layers, strict=True)
         return self.shards.root + sum(group.count * (own.elements + own.experts) for group, own in layers)
@@ -333,12 +335,12 @@ class TrainingStep(NamedTuple):
 
     @property
     def parameters(self) -> Size:
-        """Bytes of the parameters that a device stores, those of adapters among them."""
+        """Bytes of the parameters on a device, including adapters."""
         return self.stage_parameters + (0 if self.stage is None else self.stage.weights)
 
     @property
     def stage_parameters(self) -> Size:
-        """The same of what the graph has: of one pipeline stage, if it is one's."""
+        """The same for the weights in the graph, which may be that of one pipeline stage."""
         if self.shards is not None and self.shards.gathers:
             return self.shards.stored.bytes(self.sharded_elements) + self.adapter_bytes
         if self.frozen is not None:
@@ -361,14 +363,14 @@ class TrainingStep(NamedTuple):
         return self.recompute or any(group.graph.recomputed for group in self.graph.layers)
 
     def saved_in(self, group: LayerGroup) -> list[SavedTensor]:
-        """Tensors that autograd saves in one layer of a group, or before or after the layers. Where something is
-        recomputed, cos and sin are arguments of that, which autograd does not see."""
+        """Tensors that autograd saves in one layer of a group, or before or after the layers. With recomputation, cos
+        and sin are arguments of the recomputed function, which autograd does not see."""
         if self.recompute and group.numbers:
             return [self.layer_input(group)]
         return [each for each in group.graph.saved if not (self.recomputes and ROTARY in each.saved_for)]
 
     def layer_input(self, group: LayerGroup) -> SavedTensor:
-        """What a layer of a group reads."""
+        """The input of a layer of a group."""
         of_encoder = any(group is each for each in self.graph.encoder_layers)
         path = paths.in_encoder(LAYER_INPUT) if of_encoder else LAYER_INPUT
         return SavedTensor(path, "B I D" if of_encoder else self.graph.residual, (), self.stream)
@@ -380,7 +382,7 @@ class TrainingStep(NamedTuple):
 
     @property
     def offloaded_inputs(self) -> Size:
-        """Bytes of layer inputs that are on the host when the forward pass ends."""
+        """Bytes of offloaded layer inputs at the end of the forward pass."""
         if not self.offloads_inputs:
             return 0
         inputs = (self.bytes_in(group).of([self.layer_input(group)]) for group in self.graph.layers)
@@ -388,7 +390,7 @@ class TrainingStep(NamedTuple):
         return sum(every[:-INPUTS_ON_DEVICE])
 
     def saved_bytes(self) -> Size:
-        """Bytes that the whole forward pass saves for the backward pass."""
+        """Bytes that the whole forward pass saves for backward."""
         return sum(group.count * self.bytes_in(group).of(self.saved_in(group)) for group in self.graph.groups)
 
     @property
@@ -414,7 +416,7 @@ class TrainingStep(NamedTuple):
 
     @property
     def argument_bytes(self) -> Size:
-        """Bytes of the arguments of what is recomputed."""
+        """Bytes of the arguments of recomputed functions."""
         if not self.recomputes:
             return 0
         return self.rotary_bytes + self.bytes_in(self.graph.before).of(self.graph.arguments)

@@ -1,4 +1,4 @@
-"""How transformers classes run their parts (casts, fusions, copies), where a class differs from most."""
+"""How transformers classes run their parts (casts, fusions, copies), for classes that differ from most."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
 
 CLASSIFIER, EMBEDDING = "classifier", "embedding"
-"""Places of dropouts: before the classes, and after the embeddings."""
+"""Places of dropouts: before the classifier, and after the embeddings."""
 
 
 class Mode(NamedTuple):
-    """What a recipe and a config decide of how a class runs: the attention kernel, dtypes, dropouts.
+    """Settings of a class that a recipe and a config determine: attention kernel, dtypes, dropouts.
 
     `fp32`: everything is in fp32. `autocast`: weights and residual stream are in fp32, matmuls read 16-bit copies.
-    `packed`: a row has several sequences, which a mask separates. `dropouts`: places where the config drops elements:
-    embedding, residual (after every sublayer), attn or mlp (after that one), mlp_product, attention, final (after the
-    final norm), classifier.
+    `packed`: a row has several sequences, separated by a mask. `dropouts`: places with dropout: embedding, residual
+    (after every sublayer), attn or mlp (after that sublayer), mlp_product, attention, final (after the final norm),
+    classifier.
     """
 
     sdpa: bool = True
@@ -35,20 +35,19 @@ class Traits(NamedTuple):
     """How a class runs its parts.
 
     `narrow_softmax`: eager softmax runs in the dtype of the step. `fp32_scores`: queries and keys are cast to fp32 for
-    their product. `fp32_norm_weights`: weights of norms scale in fp32, as they are stored or as fp32 copies.
+    their matmul. `fp32_norm_weights`: weights of norms scale in fp32, as they are stored or as fp32 copies.
     `python_layer_norm`: LayerNorms without a bias are written in Python. `norm_reads_twice`: RMSNorms scale their
     input, not its fp32 copy. `always_masked`: sdpa always gets a mask. `fused_qkv`: queries, keys and values are one
-    matmul; values are a view of it, or a copy, or a copy if several query heads share keys. `fused_gate_up`: gate and
-    up are one matmul. `rejoins_heads`: rotated and other dimensions of heads are concatenated, so that heads are
-    contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer makes cos and sin of its
-    own. `fp32_router`: the router reads an fp32 copy. `narrow_shares`: shares of experts are in the dtype of the step.
-    `clamped_experts`: gate and up of experts are bounded. `dense_experts`: every expert runs on every token.
-    `fp32_loss`: logits are cast to fp32, as those of next tokens always are. `biased_logits`: a buffer is added to the
+    matmul; values are a view of its output, a copy, or a copy if several query heads share keys. `fused_gate_up`: gate
+    and up are one matmul. `rejoins_heads`: rotary and other dimensions of heads are concatenated, so that heads are
+    contiguous. `fp32_rotary`: cos and sin are in fp32. `rotary_per_layer`: each layer computes its own cos and sin.
+    `fp32_router`: the router reads an fp32 copy. `narrow_shares`: routing weights are in the dtype of the step.
+    `clamped_experts`: gate and up of experts are clamped. `dense_experts`: every expert runs on every token.
+    `fp32_loss`: logits are cast to fp32, as next-token logits always are. `biased_logits`: a buffer is added to the
     logits. `drops_in_attention`: the dropout after attention is inside its module, and recomputed with it.
-    `norm_in_attention`: so are the residual sum and the norm next to it.
-    `embed_scale_buffer`: what scales embeddings is a buffer. `id_buffers`: how many buffers have an id of each
-    position: its number, and its segment. `mask_buffers`: how many masks of all positions the class stores: one, or one
-    of each layer and one more.
+    `norm_in_attention`: so are the residual sum and the norm next to it. `embed_scale_buffer`: the embedding scale is a
+    buffer. `id_buffers`: number of buffers with an id per position: position, and segment. `mask_buffers`: number of
+    stored masks over all positions: one, or one per layer and one more.
     """
 
     narrow_softmax: bool = False
@@ -139,7 +138,7 @@ TRAITS: Mapping[str, Traits] = {
     )
     for family in families.split()
 }
-"""Traits of the classes of families, where any differs from the default."""
+"""Traits of the classes of families that differ from the default."""
 
 UNVERIFIED_FIELDS: Mapping[str, str] = {
     "activation_function": "nomic_bert",
@@ -179,9 +178,9 @@ UNVERIFIED_FIELDS: Mapping[str, str] = {
 }
 """Fields that change a training step in ways that were not measured → the families whose class reads them."""
 UNVERIFIED_DEFAULTS = {"m2m_100": 0.05}
-"""Values of those fields where a config leaves them out, if the class turns them on."""
+"""Defaults of those fields if the class turns them on."""
 OUTPUT_PROJECTION_FIRST = frozenset(["phi3"])
-"""Families whose class declares attention's output projection before the others, so that an optimizer gets it first."""
+"""Families whose class declares attention's output projection first, so that the optimizer gets it first."""
 
 
 def unverified_fields(model: LoadedModel) -> list[str]:
@@ -195,12 +194,12 @@ def traits_of(model: LoadedModel) -> Traits:
 
 
 def mode_of(model: LoadedModel, recipe: Recipe) -> Mode:
-    """What a recipe and a config decide of how the class of a model runs. Raises UsageError for an odd dropout."""
+    """Settings of a model's class that a recipe and a config determine. Raises UsageError for an invalid dropout."""
     return Mode(recipe.attention == "sdpa", recipe.in_fp32, recipe.autocast, dropouts_of(model), recipe.packing)
 
 
 def dropouts_of(model: LoadedModel) -> frozenset[str]:
-    """Places where the config drops elements. Raises UsageError for a share that is none."""
+    """Places with dropout. Raises UsageError for a rate that is not between 0 and 1."""
     found = {place: model.raw.get(field, absent) for place, (field, absent) in model.config.dropouts.items()}
     if found.get(CLASSIFIER, 0) is None:  # as everywhere
         found[CLASSIFIER] = found[EMBEDDING]

@@ -1,4 +1,4 @@
-"""Training steps that are not supported: one row for each combination of features of a model, recipe and layout.
+"""Unsupported training steps: one row for each combination of features of a model, recipe and layout.
 
 The errors, the nearest step that is supported, and the support matrix of the documentation follow from the rows.
 """
@@ -46,11 +46,12 @@ from tfacct.training.saved_tensors import predicts_next_token
 from tfacct.training.traits import UNVERIFIED_DEFAULTS, unverified_fields
 
 LOSSES = frozenset(f"AutoModelFor{what}Classification" for what in ("Sequence", "Token", "Image"))
-"""Kinds of classes whose loss is one class of each sequence, each position, or each image."""
+"""Kinds of classes with a classification loss per sequence, position or image."""
 SMALL_VOCABULARY = 2
-"""A vocabulary of fewer than so many hidden sizes: the forward pass of the loss would need more than its gradient."""
+"""Smallest vocabulary in hidden sizes; below it, the forward pass of the loss would need more memory than its
+gradient."""
 WIDEST, STEP = 256, 8
-"""The widest head that torch's flash kernel takes, and what it pads others to a multiple of."""
+"""The widest head of torch's flash kernel, and the multiple to which it pads other widths."""
 
 
 # The rows.
@@ -143,7 +144,7 @@ STEPS = (
     Unsupported("lora small_vocabulary", "adapters need a vocabulary of at least twice the hidden size"),
     Unsupported("unmeasured", "{of[unmeasured]}"),
 )
-"""Combinations on one device, or of what one rank computes."""
+"""Combinations on one device, or in the computation of one rank."""
 UNSUPPORTED = tuple(dict.fromkeys((*RECIPES, *LAYOUTS, *STEPS)))
 
 
@@ -181,7 +182,8 @@ def _experts(test: Callable[[Experts], object]) -> Test:
 
 
 def computes_part(mesh: Mesh) -> bool:
-    """True if ranks divide more than weights and sequences, so that each computes something else than one device."""
+    """True if ranks shard more than weights and sequences, so that each computes something different from one
+    device."""
     return mesh.ranks != mesh.fsdp * mesh.dp or mesh.ep > 1
 
 
@@ -252,17 +254,17 @@ def _value(raw: Mapping[str, Any], field: str, absent: Any) -> Any:
 
 
 def bidirectional_decoder(model: LoadedModel) -> bool:
-    """True of a class of decoders that runs as an encoder: with another mask it saves other tensors."""
+    """True for a decoder class that runs as an encoder: with another mask it saves other tensors."""
     return model.raw.get("is_causal") is False and "is_causal" in type(model.config).model_fields
 
 
 def reads_images(model: LoadedModel) -> bool:
-    """True of an image encoder, whose class trains on one size of images."""
+    """True for an image encoder, whose class trains on a single image size."""
     return isinstance(model.architecture.embed, Patches)
 
 
 def of_another_size(model: LoadedModel, work: Workload) -> bool:
-    """True of images of another size, which the class refuses in training."""
+    """True for images of another size, which the class does not support in training."""
     return reads_images(model) and work.tokens != model.context
 
 
@@ -273,15 +275,14 @@ def _partial_patches(model: LoadedModel) -> str | None:
 
 
 def _quantized(model: LoadedModel) -> bool:
-    """True if the weights are quantized and not in FP8: those are counted as converted to the dtype of the step, as
-    without adapters."""
+    """True if the weights are quantized, except FP8, which is counted as converted to the dtype of the step."""
     quantization = model.raw.get("quantization_config")
     fp8 = isinstance(quantization, Mapping) and quantization.get("quant_method") == "fp8"
     return model.quantized and not fp8
 
 
 def _odd_heads(model: LoadedModel, recipe: Recipe) -> str | None:
-    """Size of heads that torch's fused kernels do not take as they are, and which they take."""
+    """A phrase for a head size that torch's fused kernels do not support directly, with the sizes that they support."""
     for part in model.architecture.attentions:
         latent = isinstance(part, LatentAttention)
         widths = (part.query, part.value_dim) if isinstance(part, LatentAttention) else (part.axes()["H"],)
@@ -372,7 +373,7 @@ FEATURES: Mapping[str, tuple[str, Test]] = {
         lambda model, recipe: bounds.refusal(model.family, recipe),
     ),
 }
-"""Features that the rows name: as the documentation names them, and the value that a model and a recipe have of them,
+"""Features of the rows: label in the documentation, and the value for a model and a recipe,
 false if they do not have the feature."""
 
 
@@ -383,12 +384,11 @@ class ModelFeatures(Features):
         super().__init__(FEATURES, model, recipe.for_model(model))
 
 
-# The answers.
+# Queries.
 
 
 def _cases(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[Unsupported, LoadedModel, Recipe]]:
-    """Rows that apply, with the model and the recipe that they are about: of what one rank computes, after its
-    layout."""
+    """Rows that apply, with their model and recipe: first those of the layout, then those of what one rank computes."""
     if recipe.mesh is not None:
         yield from ((row, model, recipe) for row in matching(LAYOUTS, ModelFeatures(model, recipe)))
         model, recipe = model_of_rank(model, recipe.mesh), alone(recipe)
@@ -396,7 +396,7 @@ def _cases(model: LoadedModel, recipe: Recipe) -> Iterator[tuple[Unsupported, Lo
 
 
 def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
-    """Why a layout does not work with a model or a recipe; None if it does. What one rank computes may still not be
+    """The row that excludes a layout for a model or a recipe; None if it works. What one rank computes may still not be
     supported."""
     assert recipe.mesh is not None
     try:
@@ -407,14 +407,14 @@ def unsupported_layout(model: LoadedModel, recipe: Recipe) -> Unsupported | None
 
 
 def unsupported(model: LoadedModel, recipe: Recipe) -> Unsupported | None:
-    """Why a model's training step is not supported; None if it is."""
+    """The row that excludes a model's training step; None if it is supported."""
     if recipe.mesh is not None and (found := unsupported_layout(model, recipe)) is not None:
         return found
     return next((row for row, _, _ in _cases(model, recipe)), None)
 
 
 def refusal(model: LoadedModel, recipe: Recipe) -> str | None:
-    """The reason alone."""
+    """The reason why a step is not supported; None if it is supported."""
     found = unsupported(model, recipe)
     return None if found is None else found.reason
 
@@ -443,12 +443,12 @@ def check_layout(model: LoadedModel, mesh: Mesh) -> None:
 
 
 def alone(recipe: Recipe) -> Recipe:
-    """The recipe of what one rank computes: on weights that it has gathered, in the dtype of the pass."""
+    """The recipe of one rank's computation: on gathered weights, in the dtype of the pass."""
     return replace(recipe, mesh=None, weights_dtype=None if recipe.shards_weights else recipe.weights_dtype)
 
 
 def model_of_rank(model: LoadedModel, mesh: Mesh) -> LoadedModel:
-    """The model that a rank of `tp` and `ep` has."""
+    """The model on a rank of `tp` and `ep`."""
     return on_ranks([model.running("expanded")], mesh.tp, mesh.ep)[0]
 
 
@@ -461,7 +461,7 @@ def support_matrix() -> list[dict[str, str]]:
 
 
 def _advice(model: LoadedModel, recipe: Recipe) -> str:
-    """What to do about a model or a recipe, with the number of its adapters' parameters where that is known."""
+    """The hint for a model or a recipe, with the number of its adapters' parameters if known."""
     if model.architecture.head is None and model.architecture.classes is None:
         return "set a class with a head in architectures"  # no other class computes a loss
     runs_class = recipe.mesh is None and bool(model.config.hf_modules)
@@ -475,7 +475,7 @@ def _advice(model: LoadedModel, recipe: Recipe) -> str:
 
 
 def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
-    """The nearest recipe that is counted; None if there is none."""
+    """A hint with the nearest supported recipe; None if there is none."""
     if not model.config.hf_modules:
         return f"{option('exact', True)} runs the reference model on one device"
     other: AttentionKind = "eager" if recipe.attention == "sdpa" else "sdpa"
@@ -511,7 +511,7 @@ def _nearest(model: LoadedModel, recipe: Recipe) -> str | None:
 
 
 def on_attention(model: LoadedModel, text: str) -> list[str]:
-    """The same rank on attention's linear layers, together with those that `text` names, and alone."""
+    """The same rank on attention's linear layers, first together with those in `text`, then alone."""
     modules, targets = model.config.hf_module_paths(), lora_targets(text)
     own = [layer.name(modules) for layer in linear_layers(model) if layer.path.startswith(ATTENTION)]
     both = (*targets.names, *own) if targets.names else ()
