@@ -35,7 +35,7 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
     assert report.agrees, report.answer
     assert (report.code_params, report.total_params) == (GPT_PARAMETERS,) * 2
     assert (report.code_flops, report.total_flops) == (GPT_FLOPS,) * 2
-    assert "logits of the last position only" in str(report.notes) and report.code_cache_bytes is None
+    assert "computes only the last position's logits" in str(report.notes) and report.code_cache_bytes is None
     report = tfacct.check(own.Llama, LLAMA, tokens=9)
     assert report.agrees, report.answer
     assert (report.code_params, report.total_params) == (LLAMA_PARAMETERS,) * 2
@@ -208,7 +208,7 @@ def test_work_without_weights_that_is_done_twice_is_found_in_its_block() -> None
     assert report.code_params == report.total_params and report.code_flops == GPT_FLOPS + both // 2
     assert report.first_difference is not None
     assert report.first_difference.startswith(
-        f"blocks.2: {both + both // 2:,} FLOPs in the code, {both:,} in the config, in products without weights"
+        f"blocks.2: {both + both // 2:,} FLOPs in the code, {both:,} in the config, in matmuls without weights"
     )
 
 
@@ -251,11 +251,11 @@ def test_matrix_times_vector_is_counted() -> None:
         (f"{HERE}:number", "is an int, which cannot be called"),
         (f"{HERE}:wants", "is a factory that needs arguments: vocab, width"),
         (f"{HERE}:GTP", "did you mean gpt?"),
-        (f"{HERE}:on_a_card", "it wants a CUDA device"),
-        (f"{HERE}:numbers", "device cpu builds and runs it for real"),
+        (f"{HERE}:on_a_card", "it requires a CUDA device"),
+        (f"{HERE}:numbers", "use device cpu"),
         (f"{HERE}:lazy", "has no shape yet"),
         (f"{HERE}:empty", "ReLU has no parameters"),
-        (f"{HERE}:pair", "let the factory return them too: return model, (ids, mask)"),
+        (f"{HERE}:pair", "return them from the factory too: return model, (ids, mask)"),
         ("nowhere.py:build", "no file 'nowhere.py' here"),
         ("no_such_module:build", "no importable module 'no_such_module'"),
         ("tests.no_such_module:build", "no importable module 'tests.no_such_module'"),
@@ -415,7 +415,7 @@ def test_what_a_training_step_keeps_is_compared_to_the_byte(name: str) -> None:
     more = 2 * 2 * 32 * {"gpt2": 768, "qwen2-0.5b": 896}[name]
     assert [one["path"] for one in wrong.differences] == ["saved activations"]
     assert wrong.code_saved_bytes == wrong.total_saved_bytes + more
-    with pytest.raises(TfacctError, match="takes no instance"):
+    with pytest.raises(TfacctError, match="does not accept an instance"):
         tfacct.check(own.GPT(), GPT2, tokens=9, train=True)
 
 

@@ -92,11 +92,11 @@ def test_the_command_line(run) -> None:
     [
         ("gpt2 --device cuda:99" if torch.cuda.is_available() else "gpt2 --device cuda", "no"),
         ("gpt2 --device tpu", "no device 'tpu'"),
-        ("gpt2 --dtype int4", "int4 is for storage only"),
+        ("gpt2 --dtype int4", "int4 is a storage format"),
         ("gpt2 --dtype nonsense", "unknown dtype"),
         ("gpt2 --train --decode", "--train measures whole sequences"),
         ("gpt2 --steps 0", "--steps must be from 1"),
-        ("gpt2 --ctx 4 --decode --steps 9", "no token comes before the first"),
+        ("gpt2 --ctx 4 --decode --steps 9", "leaves no tokens before the first step"),
         ("llama-3.1-70b --ctx 64", "of 80 layers would fit"),
         ("gpt2 --ctx 2k", "has 1,024 positions, so it cannot run at context 2,048"),
         ("gpt2 --steps 1000000000000", "--steps must be from 1 to 1,000,000"),

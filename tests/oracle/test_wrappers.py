@@ -62,7 +62,7 @@ def test_an_untied_head_that_the_whole_makes_has_the_language_models_sizes_or_is
     sizes = of_head(raw)
     agree({**raw, **sizes})
     agree(whole_of("ovis2", {TIED: True}, {}))
-    with pytest.raises(ConfigError, match=r"hidden_size = 1536 of 'ovis2' \(its default\), of which its head is made"):
+    with pytest.raises(ConfigError, match=r"hidden_size = 1536 of 'ovis2' \(class default\), the size of its head"):
         load_model("mine", raw)
     with pytest.raises(ConfigError, match="vocab_size = 7 of 'ovis2', the size of its head, contradicts"):
         load_model("mine", {**raw, **sizes, "vocab_size": 7})
