@@ -38,7 +38,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A GPT-2 with the embeddings and blocks in a dict, as nanoGPT has them; computes only the last position's logits."""
+    """A GPT-2 with the embeddings and blocks in a dict, as nanoGPT has them; logits of the last position only."""
 
     def __init__(
         self, d: int = 48, heads: int = 4, f: int = 190, layers: int = 3, vocab: int = 101, *, tied: bool = True

@@ -154,9 +154,7 @@ def test_an_encoder_without_a_config_is_what_the_class_makes_of_it(whole: str, s
     there = any(
         f".{name}." in f".{tensor}" for tensor in built(raw) for name in ("vision_tower", "visual", "audio_tower")
     )
-    says = (
-        "of its class is not supported" if there else "so its class builds no vision part"
-    )
+    says = "of its class is not supported" if there else "so its class builds no vision part"
     with pytest.raises(TfacctError, match=says):
         load_model("mine", raw).of_parts("parameters")
     assert load_model("mine", raw).of_part("text").parameters == load_model("mine", raw).parameters

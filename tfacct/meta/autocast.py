@@ -1,8 +1,8 @@
-"""torch.autocast on the meta device as CUDA runs it: which calls are cast, and how long casts of weights are alive.
+"""torch.autocast on the meta device as on CUDA: which calls are cast, and how long casts of weights are alive.
 
-torch's own autocast leaves meta tensors alone. This casts the same arguments of the same functions, in the same order
-and through the same cache. The functions are those of CUDA's lists in ATen's `autocast_mode.h` that language models
-call. The graph that follows was compared, node by node, with that of torch's autocast for CUDA.
+torch's autocast ignores meta tensors. This class casts the same arguments of the same functions, in the same order and
+through the same cache. The functions are those of CUDA's lists in ATen's `autocast_mode.h` that language models call.
+The resulting graph was compared, node by node, with that of torch's autocast for CUDA.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMPUTE = frozenset(
 FP32 = frozenset(("pow", "rsqrt", "reciprocal", "exp", "log", "log1p", "softplus", "layer_norm", "rms_norm"))
 """Functions that run in fp32 (AT_FORALL_FP32)."""
 SUMS = frozenset(("softmax", "log_softmax", "sum", "cumsum", "prod"))
-"""Functions whose result is in fp32 where no dtype is asked for (AT_FORALL_FP32_SET_OPT_DTYPE)."""
+"""Functions with an fp32 result if no dtype is given (AT_FORALL_FP32_SET_OPT_DTYPE)."""
 
 
 class Autocast(TorchFunctionMode):
@@ -51,7 +51,7 @@ class Autocast(TorchFunctionMode):
         return function(*args, **named)
 
     def cast(self, given: Any) -> Any:
-        """An argument in the region's dtype; a weight's cast is the same each time."""
+        """An argument in the region's dtype; a weight is cast once."""
         if not isinstance(given, Tensor) or not given.is_floating_point() or given.dtype == self.dtype:
             return given
         if given.dtype != torch.float32 or not given.requires_grad or not given.is_leaf or given._is_view():
@@ -62,7 +62,7 @@ class Autocast(TorchFunctionMode):
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """A stretch of the region in which nothing is cast."""
+        """A part of the region without casts."""
         before, self.on = self.on, False
         yield
         self.on = before
@@ -73,20 +73,20 @@ def _fp32(given: Any) -> Any:
 
 
 def _cross_entropy(scores: Tensor, targets: Tensor, **named: Any) -> Tensor:
-    """torch's cross entropy asks for the logarithms in the dtype of its scores; their choice runs in fp32."""
+    """torch's cross-entropy: log-softmax in the dtype of the logits, selection of the targets in fp32."""
     asked = {name: named[name] for name in ("ignore_index", "reduction") if name in named}
     return nn.functional.nll_loss(torch.log_softmax(scores, 1).float(), targets, **asked)
 
 
 def _each(cast: Callable[[Any], Any], args: Any, named: Any) -> tuple[Any, Any]:
-    """Arguments, cast from the last to the first: the order in which a compiled call makes them."""
+    """Arguments, cast from the last to the first, as in a compiled call."""
     casted = {name: cast(given) for name, given in reversed(named.items())}
     return [cast(given) for given in reversed(args)][::-1], dict(reversed(casted.items()))
 
 
 @contextmanager
 def autocast(dtype: torch.dtype | None) -> Iterator[None]:
-    """A region of autocast in this dtype on meta; None for none. Classes that ask whether there is one see it."""
+    """A region of autocast in this dtype on meta; None: no autocast. Classes that query autocast see it."""
     if dtype is None:
         yield
         return
@@ -105,5 +105,5 @@ def autocast(dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def checkpoint_options(dtype: torch.dtype | None) -> dict[str, Any]:
-    """Options of torch.utils.checkpoint with which recomputation runs under the same autocast."""
+    """Options of torch.utils.checkpoint that run recomputation under the same autocast."""
     return {} if dtype is None else {"context_fn": lambda: (nullcontext(), autocast(dtype))}

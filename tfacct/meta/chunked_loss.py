@@ -1,4 +1,4 @@
-"""A chunked loss for a transformers class, in plain torch: head and cross entropy of some tokens at a time."""
+"""A chunked loss for a transformers class, in plain torch: head and cross-entropy of some tokens at a time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from tfacct.meta.autocast import autocast, checkpoint_options
 
 IGNORED = -100
-"""The label of a token that has none: the last of a sequence."""
+"""The label of tokens without a target, such as the last of a sequence."""
 
 
 def loss_in_chunks(model: nn.Module, chunks: int, cast: torch.dtype | None = None) -> Any:
-    """The model, its head and its loss run chunk by chunk, and once more in the backward pass. `cast`: the dtype of
-    autocast, if it runs under that."""
+    """The model with head and loss run chunk by chunk, and again in the backward pass. `cast`: the dtype of autocast,
+    if any."""
     model.forward = partial(_forward, model, chunks, cast)
     return model
 
@@ -29,7 +29,7 @@ def _forward(model: Any, chunks: int, cast: torch.dtype | None, **named: Any) ->
 
 
 def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: Any) -> Any:
-    body = model.model if model.base_model is model else model.base_model  # a class may name another as its body
+    body = model.model if model.base_model is model else model.base_model  # a class may have another base model
     hidden = body(**named).last_hidden_state.flatten(0, 1)
     targets = nn.functional.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous().flatten()
     pairs = zip(hidden.chunk(chunks), targets.chunk(chunks), strict=True)
@@ -38,5 +38,5 @@ def _in_chunks(model: Any, chunks: int, run: Any, *, labels: Tensor, **named: An
 
 
 def _loss(head: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
-    """The summed cross entropy of some tokens."""
+    """The summed cross-entropy of some tokens."""
     return nn.functional.cross_entropy(head(hidden).float(), targets, ignore_index=IGNORED, reduction="sum")

@@ -1,4 +1,4 @@
-"""CUDA's kernels on the meta device, where torch would take its plainest kernels by default."""
+"""CUDA's kernels on the meta device, where torch would use its plainest kernels by default."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ HALVES = (torch.bfloat16, torch.float16)
 FLASH_HEAD = 256
 """Largest head of the flash kernel (`check_head_dim_size_flash` in ATen)."""
 READS_TOKENS = "warn_if_padding_and_no_attention_mask"
-"""A method of transformers' classes that reads the tokens, which have no values on meta."""
+"""A method of transformers classes that reads the tokens, which have no values on meta."""
 AUTOCAST = torch.autocast
 GROUPED = torch._meta_registrations._meta_grouped_mm_common
 ROW = 8
-"""Elements that the rows of a mask are aligned to for torch's efficient attention (`preprocess_mask` in ATen)."""
+"""Alignment of mask rows for torch's efficient attention, in elements (`preprocess_mask` in ATen)."""
 
 
 @contextmanager
 def cuda_kernels() -> Iterator[None]:
-    """Run on meta what torch and transformers run on CUDA. Nothing looks for packed sequences or padding."""
+    """Runs on meta what torch and transformers run on CUDA, without searching for packed sequences or padding."""
     with (
         compiled(),
         patch.object(nn.functional, "scaled_dot_product_attention", scaled_dot_product_attention),
@@ -52,7 +52,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """torch's attention with the kernel that CUDA takes. It has torch's name, by which autocast knows it."""
+    """torch's attention with the kernel that CUDA uses. It has torch's name, by which autocast finds it."""
     if has_torch_function((q, k, v)):
         named: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale}
         named |= {"attn_mask": attn_mask, "enable_gqa": enable_gqa}
@@ -62,7 +62,7 @@ def scaled_dot_product_attention(
     flash = attn_mask is None and q.dtype in HALVES and q.shape[-1] == v.shape[-1] <= FLASH_HEAD
     if flash:
         chosen = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)
-    elif grouped:  # which no other kernel takes
+    elif grouped:  # no other kernel supports it
         rest = (attn_mask, dropout_p, is_causal, None)
         chosen = aten._scaled_dot_product_attention_math(q, k, v, *rest, scale=scale, enable_gqa=True)
     else:
@@ -73,7 +73,7 @@ def scaled_dot_product_attention(
 
 
 def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """A mask as the efficient kernel takes it: numbers to add, its rows padded to the alignment of the kernel."""
+    """A mask for the efficient kernel: values to add, with rows padded to the alignment of the kernel."""
     if mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, torch.scalar_tensor(float("-inf"), dtype=q.dtype, device=q.device))
     keys = mask.shape[-1]
@@ -83,15 +83,15 @@ def _bias(mask: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 def _grouped(a: Tensor, b: Tensor, *rest: Any, **named: Any) -> Any:
-    """Grouped matmuls on meta, where torch takes bf16 alone. CUDA takes fp32 too, one expert after the other, and its
-    result has the same strides (`_grouped_mm_cuda` in ATen)."""
+    """Grouped matmuls on meta, where torch supports only bf16. CUDA also supports fp32, expert by expert, with a result
+    of the same strides (`_grouped_mm_cuda` in ATen)."""
     full = a.dtype == b.dtype == torch.float32
     with patch.object(torch, "_check", lambda *_, **__: None) if full else nullcontext():
         return GROUPED(a, b, *rest, **named)
 
 
 def _autocast(device_type: str, *given: Any, **named: Any) -> AbstractContextManager[Any]:
-    """torch's autocast knows no meta device: off, as peft switches it off for adapters of experts, it does nothing."""
+    """torch's autocast has no meta device. Switching it off, as peft does for adapters of experts, has no effect."""
     return nullcontext() if device_type == "meta" else AUTOCAST(device_type, *given, **named)
 
 

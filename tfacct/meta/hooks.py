@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 Visit: TypeAlias = Callable[[], None]
-"""Called at each module of a pass, to show how far it is."""
+"""Called at each module of a pass, to show progress."""
 
 
 class Saved(NamedTuple):
@@ -22,8 +22,8 @@ class Saved(NamedTuple):
 
 
 class _Handle:
-    """What autograd holds in place of a saved tensor. It is freed with the operation that saved the tensor, where no
-    gradient needs that. The tensor itself would keep alive the operation that it is the result of."""
+    """Stand-in for a saved tensor in autograd. It is freed with the operation that saved the tensor if no gradient
+    needs that operation. The tensor itself would keep alive the operation that produced it."""
 
 
 class _Request(NamedTuple):
@@ -32,8 +32,8 @@ class _Request(NamedTuple):
 
 
 class Running:
-    """The module that runs: the innermost one in a forward pass; in a backward pass the one whose gradient was asked
-    for last, `loss` before the first."""
+    """The running module: the innermost one in a forward pass; in a backward pass, the last one whose gradient was
+    requested, `loss` before the first."""
 
     def __init__(self, visit: Callable[[], None]) -> None:
         self.modules, self.backward, self.visit = [""], "", visit
@@ -58,8 +58,8 @@ class Running:
 
 @contextmanager
 def module_hooks(model: nn.Module, visit: Visit = lambda: None, *, backward: bool = False) -> Iterator[Running]:
-    """Follow which module runs, and call `visit` at each. `backward`: in the backward pass too, by hooks on the graph
-    that hold no tensor."""
+    """Tracks the running module, and calls `visit` at each. `backward`: also in the backward pass, by hooks on the
+    graph that keep no tensor alive."""
     running = Running(visit)
 
     def enter(name: str) -> Any:
@@ -90,7 +90,7 @@ def _first(result: Any) -> Any:
 
 
 def saved_tensors(model: nn.Module, run: Callable[[], Any], visit: Visit = lambda: None) -> list[Saved]:
-    """Tensors that autograd holds once `run` has run the model, each storage once, without parameters and buffers."""
+    """Tensors saved by autograd after `run` has run the model, each storage once, without parameters and buffers."""
     own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
     found, alive = dict[int, tuple[int, list[_Request]]](), list[torch.UntypedStorage]()
     with module_hooks(model, visit) as running:
@@ -98,7 +98,7 @@ def saved_tensors(model: nn.Module, run: Callable[[], Any], visit: Visit = lambd
         def pack(tensor: Tensor) -> _Handle:
             storage, handle = tensor.untyped_storage(), _Handle()
             if storage._cdata not in own:
-                alive.append(storage)  # or its address would be another's next
+                alive.append(storage)  # or another tensor would get its address
                 requests = found.setdefault(storage._cdata, (storage.nbytes(), []))[1]
                 requests.append(_Request(ref(handle), running.modules[-1]))
             return handle

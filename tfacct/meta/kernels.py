@@ -1,10 +1,10 @@
-"""torch's compiled kernels for shapes on meta, wherever no size is a symbol.
+"""torch's compiled shape kernels on meta, if no size is a symbol.
 
-On meta torch calls kernels written in Python before its compiled ones. Sizes that are symbols need them; for numbers
-both give the same shapes, and a product of scalars takes a hundred times as long in Python.
+On meta, torch prefers kernels written in Python to its compiled ones. Symbolic sizes need them; for numbers both give
+the same shapes, and a product of scalars takes a hundred times as long in Python.
 
-Rests on a private interface of torch, the library that it registers them with. Where a torch has another one, its
-kernels stay, and everything takes longer.
+This uses a private interface of torch, the library in which it registers them. With another interface, torch's kernels
+stay, and everything takes longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch._decomp
 import torch._meta_registrations as registrations
 
 LIBRARY = "_meta_lib_dont_use_me_use_register_meta"
-"""Torch's library of kernels in Python."""
+"""torch's library of Python kernels."""
 
 
 class _PythonKernels:
@@ -27,7 +27,7 @@ class _PythonKernels:
     def __init__(self) -> None:
         self.library: Any = getattr(registrations, LIBRARY)
         self.kernels = _written(self.library)
-        self.separate = False  # True once kernels that replace none have a library of their own
+        self.separate = False  # True if kernels that replace none have a separate library
 
     def put(self, there: bool) -> None:
         if there and self.library is None:
@@ -53,7 +53,7 @@ def _opened() -> Any:
 
 
 def _written(library: Any) -> dict[str, Callable[..., Any]]:
-    """Torch's kernels in Python by the names of their operators: as it does, of several the most specific one."""
+    """torch's Python kernels by operator name; of several, the most specific one, as in torch."""
     table = torch._decomp.global_decomposition_table
     every: Mapping[Any, Any] = {**table["pre_autograd"], **table["post_autograd"], **table["meta"]}
     named = {operator.name(): kernel for operator, kernel in every.items()}
@@ -66,14 +66,14 @@ _symbols = False
 
 @contextmanager
 def compiled() -> Iterator[None]:
-    """Operators on meta run torch's compiled kernels, in all of this process; but not among symbols."""
+    """Makes operators on meta run torch's compiled kernels in this process, except on symbols."""
     with nullcontext() if _symbols else _put(False):
         yield
 
 
 @contextmanager
 def of_symbols() -> Iterator[None]:
-    """Operators on meta take symbols for sizes, as they do by default."""
+    """Makes operators on meta accept symbolic sizes, as by default."""
     global _symbols
     before, _symbols = _symbols, True
     try:
@@ -88,7 +88,7 @@ def _put(there: bool) -> Iterator[None]:
     global _python_kernels
     try:
         _python_kernels = _python_kernels or _PythonKernels()
-    except (AttributeError, KeyError):  # another torch's interface
+    except (AttributeError, KeyError):  # another interface of torch
         yield
         return
     before = _python_kernels.library is not None

@@ -1,4 +1,4 @@
-"""LoRA on a transformers class, as peft adds it, and 4-bit weights, as bitsandbytes stores them."""
+"""LoRA on a transformers class as in peft, and 4-bit weights as in bitsandbytes."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def add_adapters(model: Any, rank: int, modules: Sequence[str], *, fp32: bool = 
         warnings.simplefilter("ignore")
         peft.get_peft_model(model, asked, autocast_adapter_dtype=fp32)
     for layer in model.modules() if not fp32 else ():
-        if isinstance(layer, LoraLayer):  # off meta peft itself gives them the dtype of the weights
+        if isinstance(layer, LoraLayer):  # outside meta, peft gives them the dtype of the weights
             layer.lora_A.to(own), layer.lora_B.to(own)
     return model.train()
 
 
 def _targets(modules: Sequence[str]) -> str | list[str]:
-    """Names that peft takes: an expression for whole ones with a star for a layer's number, as a name alone may be the
-    end of another's."""
+    """Names for peft: a regular expression for full names with a star for the layer number, because a plain name may be
+    the end of another name."""
     if not any("*" in name for name in modules):
         return list(modules)
     return "|".join(re.escape(name).replace(r"\*", r"\d+") for name in modules)
 
 
 def in_4_bits(model: Any) -> Any:
-    """The same model on meta, the linear layers of its body in nf4 with double quantization,
-    as bitsandbytes loads it."""
+    """The same model on meta, with the linear layers of its base model in nf4 with double quantization, as in
+    bitsandbytes."""
     import bitsandbytes
 
-    made_of: Any = bitsandbytes.nn  # its calls have no types
+    made_of: Any = bitsandbytes.nn  # its calls are untyped
     own = model.dtype
     for holder, name, layer in [*_linear(model)]:
         with torch.device("meta"):
@@ -67,7 +67,7 @@ def in_4_bits(model: Any) -> Any:
 
 
 def constants(model: Any) -> list[Tensor]:
-    """Tensors of 4-bit weights that are no parameters: scales, codes and means."""
+    """Tensors of 4-bit weights that are not parameters: scales, codes and means."""
     states = (layer.weight.quant_state for layer in model.modules() if hasattr(layer, "quant_state"))
     found = (each for state in states for each in (state, state.state2, state.offset))
     tensors = ((each,) if isinstance(each, Tensor) else (each.absmax, each.code) for each in found)

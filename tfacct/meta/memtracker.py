@@ -1,6 +1,6 @@
-"""torch's own memory tracker on the same step, independent of this program's tracker.
+"""torch's memory tracker on the same step, independent of this program's tracker.
 
-Rests on a private module of torch: importing this raises ImportError where it is not there.
+Uses a private module of torch; importing this raises ImportError without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOOK = "register_multi_grad_hook"
 
 
 def tracked_peak(model: Any, batch: Mapping[str, Tensor]) -> int:
-    """The most bytes alive in a step without its optimizer, by torch's MemTracker, of a model that has not run yet."""
+    """The peak bytes of a step without its optimizer, by torch's MemTracker, for a model that has not run yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _frozen_as_buffers(model)
@@ -37,7 +37,7 @@ def tracked_peak(model: Any, batch: Mapping[str, Tensor]) -> int:
 
 
 def _frozen_as_buffers(model: Any) -> None:
-    """Make frozen parameters buffers: the tracker wants a gradient of each parameter."""
+    """Turns frozen parameters into buffers, because the tracker needs a gradient for every parameter."""
     for module in model.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             if not parameter.requires_grad:
@@ -46,6 +46,6 @@ def _frozen_as_buffers(model: Any) -> None:
 
 
 def _on_first(hook: Callable[..., Any], tensors: Sequence[Tensor], called: Any, **options: Any) -> Any:
-    """The tracker's hook on a module's inputs, on the first gradient alone. It waits for all gradients and keeps those
-    that it has alive: of every decoder layer one, until the last gradient of the encoder's output."""
+    """The tracker's hook on a module's inputs, applied to the first gradient only. The original waits for all gradients
+    and keeps those that it has alive: one per decoder layer, until the last gradient of the encoder's output."""
     return hook(tensors[:1], called, **options)

@@ -1,4 +1,4 @@
-"""A transformers class on the meta device, ready to train: its attention, dtype, recomputation and autocast."""
+"""A transformers class on the meta device, ready to train: attention, dtype, recomputation and autocast."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def config_of(fields: Mapping[str, Any]) -> Any:
     """The config object of transformers with these fields and its class's defaults.
 
-    The fields are copied: classes write into the dicts and lists that they are given.
+    The fields are copied, because classes write into the dicts and lists that they receive.
     """
     copied = {name: deepcopy(value) for name, value in fields.items() if name != "model_type"}
     return transformers.AutoConfig.for_model(fields["model_type"], **copied)
 
 
 def class_of(auto: str) -> Any:
-    """A class of transformers by its name, after its module's where transformers does not have it at its top."""
+    """A class of transformers by name, with the module's name if the class is not at the top level."""
     module, _, name = auto.rpartition(".")
     return getattr(import_module(f"transformers.{module}") if module else transformers, name)
 
 
 def maker(auto: str) -> Callable[..., Any]:
-    """What builds this class of transformers' from a config: an automatic class, or one that none of these knows."""
+    """The builder of this transformers class: an auto class, or the class if no auto class has it."""
     made: Callable[..., Any] = getattr(class_of(auto), "from_config" if auto.startswith("Auto") else "_from_config")
     return made
 
@@ -53,9 +53,9 @@ def build_model(
     weights_dtype: str | None = None,
     auto: str = "AutoModelForCausalLM",
 ) -> Any:
-    """The transformers model of a config on meta, as `auto` builds it, in training mode. `recompute`: every layer
-    (`full`), its `attention`, or `none`. `weights_dtype`: of the weights, if not that of the step, which then
-    runs under autocast, as Trainer runs it."""
+    """The transformers model of a config on meta, built by `auto`, in training mode. `recompute`: every layer (`full`),
+    its `attention`, or `none`. `weights_dtype`: dtype of the weights, if it is not that of the step, which then runs
+    under autocast, as in Trainer."""
     config = config_of(fields)
     cast = DTYPES[dtype] if weights_dtype not in (None, dtype) else None
     with torch.device("meta"), warnings.catch_warnings(), no_init_weights():
@@ -73,9 +73,9 @@ def build_model(
 def with_lora(
     model: Any, rank: int, modules: Iterable[str], *, fp32: bool = True, dropout: float = 0.0, in_4_bits: bool = False
 ) -> Any:
-    """The model with peft's adapters, its other weights in 4 bits if asked. Raises ImportError without peft or
+    """The model with peft's adapters, and optionally its other weights in 4 bits. Raises ImportError without peft or
     bitsandbytes."""
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns of kernels for CPUs that are not there
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it warns about missing CPU kernels
     from tfacct.meta import lora
 
     return lora.add_adapters(
@@ -91,14 +91,14 @@ def with_chunked_loss(model: Any, chunks: int, dtype: str, weights_dtype: str | 
 
 
 def constants(model: Any) -> list[Tensor]:
-    """Tensors of 4-bit weights that are no parameters."""
+    """Tensors of 4-bit weights that are not parameters."""
     from tfacct.meta import lora
 
     return lora.constants(model)
 
 
 def under_autocast(model: Any, dtype: torch.dtype) -> None:
-    """Run the model's forward pass under autocast."""
+    """Runs the model's forward pass under autocast."""
     model.forward = partial(_forward_in, dtype, model.forward)
 
 
@@ -108,8 +108,8 @@ def _forward_in(dtype: torch.dtype, forward: Callable[..., Any], *args: Any, **n
 
 
 def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Tensor]:
-    """A batch on meta, with its labels: tokens, whose sequence is a class's where it has one label; a `source`, whose
-    target is the labels; or images of the model's size, in fp32 as an image processor makes them."""
+    """A batch on meta with labels: tokens, with one label per sequence for a sequence classifier; a `source`, with the
+    target as labels; or images of the model's size, in fp32 as an image processor makes them."""
 
     def ids(*sizes: int) -> Tensor:
         return torch.zeros(sizes, dtype=torch.long, device="meta")
@@ -127,8 +127,8 @@ def inputs(model: Any, batch: int, tokens: int, source: int = 0) -> dict[str, Te
 
 
 def packed_forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
-    """The same of sequences in one row, with the mask that separates them: a class makes it of the positions' values,
-    and on meta they have none."""
+    """The same for sequences packed into one row, with the mask that separates them: a class computes it from position
+    values, which do not exist on meta."""
     tokens, eager = batch["input_ids"].shape[-1], model.config._attn_implementation == "eager"
     dtype = model.dtype if eager else torch.bool
     mask = torch.zeros(1, 1, tokens, tokens, dtype=dtype, device="meta")
@@ -136,7 +136,7 @@ def packed_forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
 
 
 def forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
-    """Loss and logits of a batch. Of a model with a source the tokens are the labels, of which it shifts a copy."""
+    """Loss and logits of a batch. In a model with a source, the tokens are a shifted copy of the labels."""
     if "pixel_values" in batch:
         return model(**batch)
     one_label = type(model).__name__.endswith("ForSequenceClassification")

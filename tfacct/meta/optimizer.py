@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad, Adamax, AdamW, NAdam, Optimizer, RMSprop
 
 OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
-    # Fused kernels and loops do not run on meta. Their state is that of the others, made by the same code.
+    # Fused kernels and loops do not run on meta. They have the same state, created by the same code.
     **dict.fromkeys(("adamw", "adamw-foreach", "adamw-for-loop"), lambda of: AdamW(of, foreach=True)),
     "adamw-amsgrad": lambda of: AdamW(of, foreach=True, amsgrad=True),
     "rmsprop": lambda of: RMSprop(of, foreach=True),
@@ -20,11 +20,11 @@ OPTIMIZERS: Mapping[str, Callable[[Any], Optimizer]] = {
     **dict.fromkeys(("sgd", "sgd-foreach"), lambda of: SGD(of, foreach=True)),
     **dict.fromkeys(("sgd-momentum", "sgd-momentum-foreach"), lambda of: SGD(of, momentum=0.9, foreach=True)),
 }
-"""torch's optimizers that run on meta, by this program's names."""
+"""torch's optimizers that run on meta, by our names."""
 
 
 class Trained(NamedTuple):
-    """A trained parameter: its shape, the bytes of an element, whether a layer has it, whether it is an embedding."""
+    """A trained parameter: shape, bytes per element, whether it is in a layer, whether it is an embedding."""
 
     shape: tuple[int, ...]
     width: int
@@ -33,7 +33,7 @@ class Trained(NamedTuple):
 
 
 def trained_parameters(model: nn.Module) -> list[Trained]:
-    """The parameters that an optimizer takes, in the model's order."""
+    """The parameters that an optimizer gets, in the model's order."""
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     return [
         Trained(tuple(one.shape), one.element_size(), any(map(str.isdigit, name.split("."))), id(one) in tables)
@@ -43,7 +43,7 @@ def trained_parameters(model: nn.Module) -> list[Trained]:
 
 
 def state_bytes(model: Any, name: str) -> int | None:
-    """Bytes of an optimizer's state after a step on a model's parameters; None of one that does not run on meta."""
+    """Bytes of an optimizer's state after a step on a model's parameters; None if it does not run on meta."""
     if name not in OPTIMIZERS:
         return None
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

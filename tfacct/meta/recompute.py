@@ -16,7 +16,8 @@ NAMES = ("self_attn", "attn", "attention", "self_attention")
 
 
 def recompute_attention(model: nn.Module, cast: torch.dtype | None = None) -> Any:
-    """The model, its attention modules under torch.utils.checkpoint, not reentrant. `cast`: the dtype of autocast."""
+    """The model with its attention modules under non-reentrant torch.utils.checkpoint. `cast`: the dtype of
+    autocast."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in NAMES:
             module.forward = partial(_recomputed, module.forward, checkpoint_options(cast))

@@ -1,4 +1,4 @@
-"""A training step on meta: what autograd saves in its forward pass, the most bytes alive until its last gradient."""
+"""A training step on meta: what autograd saves in the forward pass, and the peak bytes until the last gradient."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def watch(
     constants: Iterable[Tensor] = (),
     visit: Visit = lambda: None,
 ) -> LiveBytes:
-    """Track the bytes alive from a forward pass to the last gradient.
+    """Tracks the bytes alive from a forward pass to the last gradient.
 
-    `gradient_accumulation`: gradients of an earlier micro-batch are there. `keep_logits`: the training loop keeps the
-    logits. `constants`: tensors of the model that are neither parameters nor buffers, as scales of 4-bit weights are.
+    `gradient_accumulation`: gradients of an earlier micro-batch exist. `keep_logits`: the training loop keeps the
+    logits. `constants`: tensors of the model that are neither parameters nor buffers, such as scales of 4-bit weights.
     """
     if gradient_accumulation:
         with cuda_kernels():

@@ -13,15 +13,15 @@ from tfacct.meta.dispatch import DispatchMode
 
 
 class Peak(NamedTuple):
-    """The most bytes alive in a step without its optimizer, and the phase that reached them."""
+    """The peak bytes of a step without its optimizer, and the phase of the peak."""
 
     bytes: int
     phase: str
 
 
 class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of the storages on a device that are alive, after every operator. `phase` names the phase of the step that
-    runs; `peak` keeps the name that it had at the peak."""
+    """Bytes of the live storages on a device, after every operator. `phase`: the running phase of the step; `peak` has
+    the phase of the peak."""
 
     def __init__(self, device: str = "meta", phase: Callable[[], str] = str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -30,7 +30,7 @@ class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
         self.seen: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
 
     def add(self, *tensors: Tensor) -> None:
-        """Count the storages of tensors, each once, until they are freed."""
+        """Counts the storages of tensors, each once, until they are freed."""
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage not in self.seen:
@@ -43,7 +43,7 @@ class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = operator(*args, **(kwargs or {}))
-        for tensor in _tensors((args, result)):  # an index written as a list is no operator's result
+        for tensor in _tensors((args, result)):  # an index written as a list is not an operator's result
             if tensor.device.type == self.device:
                 self.add(tensor)
         if self.now > self.peak.bytes:
@@ -52,8 +52,8 @@ class LiveBytes(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _tensors(values: tuple[Any, ...] | list[Any]) -> Iterator[Tensor]:
-    """Tensors among an operator's arguments or results, no deeper than lists: torch's walk through any nest takes as
-    long as the operator."""
+    """Tensors among an operator's arguments or results, including lists but no deeper nesting: torch's general tree
+    walk takes as long as the operator."""
     for value in values:
         if isinstance(value, Tensor):
             yield value

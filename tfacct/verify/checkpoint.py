@@ -1,4 +1,5 @@
-"""The tensors of files against the ledger: every tensor has a line, every line a tensor, with equal shapes."""
+"""Compares the tensors of files with the ledger: every tensor must have a line, every line a tensor, with equal
+shapes."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ from tfacct.verify.tensor_names import QuantTensor
 
 BNB = "bitsandbytes"
 WORDS = {"int32": 32, "uint32": 32, "int64": 64, "uint8": 8, "int8": 8}
-"""Bits of the words that numbers are packed into."""
+"""Bits of the words into which values are packed."""
 Shape: TypeAlias = tuple[int, ...]
 
 
 class Packing(NamedTuple):
-    """The format of files by their config: the method's name, and the bits of one number, if known."""
+    """The quantization format of files by their config: name of the method, and bits per value if known."""
 
     method: str
     bits: int | None
@@ -40,9 +41,9 @@ class Packing(NamedTuple):
         quant: QuantTensor | None,
         formats: Collection[str],
     ) -> bool | None:
-        """True if a file's tensor has the shape `wanted`, or the one it is packed into; None if the format hides it.
+        """True if a file's tensor has the shape `wanted`, plain or packed; None if the format does not show it.
 
-        `as_good`: other shapes that are; `formats`: those of the tensors that belong to it.
+        `as_good`: equivalent shapes; `formats`: formats of the quantization tensors that belong to it.
         """
         if quant is not None:
             return self._packed(tensor, wanted, quant)
@@ -76,13 +77,13 @@ class Packing(NamedTuple):
         return tensor.shape == (-(-inputs * self.bits // word), outputs)
 
     def format_of(self, quant: QuantTensor | None, formats: Collection[str]) -> str:
-        """Name of the format of a tensor, for a person."""
+        """Display name of a tensor's format."""
         named = quant.format if quant is not None else next(iter(sorted(formats)), "")
         return self.method if named == "gptq or awq" and self.method in ("gptq", "awq") else named or "unknown format"
 
 
 def packing(raw: Mapping[str, Any]) -> Packing:
-    """The packing by a config."""
+    """The packing in a config."""
     own = raw.get("quantization_config")
     if not isinstance(own, Mapping):
         return Packing("", None)
@@ -94,7 +95,7 @@ def packing(raw: Mapping[str, Any]) -> Packing:
 
 
 def _of_groups(own: Mapping[str, Any]) -> list[Any]:
-    """Bits of the weights of each of compressed-tensors' groups."""
+    """Bits of the weights in each group of compressed-tensors."""
     groups = own.get("config_groups")
     each = groups.values() if isinstance(groups, Mapping) else ()
     weights = [group.get("weights") for group in each if isinstance(group, Mapping)]
@@ -107,22 +108,22 @@ def _narrower(shape: Shape, bits: int, word: int) -> Shape:
 
 
 def _flat(shape: Shape) -> Shape:
-    """A convolution's outputs, and the channels and positions that each is computed from."""
+    """A convolution as a matrix: outputs × (channels · positions)."""
     return shape[0], prod(shape[1:])
 
 
 def _rows(shape: Shape) -> Shape:
-    """The rows of a table that lies in a grid, or of experts."""
+    """The rows of a position embedding stored as a grid, or of experts."""
     return prod(shape[:-1]), shape[-1]
 
 
 def _bare(shape: Shape) -> Shape:
-    """A shape without axes of 1."""
+    """A shape without axes of size 1."""
     return tuple(size for size in shape if size != 1)
 
 
 class Difference(NamedTuple):
-    """A path of the ledger or a name in the files, and how the two sides differ there."""
+    """A path in the ledger or a name in the files, and the difference."""
 
     name: str
     what: str
@@ -148,7 +149,7 @@ class Reconciled:
 
 
 def reconcile(model: LoadedModel, tensors: Iterable[FileTensor], gguf: bool = False) -> Reconciled:
-    """Compare the tensors of files with a model's ledger; `gguf`: they have llama.cpp's names."""
+    """Compares the tensors of files with a model's ledger; `gguf`: the names are those of llama.cpp."""
     slots = Places(model, outputs_first=gguf)
     found = slots.with_table([slots.place_gguf(tensor) if gguf else slots.place(tensor) for tensor in tensors])
     found = slots.with_others(found)
@@ -162,7 +163,7 @@ def reconcile(model: LoadedModel, tensors: Iterable[FileTensor], gguf: bool = Fa
 
 
 class _Judged:
-    """The verdicts on all places."""
+    """The results for all places."""
 
     def __init__(self, slots: Places, found: Sequence[Found], how: Packing) -> None:
         self.slots, self.how = slots, how
@@ -210,7 +211,7 @@ class _Judged:
                 yield Difference(tensor.path, what)
 
     def _problem(self, slot: Slot, values: Sequence[Found]) -> str:
-        """How the tensors in a place differ from what the ledger has there; empty where they do not."""
+        """How the tensors of a place differ from the ledger; empty if they do not."""
         pieces, count = Counter(value.piece for value in values), len(slot.pieces) or 1
         if over := [piece for piece in pieces if piece >= count]:
             return f"{values[0].tensor.name} and others have {over[0] + 1:,} {slot.each}s, the model's of {count:,}"
@@ -232,7 +233,8 @@ class _Judged:
 
 
 def _as_good(slot: Slot) -> tuple[Shape, ...]:
-    """Other shapes of what is no matrix: heads apart as in the ledger, or side by side; one more axis of 1."""
+    """Equivalent shapes of tensors that are not matrices: with or without a separate axis of heads; one more axis of
+    size 1."""
     first = slot.tensors[0]
     axes = first.parameter.axes
     if len(slot.tensors) > 1 and all(paths.name_of(one.path) == "bias" for one in slot.tensors):
@@ -247,7 +249,7 @@ def _as_good(slot: Slot) -> tuple[Shape, ...]:
 
 
 def _joined(values: Sequence[Found]) -> Sequence[Found]:
-    """Concatenated pieces as one: classes do not define the length of each."""
+    """Concatenated pieces as one, because classes do not define the length of each."""
     first, rests = values[0], {value.tensor.shape[1:] for value in values}
     if len(rests) > 1 or not first.tensor.shape:
         return values
@@ -264,11 +266,11 @@ def _spelled(shape: Sequence[Any]) -> str:
 
 
 BEYOND = "not counted"
-"""Heading of tensors that belong to no line of the ledger."""
+"""Part of tensors that belong to no line of the ledger."""
 
 
 def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
-    """Reason why the tensors cannot be compared with a config; empty if they can."""
+    """The reason why the tensors cannot be compared with a config; empty if they can."""
     if files.part_of:
         return f"it is one of {files.part_of:,} files: give their folder"
     if config is None:
@@ -279,7 +281,7 @@ def incomparable(files: Checkpoint, config: LoadedModel | None) -> str:
 
 
 def stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str, Any]]:
-    """Tensors, elements and bytes by part, dtype and what they are."""
+    """Tensors, elements and bytes by part, dtype and kind."""
     found: dict[tuple[str, str, str], Counter[str]] = {}
     for part, what, tensor in _parts(files.tensors) if result is None else map(_part, result.found):
         sums = found.setdefault((part, tensor.dtype, what), Counter())
@@ -295,14 +297,14 @@ def stored_lines(files: Checkpoint, result: Reconciled | None) -> list[dict[str,
 
 
 def _part(one: Found) -> tuple[str, str, FileTensor]:
-    """Heading of a tensor, and what it is, where it is not plain numbers."""
+    """Part of a tensor, its kind if it is not a plain weight, and the tensor."""
     if one.slot is None:
         return BEYOND, one.why or "no such tensor in the model", one.tensor
     return one.slot.part, "" if one.quant is None else one.quant.what, one.tensor
 
 
 def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor]]:
-    """The same of files without a config: the beginning of the name."""
+    """The same for files without a config: the part is the beginning of the name."""
     for tensor in tensors:
         starred = names.NUMBER.sub("*", tensor.name)
         quant = names.quant_tensor(starred)
@@ -312,7 +314,7 @@ def _parts(tensors: Iterable[FileTensor]) -> Iterable[tuple[str, str, FileTensor
 
 
 def folded_differences(differences: Sequence[Difference]) -> list[dict[str, Any]]:
-    """Differences that are alike in several blocks as one, with the first of them."""
+    """Equal differences in several layers as one, with the first of them."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for one in differences:
         key = names.NUMBER.sub("*", one.name), names.NUMBER.sub("*", one.what)
@@ -322,7 +324,7 @@ def folded_differences(differences: Sequence[Difference]) -> list[dict[str, Any]
 
 
 def bytes_by_config(config: LoadedModel) -> int | None:
-    """Bytes of the weights in a config's format; None where it has none, or none that is known."""
+    """Bytes of the weights in the format of a config; None if it has no format, or an unknown one."""
     if not config.quantized:
         return None
     try:

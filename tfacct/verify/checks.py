@@ -1,4 +1,4 @@
-"""Counts of one model by each counter and by the formulas, by path: dicts that must be equal."""
+"""Counts of one model by each counter and by the formulas, as dicts by path that must be equal."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 def renamed(
     counts: Mapping[str, int], table: Mapping[str, str], tensors: Mapping[str, str] | None = None
 ) -> dict[str, int]:
-    """Counts by our paths as counts by the class's, where there are any: several of ours may be one of theirs.
+    """Counts by our paths as counts by the class's paths, if there are any; several of ours may be one of theirs.
 
-    `table` maps our module paths to theirs, with `*` for a block's number, or with the number of one block alone; a
-    tensor's path ends in its name, but for those that `tensors` maps.
+    `table` maps our module paths to theirs, with `*` for the layer number, or with the number of a single layer. A
+    tensor's path ends in its name, unless `tensors` maps it.
     """
     theirs: Counter[str] = Counter()
     for path, count in counts.items():
@@ -51,7 +51,7 @@ def renamed(
 
 
 def cache_by_block(states: Mapping[str, int]) -> dict[str, int]:
-    """Cached elements by our paths, as the class's: the first, the second, … tensor in each layer's cache."""
+    """Cached elements by our paths as elements of the class's cache: the first, second, … tensor of each layer."""
     found: dict[str, int] = {}
     seen: Counter[str] = Counter()
     for path, count in states.items():
@@ -64,7 +64,7 @@ def cache_by_block(states: Mapping[str, int]) -> dict[str, int]:
 
 Counts: TypeAlias = dict[str, int]
 Pair: TypeAlias = tuple[int | None, int | None]
-"""Formula and measurement; None where one side does not know the path."""
+"""Formula and measurement; None if a side does not have the path."""
 
 DTYPE = "fp32"
 """Dtype of the reference model on meta."""
@@ -72,7 +72,7 @@ DTYPE = "fp32"
 
 @record
 class Check:
-    """One counter's counts and the formulas', in one unit. They agree when the dicts are equal."""
+    """Counts of one counter and of the formulas, in one unit. They agree if the dicts are equal."""
 
     name: str
     unit: str
@@ -88,17 +88,17 @@ class Check:
 
     @property
     def totals(self) -> tuple[int, int]:
-        """Both sides added up."""
+        """The sums of both sides."""
         return sum(self.formula.values()), sum(self.measured.values())
 
     def pairs(self) -> dict[str, Pair]:
-        """Both sides by path; None where one does not know the path."""
+        """Both sides by path; None if a side does not have the path."""
         either = dict.fromkeys((*self.formula, *self.measured))
         return {path: (self.formula.get(path), self.measured.get(path)) for path in either}
 
 
 def checks(model: LoadedModel, work: Workload, *, all_layers: bool, against: bool) -> list[Check]:
-    """Every check at one workload. The first is fvcore's, product by product."""
+    """Every check at one workload. The first is fvcore's, matmul by matmul."""
     with _collector_off():
         counters = _Counters(model, work, all_layers)
         found = [
@@ -114,7 +114,7 @@ def checks(model: LoadedModel, work: Workload, *, all_layers: bool, against: boo
 
 
 def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.starred) -> dict[str, tuple[Pair, bool]]:
-    """All layers of a path in one row where every layer agrees; a layer that differs has its own."""
+    """Rows of paths: all layers in one row if every layer agrees; a layer that differs has its own row."""
     rows: dict[str, tuple[Pair, bool]] = {}
     for path, (formula, measured) in pairs.items():
         if formula != measured or formula is None:
@@ -127,14 +127,14 @@ def folded(pairs: Mapping[str, Pair], starred: Callable[[str], str] = paths.star
 
 
 def traced_blocks(model: LoadedModel, all_layers: bool) -> tuple[int, int]:
-    """Number of blocks that are run, and of those that the model has."""
+    """Number of layers that run, and of layers in the model."""
     stacks = model.architecture.every_stack
     blocks = sum(stack.count for stack in stacks)
     return (blocks if all_layers else len(stacks)), blocks
 
 
 def reference_modules(asking: str) -> tuple[ModuleType, ModuleType]:
-    """The modules that import torch: counters, and the model. Raises MissingExtraError without torch."""
+    """The modules that import torch: counters and the model. Raises MissingExtraError without torch."""
     try:
         from tfacct.reference import counting, model
     except ImportError:
@@ -143,7 +143,7 @@ def reference_modules(asking: str) -> tuple[ModuleType, ModuleType]:
 
 
 def shape_kernels() -> AbstractContextManager[None]:
-    """Change torch's kernels for shapes once for several runs of models on meta. Does nothing without torch."""
+    """Replaces torch's shape kernels once for several runs on meta. Does nothing without torch."""
     try:
         from tfacct.meta.kernels import compiled
     except ImportError:
@@ -153,7 +153,7 @@ def shape_kernels() -> AbstractContextManager[None]:
 
 @contextmanager
 def _collector_off() -> Iterator[None]:
-    """Python's search for cycles, put off: it would walk all of torch, and a trace, again and again to find nothing."""
+    """Python's garbage collector, paused: it would walk torch and the trace repeatedly and find nothing."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -164,9 +164,9 @@ def _collector_off() -> Iterator[None]:
 
 
 class _Counters:
-    """One model and its counters. Unless `all_layers`, one layer of each kind runs for all of its kind.
+    """One model and its counters. Unless `all_layers`, one layer of each kind runs, and stands for all of its kind.
 
-    The model runs as the step does: `given` is the one whose other steps may run in another way.
+    The model runs one step; other steps of `given` may run in another way.
     """
 
     def __init__(self, given: LoadedModel, work: Workload, all_layers: bool) -> None:
@@ -182,15 +182,15 @@ class _Counters:
         return self.model.ledger
 
     def fvcore(self) -> Check:
-        """Every product's FLOPs by path, of every block."""
+        """FLOPs of every matmul by path, for every layer."""
         counted: Counts = self.counting.multiply_adds(self._built(self.shape), self._inputs(self.shape, self.work))
         flops = {path: FLOPS_PER_MULTIPLY_ADD * count for path, count in counted.items()}
         return self._by_path("fvcore, forward", self.work, flops)
 
     def other_steps(self) -> Iterator[Check]:
-        """The same context reached by one token, and by a chunk, where those are other workloads."""
+        """The same context reached by one token, and by a chunk, if these are different workloads."""
         if not self.model.has_cache:
-            return  # every step takes the whole context
+            return  # every step reads the whole context
         chunk = replace(self.work, tokens=max(1, int(self.work.context) // 3), new_source=0)
         one, some = replace(chunk, tokens=1), chunk
         steps = {one: "torch, decode at T = 1"}
@@ -222,7 +222,7 @@ class _Counters:
         return Check("parameters", "elements", ours, self._for_all(counted, stored=True))
 
     def expected(self) -> Iterator[Check]:
-        """The total that somebody else published."""
+        """The published total."""
         if self.model.expected is not None:
             ours = sum(self.ledger.parameters().values())
             yield Check("parameters, as expected", "elements", {"total": ours}, {"total": self.model.expected})
@@ -242,12 +242,12 @@ class _Counters:
         yield Check(f"{self.model.cache_name} bytes, fp32", "bytes", {"total": ours}, {"total": measured})
 
     def _at(self, work: Workload) -> _Counters:
-        """The counters at another step: with models of its own where it runs in another way."""
+        """The counters at another step, with other models if it runs in another way."""
         same = self.given.settled(work).architecture == self.model.architecture
         return self if same else _Counters(self.given, work, self.all_layers)
 
     def _built(self, shape: Transformer) -> Decoder:
-        """One model for all who ask: none of them changes it."""
+        """The model, built once for all counters, which do not change it."""
         counts = tuple(stack.count for stack in shape.every_stack)
         if counts not in self._models:
             self._models[counts] = self.reference.build(shape, logits=self.work.logits, recompute=True)
@@ -288,7 +288,7 @@ class _Counters:
         return whole
 
     def _extrapolated(self, measure: Callable[[Transformer], int]) -> int:
-        """A total for all blocks: that of one block of each kind, and what each further block adds.
+        """A total for all layers: that of one layer of each kind, plus what each further layer adds.
 
         Measured too, by giving one kind a second block: the blocks of a kind are the same code with the same sizes.
         """
@@ -304,7 +304,7 @@ class _Counters:
 
 
 def _counts(shape: Transformer, counts: Mapping[int, int]) -> Transformer:
-    """The model with one block in every stack, but those whose counts are given."""
+    """The model with one layer per stack, except stacks with given counts."""
     return shape.mapped(lambda part: part, [counts.get(index, 1) for index in range(len(shape.every_stack))])
 
 
@@ -372,10 +372,10 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
 
 
 def class_flops(model: LoadedModel, work: Workload) -> tuple[Counts, str]:
-    """FLOPs by path as the class runs them, logits for every position, and how that differs from what is counted here.
+    """FLOPs by path as the class runs, with logits for every position, and a note on the difference from our count.
 
-    What it runs over more positions is the ledger's own count at so many more. It runs latent attention expanded, in
-    every step.
+    What the class runs over more positions is the ledger's count at that number of positions. It runs latent attention
+    expanded in every step.
     """
     other = model.config.hf_products()
     ledger = model.running("expanded").ledger if other is None else other.ledger()

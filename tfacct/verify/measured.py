@@ -1,4 +1,4 @@
-"""A model that runs on a device: its seconds and bytes, next to the counts."""
+"""A run of a model on a device: measured seconds and bytes, next to the counts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tfacct.verify.checks import reference_modules
 
 MOST_STEPS = 1_000_000
 ROOM = 10, 11
-"""The share of free memory that a run may plan with: the estimate is one, and others use the machine too."""
+"""Usable share of the free memory: the need is an estimate, and others use the machine too."""
 
 
 @record
 class Plan:
-    """What is to be run."""
+    """Options of a run."""
 
     device: str = "cpu"
     dtype: str = "fp32"
@@ -37,7 +37,7 @@ class Plan:
 
 
 def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = unwatched) -> dict[str, Any]:
-    """Run one model on a device: seconds and bytes, and what the formulas count. Needs torch and fvcore. Raises
+    """Runs one model on a device: seconds and bytes, and the counts of the formulas. Needs torch and fvcore. Raises
     TfacctError."""
     counter, reference_model = reference_modules(spelled("mfu --run", "measure()"))
     from tfacct.reference import running
@@ -76,7 +76,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
             timed = running.timed_passes(reference, given, on, runs=plan.steps, train=plan.train, tick=tick)
         if not timed.seconds:
             raise KeyboardInterrupt
-        if plan.sdpa:  # counters see nothing in a fused kernel: its twin on meta is counted
+        if plan.sdpa:  # counters see nothing in a fused kernel, so an unfused copy on meta is counted
             reference = reference_model.build(shape, logits=work.logits)
             given = reference_model.inputs(shape, **first.sizes)
         counted = counter.multiply_adds(reference, given)
@@ -116,7 +116,7 @@ def measured(model: LoadedModel, request: Request, plan: Plan, progress: Tick = 
 
 
 def _check_positions(model: LoadedModel, work: Workload) -> None:
-    """Refuse what a position table has no rows for."""
+    """Raises UsageError for contexts longer than a learned position embedding."""
     shape = model.architecture
     read = None if shape.encoder is None else shape.encoder.positions
     asked = (("ctx", "context", shape.positions, work.context), ("source", "source", read, work.source))
@@ -147,10 +147,10 @@ def _flops(model: LoadedModel, work: Workload, train: bool, masked: bool) -> int
 
 
 def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
-    """About the bytes a run holds at the most."""
+    """Estimated peak bytes of a run."""
     at, weights, results = work.axes(), storage(plan.dtype), width(plan.dtype)
     memory = footprint(model.ledger, at, weights, results)
-    # A decode step has the cache it was given, the one before it and the one it makes, all at once.
+    # A decode step has three caches alive: its input, the previous one and its output.
     caches = 3 if work.tokens == 1 else 1
     return int(
         memory.weights + caches * memory.cache + working_bytes(model.ledger, at, weights, results, train=plan.train)
@@ -158,7 +158,7 @@ def _needed(model: LoadedModel, work: Workload, plan: Plan) -> int:
 
 
 def _check_fits(model: LoadedModel, work: Workload, plan: Plan, free: int) -> None:
-    """Refuse before anything is allocated, and say what would fit."""
+    """Raises UsageError, before anything is allocated, for a run that does not fit; the hint has what would fit."""
     budget = free * ROOM[0] // ROOM[1]
     needed = _needed(model, work, plan)
     if needed <= budget:

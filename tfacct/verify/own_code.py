@@ -31,10 +31,10 @@ OUTSIDE, WHOLE = "outside the layers", "the whole model"
 
 
 class Mismatch(NamedTuple):
-    """A place where the code and the config differ. `name`: the code's; `what`: how, in words.
+    """A difference between the code and the config. `name`: the name in the code; `what`: a phrase.
 
-    `unit` is `parameters`, `FLOPs` or `bytes`; `code` and `config` are the counts of both sides, of all `blocks` that
-    differ alike.
+    `unit` is `parameters`, `FLOPs` or `bytes`; `code` and `config` are the counts of both sides, over all `blocks` with
+    the same difference.
     """
 
     path: str
@@ -47,13 +47,13 @@ class Mismatch(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The place and how the two differ there."""
+        """The place and the difference."""
         return f"{self.path}: {self.what}"
 
 
 @record
 class Compared:
-    """A module and a model: all tensors, all FLOPs, the cache that it returned, and where they differ."""
+    """A module compared with a model: all tensors, all FLOPs, the returned cache, and the differences."""
 
     matched: Matched
     mismatches: Sequence[Mismatch]
@@ -87,11 +87,10 @@ def compare(
     saved_bound: Fraction = Fraction(0),
     by_fvcore: int | str = "",
 ) -> Compared:
-    """Compare a module's tensors, and what was watched of its run, with a model's ledger. Raises ConfigError.
+    """Compares a module's tensors and its recorded run with a model's ledger. Raises ConfigError.
 
-    `saved`: bytes that a training step saves, of the code and by the config's formula, which may be off by
-    `saved_bound`, a share. `by_fvcore`: multiply-adds that fvcore
-    counts in the code, or why it counts none.
+    `saved`: bytes that a training step saves, by the code and by the config's formula, whose error is at most
+    `saved_bound`, a share. `by_fvcore`: multiply-adds that fvcore counts in the code, or the reason why it counts none.
     """
     matched = match(model, weights, given)
     mismatches = _folded(_tensors(model, matched, weights))
@@ -133,7 +132,7 @@ def compare(
 
 
 def _further(flops: Sequence[Mismatch], known: Sequence[Mismatch]) -> list[Mismatch]:
-    """Differences of FLOPs that do not follow from sizes that differ, or from blocks that are more or fewer."""
+    """Differences in FLOPs that do not follow from different sizes or numbers of layers."""
     if any(one.path == "blocks" for one in known):
         return [one for one in flops if one.path.startswith("lm_head")]
     sized = {one.path for one in known}
@@ -149,7 +148,8 @@ def _differ(path: str, both: tuple[int, int], unit: str, name: str = "") -> Mism
 
 
 def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) -> Iterator[Mismatch]:
-    """Differences of tensors: sizes, then what one side lacks, last what equals in size what the other side lacks."""
+    """Differences in tensors: sizes, then tensors missing on one side, last pairs of missing tensors with equal
+    sizes."""
     if matched.blocks != (0, 0):
         code, config = matched.blocks
         what = f"{code:,} in the code, {config:,} in the config"
@@ -164,7 +164,7 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     renamed: list[Mismatch] = []
 
     def real(mismatch: Mismatch) -> bool:
-        """False of a tensor that the other side may have by another name."""
+        """False for a tensor that the other side may have under another name."""
         if not unpaired[mismatch.code or mismatch.config]:
             return True
         renamed.append(mismatch)
@@ -191,32 +191,32 @@ def _tensors(model: LoadedModel, matched: Matched, weights: Sequence[Weight]) ->
     known = {one.theirs.container for one in matched.matches}
     for over in matched.over:
         if later and over.container and over.container not in known:
-            continue  # of a block that the config has not
+            continue  # in a layer that the config does not have
         if real(mismatch := _over(model, over, modules, heads)):
             yield mismatch
     yield from renamed
 
 
 def named(ours: Sequence[Tensor]) -> str:
-    """Path of a module, or of a bias; of several that are one in the code, all of them."""
+    """Path of a module or a bias; for several that are one in the code, all paths."""
     return together([tensor.path for tensor in ours])
 
 
 def together(every: Sequence[str]) -> str:
-    """Paths of weights, biases or products of one part, which is named once."""
+    """Paths of weights, biases or matmuls of one part, with the part named once."""
     bias = ".bias" if every[0].endswith(".bias") else ""
     first, *others = (path.removesuffix(".weight").removesuffix(".bias") for path in every)
     return " + ".join([first, *(path.rpartition(".")[2] for path in others)]) + bias
 
 
 def _sizes(one: Match) -> str:
-    """How the sizes of two tensors differ, in words."""
+    """A phrase for the difference between the sizes of two tensors."""
     wanted, found = list(one.shape), [size for size in one.theirs.shape if size != 1] or [1]
     code, config = one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)
     if len(wanted) == 2 and len(found) == 2:
         straight = found[0] == wanted[0] or found[1] == wanted[1]
         if not straight and (found[0] == wanted[1] or found[1] == wanted[0]):
-            found = found[::-1]  # the code has its inputs first
+            found = found[::-1]  # the code's weights have the input axis first
         embedding = one.ours[0].embedding
         if found[1] == wanted[1]:
             kind = "rows" if embedding else "wide"
@@ -237,7 +237,7 @@ def _by(sizes: Iterable[int]) -> str:
 
 
 def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Mismatch:
-    """A tensor that the code has not, or has tied to another."""
+    """The difference for a tensor that is missing in the code, or tied to another there."""
     elements, path = int(tensor.elements), tensor.path.removesuffix(".weight")
     if path == "lm_head" and tied:
         name = next((name for name in tied if HEAD.intersection(name.lower().split("."))), next(iter(tied)))
@@ -249,7 +249,7 @@ def _missing(tensor: Tensor, tied: Mapping[str, str]) -> Mismatch:
 def _over(
     model: LoadedModel, over: Theirs, modules: Mapping[str, Sequence[Tensor]], heads: Collection[str]
 ) -> Mismatch:
-    """A tensor that the config has not."""
+    """The difference for a tensor that is missing in the config."""
     ours = modules.get(paths.module_of(over.name))
     head = model.architecture.head
     words = set(over.name.lower().split("."))
@@ -266,7 +266,7 @@ def _over(
 
 
 def _folded(mismatches: Iterable[Mismatch]) -> list[Mismatch]:
-    """Differences that are alike in several blocks as one: the first, with how many there are and their sum."""
+    """Equal differences in several layers as one: the first, with their number and sum."""
     found: dict[tuple[str, str, str], Mismatch] = {}
     for one in mismatches:
         key = _starred(one.path), one.what, one.unit
@@ -284,8 +284,8 @@ def _starred(path: str) -> str:
 def _as_run(
     model: LoadedModel, work: Workload, watched: Watched, holders: Mapping[str, str]
 ) -> tuple[Counts, Workload, list[str]]:
-    """FLOPs that the code should have run: as a class runs the model, where its total says so, or with logits for the
-    last position only, where those outside the layers are nearer to that."""
+    """Expected FLOPs of the code: those of the transformers class if the total matches it, or with logits for only the
+    last position if the FLOPs outside the layers are nearer to that."""
     measured = sum(watched.flops.values())
     at = work.axes()
     ours: Counts = {path: int(count) for path, count in model.ledger.flops(at, unfolded=True).items()}
@@ -306,7 +306,7 @@ def _as_run(
 
 
 def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[int, int], list[str]]:
-    """Bytes of the cache that the code returned, and of the config's, in the same dtype."""
+    """Bytes of the cache that the code returned, and of the config's cache in the same dtype."""
     assert watched.cache_bytes is not None and watched.cache_elements
     each = watched.cache_bytes // watched.cache_elements
     ours = sum(int(count) for count in model.ledger.states(work.axes()).values())
@@ -320,7 +320,7 @@ def _cache(model: LoadedModel, work: Workload, watched: Watched) -> tuple[tuple[
 def _flops(
     model: LoadedModel, matched: Matched, weights: Sequence[Weight], theirs: Mapping[str, int], ours: Counts
 ) -> Iterator[Mismatch]:
-    """Blocks whose FLOPs differ, and in each the modules, or the products without weights, that do."""
+    """Layers with different FLOPs, and in each the modules, or the matmuls without weights, that differ."""
     holders = _holders(matched)
     code: dict[str, Counter[str]] = defaultdict(Counter)
     for module, count in theirs.items():
@@ -370,7 +370,7 @@ def _in_block(
 
 
 def _lines(model: LoadedModel) -> dict[str, list[str]]:
-    """Products by the tensor that they read, both as unfolded paths."""
+    """Matmuls by the tensor that they read, both as unfolded paths."""
     found: dict[str, list[str]] = defaultdict(list)
     for group in model.ledger.groups:
         for line in group.lines:
@@ -384,7 +384,7 @@ def _lines(model: LoadedModel) -> dict[str, list[str]]:
 
 
 def _holders(matched: Matched) -> dict[str, str]:
-    """Blocks of the code by their containers' names, and the blocks of the config that they are."""
+    """Layers of the code by the names of their containers, with the matching layers of the config."""
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     for one in matched.matches:
         if one.theirs.container:
@@ -394,7 +394,7 @@ def _holders(matched: Matched) -> dict[str, str]:
 
 
 def _block(path: str) -> str:
-    """Path of a path's block; empty outside."""
+    """The layer part of a path; empty outside the layers."""
     at = paths.parse(path)
     return str(at._replace(part="", leaf="")) if at.stack else ""
 
@@ -408,12 +408,13 @@ def _block_of(module: str, holders: Mapping[str, str]) -> str:
 
 
 TOKENS = 128
-"""Tokens that a module runs on where nobody says how many: enough for every product to be there."""
+"""Default number of tokens for a module: enough for every matmul to run."""
 
 
 @record
 class Asked:
-    """How a module is checked. `device`: `meta`, or `cpu` for real numbers; `given`: inputs, None for token ids."""
+    """Options of a check of a module. `device`: `meta`, or `cpu` for real values; `given`: inputs, None for token
+    ids."""
 
     batch: int = 1
     tokens: int | None = None
@@ -426,7 +427,7 @@ class Asked:
 
 
 def _reference_modules() -> tuple[Any, Any, Any]:
-    """The modules that import torch. Raises MissingExtraError where there is none."""
+    """The modules that import torch. Raises MissingExtraError without torch."""
     try:
         from tfacct.reference import own_code, own_fvcore, watching
     except ImportError:
@@ -435,7 +436,7 @@ def _reference_modules() -> tuple[Any, Any, Any]:
 
 
 def checked(model: LoadedModel, module: Any, named: str, asked: Asked) -> Compared:
-    """Compare a module, a factory or the name of one, with a model. Needs torch. Raises TfacctError."""
+    """Compares a module, a factory or the name of one with a model. Needs torch. Raises TfacctError."""
     own_code, own_fvcore, watching = _reference_modules()
     if asked.device not in ("meta", "cpu"):
         raise UsageError(f"{option('device')} is meta or cpu, not {asked.device!r}")
@@ -461,8 +462,8 @@ def checked(model: LoadedModel, module: Any, named: str, asked: Asked) -> Compar
 
 
 def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tuple[tuple[int, int], Fraction]:
-    """Bytes that a training step in bf16 saves for backward, of the code and by the formula for the transformers class,
-    and how far that may be off."""
+    """Bytes that a bf16 training step saves for backward, by the code and by the formula for the transformers class,
+    and the error bound of the formula."""
     from tfacct.training.bounds import LEAST_TOKENS
     from tfacct.training.memory import training_memory
     from tfacct.training.recipe import Recipe
@@ -481,5 +482,5 @@ def _saved(model: LoadedModel, built: Built, module: Any, work: Workload) -> tup
         raise UsageError(f"{model.name} has no logits and no loss: {option('train')} does not apply")
     recipe = Recipe("bf16").checked().for_model(model)
     ours = int(training_memory(model, work, recipe).step.saved_bytes())
-    long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # a bound is of no fewer
+    long = replace(work, context=LEAST_TOKENS, tokens=LEAST_TOKENS)  # bounds hold from this number of tokens on
     return (own_step.saved_bytes(built.module, work.batch, work.tokens), ours), bound_of(model, long, recipe)

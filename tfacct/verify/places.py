@@ -1,4 +1,4 @@
-"""The path in a model's ledger for each tensor of a file, by the names that it may have."""
+"""The path in a model's ledger for each tensor of a file, by its possible names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CONVOLUTION = "convolution"
 
 
 class Slot(NamedTuple):
-    """A place for a tensor of a file: the tensors of the ledger in it, and its shape as the class stores it.
+    """A place for a tensor of a file: its ledger tensors, and its shape in the class.
 
-    `pieces`: shapes of the files' tensors that fill it, none where one does; `each`: what one of them is of.
+    `pieces`: shapes of the file tensors that fill it, empty if one does; `each`: what a piece belongs to, such as
+    expert.
     """
 
     name: str
@@ -34,14 +35,14 @@ class Slot(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Heading that its bytes are summed under."""
+        """Part under which its bytes are summed."""
         return paths.heading_of(self.tensors[0].path)
 
 
 class Found(NamedTuple):
-    """A tensor of a file: where it belongs (None: nowhere), as which piece, or as a quantization tensor of it.
+    """A tensor of a file: its place (None: nowhere), which piece of it, or which of its quantization tensors.
 
-    `why`: what it is where it belongs nowhere; empty where that is not known.
+    `why`: what a tensor without a place is; empty if that is not known.
     """
 
     tensor: FileTensor
@@ -52,14 +53,14 @@ class Found(NamedTuple):
 
 
 def fused_shape(parts: Sequence[Tensor]) -> tuple[int, ...]:
-    """Shape of several tensors of the ledger that are concatenated along their outputs."""
+    """Shape of several ledger tensors, concatenated along the output axis."""
     shape, axis = list(parts[0].shape_in_torch), 1 if parts[0].parameter.is_expert else 0
     shape[axis] = sum(part.shape_in_torch[axis] for part in parts)
     return tuple(shape)
 
 
 class Places:
-    """Places for a model's tensors by their names: the class's own, those of its parts where it fuses several, ours."""
+    """Places for a model's tensors by name: names of the class, of the parts of fused tensors, and ours."""
 
     def __init__(self, model: LoadedModel, outputs_first: bool) -> None:
         self.model, self.outputs_first = model, outputs_first
@@ -92,7 +93,7 @@ class Places:
         )
 
     def with_table(self, found: list[Found]) -> list[Found]:
-        """The same where an embedding is not stored but copies of it are: the first of them takes its place."""
+        """The same if copies of an embedding are stored instead of it: the first copy takes its place."""
         slot = None if self.table is None else self.fused[self.table.path]
         if slot is None or any(one.slot is not None and one.slot.tensors == slot.tensors for one in found):
             return found
@@ -102,7 +103,7 @@ class Places:
         return found
 
     def with_others(self, found: list[Found]) -> list[Found]:
-        """The same where files have several models: tensors with other names than the counted one's are of another."""
+        """The same if files have several models: tensors with names outside the counted model belong to another one."""
         if not self.model.left_out:
             return found
         own = {_root(one.tensor.name) for one in found if one.slot is not None}
@@ -110,7 +111,7 @@ class Places:
         return [one._replace(why=names.OTHER_MODEL) if other else one for one, other in zip(found, others, strict=True)]
 
     def _name(self, path: str) -> str:
-        """Name of the class's tensor that contains one of ours, ours where there is no class."""
+        """Name of the class's tensor that contains ours; our name if there is no class."""
         module, leaf = paths.module_of(path), paths.name_of(path)
         theirs, named = paths.looked_up(self.modules, module), paths.looked_up(self.named, path)
         if named is not None and not (leaf == "weight" and paths.parse(path).leaf == leaf and theirs is not None):
@@ -120,7 +121,7 @@ class Places:
         return paths.looked_up(self.modules, path) or path
 
     def _apart(self, tensor: Tensor, *, alone: bool) -> None:
-        """Places of a tensor that its class fuses with others, and of what files store for each expert or head."""
+        """Places for the parts of fused tensors, and for tensors that files store per expert or head."""
         number = paths.parse(tensor.path).number
         module, leaf = paths.module_of(tensor.path), paths.name_of(tensor.path)
         shape = self._shape([tensor], as_ours=True)
@@ -141,7 +142,7 @@ class Places:
             self.by_name.setdefault(name, Slot(name, (tensor,), shape, ((size,),) * heads, "head"))
 
     def _together(self, alone: Mapping[str, Tensor]) -> None:
-        """Places of what files store as one, of tensors that the class has apart."""
+        """Places for tensors that files store fused and the class stores separately."""
         for name, (first, *others) in names.TOGETHER.items():
             for path in alone:
                 starred, number = paths.starred(path), paths.parse(path).number
@@ -156,7 +157,7 @@ class Places:
                     self.by_name.setdefault(fused, Slot(fused, tuple(parts), self._shape(parts)))
 
     def _convolved(self, alone: Mapping[str, Tensor]) -> None:
-        """Places of what files store apart, of tensors that the class convolves as one."""
+        """Places for tensors that files store separately and the class convolves as one."""
         for name, pieces in names.APART.items():
             for path in (path for path in alone if paths.among(path, [name])):
                 shape = self._shape([alone[path]])
@@ -166,7 +167,7 @@ class Places:
                     self.by_name[own], self.piece[own] = slot, number
 
     def _shape(self, parts: Sequence[Tensor], *, as_ours: bool = False) -> tuple[int, ...]:
-        """Shape of a class's tensor, whose parts are concatenated along their outputs."""
+        """Shape of a class's tensor, with its parts concatenated along the output axis."""
         shape = list(fused_shape(parts))
         starred = paths.starred(parts[0].path)
         transposed = (
@@ -177,8 +178,8 @@ class Places:
         return tuple(shape)
 
     def place(self, tensor: FileTensor) -> Found:
-        """Where a tensor of a safetensors file belongs."""
-        if paths.EVERY in tensor.name:  # which replaces numbers below
+        """The place of a tensor of a safetensors file."""
+        if paths.EVERY in tensor.name:  # this replaces numbers below
             return Found(tensor, None, why=names.known(tensor.name) or "")
         starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
         if match := self._match(starred, numbers):
@@ -197,7 +198,7 @@ class Places:
         return Found(tensor, None, why=self._why(starred, numbers, tensor))
 
     def place_gguf(self, tensor: FileTensor) -> Found:
-        """Where a tensor of a GGUF file belongs: where the class fuses it with others, its shape decides."""
+        """The place of a tensor of a GGUF file; for fused tensors its shape decides."""
         if paths.EVERY in tensor.name:
             return Found(tensor, None)
         starred, numbers = names.NUMBER.sub("*", tensor.name), names.NUMBER.findall(tensor.name)
@@ -222,7 +223,7 @@ class Places:
         return None
 
     def _why(self, starred: str, numbers: Sequence[str], tensor: FileTensor) -> str:
-        """What a tensor is that belongs nowhere, as far as that is known."""
+        """What a tensor without a place is, if that is known."""
         if tensor.elements == 0:
             return names.EMPTY
         for spelled in names.spellings(
@@ -240,7 +241,7 @@ class Places:
         return ""
 
     def _is_ahead(self, starred: str, numbers: Sequence[str]) -> bool:
-        """True of a layer that predicts further tokens, of as many as the config has."""
+        """True for a tensor of an MTP layer, within the number of layers in the config."""
         if re.search(names.MTP, starred):
             return True
         further = self.model.not_included
@@ -250,12 +251,12 @@ class Places:
 
 
 def _root(name: str) -> str:
-    """Name of a tensor's list of blocks, or of its module."""
+    """Name of a tensor's list of layers, or of its module."""
     numbered = names.NUMBER.search(name)
     return paths.module_of(name) if numbered is None else name[: numbered.start()]
 
 
 def _filled(starred: str, numbers: Sequence[str]) -> str:
-    """The name with its numbers in the place of its stars."""
+    """The name with numbers in place of its stars."""
     pieces = starred.split("*")
     return "".join(piece + number for piece, number in zip(pieces, [*numbers, ""], strict=False))

@@ -1,4 +1,4 @@
-"""Proof with symbolic shapes: the count of the reference model is the formula, as a polynomial."""
+"""Proof with symbolic shapes: the count of the reference model equals the formula as a polynomial."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from tfacct.verify.checks import reference_modules
 from tfacct.verify.sizes import FIXED, Sizes, layers_tried
 
 Counted: TypeAlias = tuple[dict[str, Any], list[str]]
-"""Counts in symbols, and what was assumed of these."""
+"""Counts in symbols, and the assumptions about them."""
 
 
 @record
 class Traces:
-    """Torch's own counts with symbols for all sizes, but for those that are fixed in a run."""
+    """torch's counts with symbols for all sizes, except those that are fixed in a run."""
 
     shape: Transformer
     sizes: Sizes
 
     def counted(self, layers: Mapping[str, int], *, first: bool) -> Counted:
-        """Counts in our symbols of a model with so many blocks in each stack. Where a recurrence runs over the tokens
-        or over chunks of them, the `first` time with one number of them more than fix the law."""
+        """Counts in our symbols for a model with this number of layers in each stack. If a recurrence runs over tokens
+        or chunks, the `first` time uses one more number of them than determines the polynomial."""
         if self.sizes.chunk is not None:
             tried = self.sizes.chunks_tried if first else self.sizes.chunks_tried[:-1]
             return in_chunks(self.sizes.symbols[CHUNKS], [self._chunks(layers, {}, number) for number in tried])
         return self._by_tokens(layers, {}, first=first)
 
     def at(self, layers: Mapping[str, int], fixed: Mapping[str, int]) -> Counted:
-        """Counts with some sizes fixed. Tokens in chunks are in two of them, unless it is fixed how many."""
+        """Counts with some sizes fixed. Chunked tokens have two chunks, unless the number is fixed."""
         if self.sizes.chunk is not None and "T" not in fixed:
             return self._chunks(layers, fixed, fixed[CHUNKS])
         return self._by_tokens(layers, fixed, first=False)
 
     def _chunks(self, layers: Mapping[str, int], fixed: Mapping[str, int], number: int) -> Counted:
-        """The last of so many chunks has any number of tokens, but is not full."""
+        """The last chunk has any number of tokens, but is not full."""
         assert self.sizes.chunk is not None
         before, least = (number - 1) * self.sizes.chunk, 2 if number == 1 else 1
-        most = (self.sizes.chunk - 1) // self.sizes.together  # the symbol is of what is taken together
+        most = (self.sizes.chunk - 1) // self.sizes.together  # the symbol counts groups of tokens
         return self._at_once(layers, fixed, {"T": before} if before else {}, {"T": (least, most)})
 
     def _by_tokens(self, layers: Mapping[str, int], fixed: Mapping[str, int], *, first: bool) -> Counted:
@@ -82,8 +82,8 @@ class Traces:
 
 
 def in_chunks(chunks: Any, runs: Sequence[Counted]) -> Counted:
-    """Counts for any number of chunks, from runs of one, two … of them: each chunk adds as much. That a third adds what
-    the second does is an assumption where it does not."""
+    """Counts for any number of chunks, from runs of one, two … chunks: each chunk adds the same. If the third chunk
+    does not add what the second does, this is recorded as an assumption."""
     guards = [guard for _, own in runs for guard in own]
     through = {}
     for name, count in runs[0][0].items():
@@ -94,9 +94,9 @@ def in_chunks(chunks: Any, runs: Sequence[Counted]) -> Counted:
 
 
 def interpolated(tokens: Any, runs: Sequence[Counted], *, checked: bool) -> Counted:
-    """Counts for any number of new tokens, from runs of one, two … of them: the polynomial through all, by Newton's
-    forward differences. A `checked` one goes through all but the last: that this lies on it too is an assumption where
-    it does not."""
+    """Counts for any number of new tokens, from runs of one, two … tokens: the polynomial through all, by Newton's
+    forward differences. A `checked` one goes through all but the last; if the last is not on it, this is recorded as an
+    assumption."""
     guards = [guard for _, own in runs for guard in own]
     degree = len(runs) - (2 if checked else 1)
     through = {}
@@ -116,7 +116,7 @@ def interpolated(tokens: Any, runs: Sequence[Counted], *, checked: bool) -> Coun
 By = Literal["symbols", "grid"]
 
 MOST_POINTS = 20_000
-"""Models of a grid beyond which it would take hours."""
+"""Largest number of models of a grid; more would take hours."""
 NOTHING = "no assumption"
 COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "forward": lambda symbolic: symbolic.flops(lambda product: product.forward),
@@ -124,12 +124,12 @@ COUNTS: dict[str, Callable[[SymbolicModel], Formula]] = {
     "parameters": SymbolicModel.parameters,
     "cached": SymbolicModel.cached,
 }
-"""What is proven, and its formula by the ledger with every size a symbol."""
+"""What is proven, and its formula from the ledger with every size a symbol."""
 
 
 @record
 class Proven:
-    """One statement: two polynomials, and what was found of their difference."""
+    """One statement: two polynomials, and the result for their difference."""
 
     what: str
     formula: Formula | None
@@ -140,8 +140,8 @@ class Proven:
 
 @record
 class Proof:
-    """The statements, and how they were proven. `changed`: what is missing of the private interface that symbols need,
-    where that is why it is a grid."""
+    """The statements, and the method. `changed`: the missing part of torch's private interface for symbols, if that is
+    why a grid was used."""
 
     by: By
     symbolic: SymbolicModel
@@ -151,14 +151,14 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether every statement does."""
+        """True if every statement holds."""
         return all(statement.holds for statement in self.statements)
 
 
 def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched) -> Proof:
-    """Hold the formulas of a model against the counts of the reference model, for all sizes.
+    """Compares the formulas of a model with the counts of the reference model, for all sizes.
 
-    Without torch's private symbolic shapes by grid. Needs torch and fvcore; sympy.
+    Uses a grid without torch's private symbolic shapes. Needs torch, fvcore and sympy.
     """
     reference_modules(option("prove"))
     from tfacct.reference.counting import PrivateInterfaceError
@@ -174,8 +174,8 @@ def proven(shape: Transformer, *, by: By = "symbols", progress: Tick = unwatched
 
 
 def _formulas(symbolic: SymbolicModel) -> dict[str, Formula]:
-    """Formulas of the counts. Keys that are made of several tokens are as many as whole numbers of tokens give: none
-    waits, for a proof's new tokens and those in the cache are multiples of them."""
+    """Formulas of the counts. In a proof, new and cached tokens are multiples of the tokens per compressed key, so no
+    token waits for its key."""
     symbols, keys = symbolic.symbols, symbolic.at["S"]
     found: dict[Any, Any] = {}
     for kind, rate in RATES.items():
@@ -189,7 +189,7 @@ def _formulas(symbolic: SymbolicModel) -> dict[str, Formula]:
 
 
 def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) -> Any:
-    """A formula with some sizes put in. Where none is given for I, it is J."""
+    """A formula with some sizes substituted. I defaults to J."""
     if "I" in symbols:
         sizes = {"I": sizes.get("J", symbols["J"]), **sizes}
     if ONE_BY_ONE in symbols:
@@ -198,8 +198,8 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
 
 
 def unstretched(part: Any) -> Any:
-    """The part with plain angles: no count depends on them, and the reference knows not every stretch. Nor does one on
-    rounds of divisions, which take long."""
+    """The part with plain RoPE: no count depends on RoPE scaling, and the reference does not support every kind. Slow
+    rounds of normalization are also removed, because no count depends on them."""
     if isinstance(part, HyperConnection):
         return replace(part, rounds=1)
     rotary = getattr(part, "rotary", None)
@@ -207,7 +207,7 @@ def unstretched(part: Any) -> Any:
 
 
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
-    """Torch's own count with symbols for all sizes, then with each size that may be smaller than 2 fixed there."""
+    """torch's count with symbols for all sizes, then with each size that may be smaller than 2 fixed at that value."""
     symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(unstretched), sizes)
     formulas, edges, tried = _formulas(symbolic), sizes.edges(), layers_tried(stacks)
     runs: list[Counted] = []
@@ -238,8 +238,8 @@ def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progr
 def for_all_layers(
     counts: Mapping[tuple[int, ...], Any], stacks: Sequence[Any], once: Mapping[Any, int] | None = None
 ) -> tuple[Any, bool]:
-    """A count for any number of blocks in each stack, from those of one block and of two in one stack, and whether that
-    of three in all, which was taken with the sizes of `once`, is the same."""
+    """A count for any number of layers in each stack, from counts with one layer, and with two layers in one stack; and
+    whether the count with three layers in all stacks, at the sizes of `once`, agrees."""
     ones = tuple(1 for _ in stacks)
     whole = counts[ones]
     for i, axis in enumerate(stacks):

@@ -1,4 +1,4 @@
-"""What one rank of a layout stores and sends, by the rules and by the class that torch shards."""
+"""What one rank of a layout stores and sends, by the rules and by the class as sharded by torch."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from tfacct.parallel.verified import verified
 from tfacct.verify.checks import Check, renamed
 
 USUAL = (Mesh(2, fsdp=2), Mesh(2), Mesh(fsdp=2))
-"""Layouts of which the first that works is checked, where none is given."""
+"""Default layouts: the first that works is checked."""
 NOT_RUN = (
     ("dp", "torch's buckets need real tensors", "use it with fsdp (HSDP)"),
     ("ulysses", "neither torch nor transformers implements it", "use a cp ring"),
 )
-"""Axes that are not checked, why, and what to check instead."""
+"""Axes that are not checked, the reason, and what to check instead."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
-"""Config fields of the number of layers."""
+"""Config fields with the number of layers."""
 TWO = 2
-"""Layers that run: the last and the first are different ones."""
+"""Number of layers that run, so that the first and the last differ."""
 
 
 @record
 class RankChecks:
-    """One model, its layout, and the checks of its fullest rank. `published`: transformers' own plan divides it, not
-    torch's. `traced`: layers that ran, and those that the model has."""
+    """One model, its layout, and the checks of its fullest rank. `published`: transformers' plan shards it, not
+    torch's. `traced`: layers that ran, and layers of the model."""
 
     model: LoadedModel
     work: Workload
@@ -53,7 +53,7 @@ class RankChecks:
 
 
 def check_verifiable(mesh: Mesh) -> None:
-    """Raises UsageError for a layout that no class is run on, with one that works."""
+    """Raises UsageError for a layout that cannot be verified, with one that can."""
     for axis, why, hint in NOT_RUN:
         if (size := getattr(mesh, axis)) > 1 and (axis != "dp" or mesh.fsdp == 1):
             raise UsageError(f"{option(axis, size)} is not verified here: {why}", hint)
@@ -72,7 +72,7 @@ def check_verifiable(mesh: Mesh) -> None:
 
 
 def layout_for(model: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
-    """The layout that a model is checked on, and whether transformers' plan divides it. Raises TfacctError."""
+    """The layout of the check, and whether transformers' plan shards the model. Raises TfacctError."""
     errors: list[TfacctError] = []
     for one in (mesh,) if mesh is not None else USUAL:
         try:
@@ -85,13 +85,13 @@ def layout_for(model: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
 
 
 def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
-    """Whether transformers' plan divides a class. Raises ConfigError for a class without a plan."""
+    """True if transformers' plan shards the class. Raises ConfigError for a class without a plan."""
     if not model.config.hf_module_paths() or model.config.hf_unsupported():
         raise ConfigError(f"{model.name}: there is no transformers class to check against")
     experts = any(isinstance(part, Experts) for part in model.architecture.parts())
     if mesh.tp > 1 and replicated_heads(model.ledger, mesh):
         raise ConfigError(f"{model.name}: no plan replicates heads over {option('tp', mesh.tp)} ranks")
-    whole = not padded_axes(model.ledger, mesh)  # torch's products by rows fail where a width is not divided evenly
+    whole = not padded_axes(model.ledger, mesh)  # torch's row-parallel matmuls fail if a width does not divide evenly
     routed = mesh.sp and experts and any(verified(model.family, fact) for fact in ROUTING)
     if mesh.ep > 1 and not verified(model.family, "published_plan") and not routed:
         what = f"{model.name}: no {option('ep', mesh.ep)} plan was checked against its class"
@@ -100,7 +100,7 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
         return False
     latent = mesh.sp and model.architecture.having(LatentAttention) and not experts
     if (routed or latent) and whole:
-        return False  # torch's plan of the rest, between which experts run
+        return False  # torch's plan for everything except experts
     if mesh.sp or mesh.plan != "torch" or not verified(model.family, "published_plan"):
         how = option("sp", True) if mesh.sp else option("tp", mesh.tp)
         raise ConfigError(f"{model.name}: no {how} plan was checked against its class", f"use {option('fsdp')}")
@@ -110,8 +110,8 @@ def _by_published_plan(model: LoadedModel, mesh: Mesh) -> bool:
 def rank_checks(
     given: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool, all_layers: bool
 ) -> RankChecks:
-    """The fullest rank's parameters and collectives, by the rules and by the class. Raises UsageError for a class that
-    cannot run so."""
+    """Parameters and collectives of the fullest rank, by the rules and by the class. Raises UsageError for a class that
+    cannot run this way."""
     if mesh.pp > 1:
         blocks = blocks_in(given.ledger)
         return RankChecks(given, work, _stage_checks(given, work, mesh, dtype), (blocks, blocks), mesh, published=False)
@@ -133,7 +133,7 @@ def rank_checks(
     seen = _step(model, work, mesh, dtype, published=published)
     around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()
     if mesh.sequence_shards > 1 and mesh.fsdp == 1:
-        sent = [one for one in sent if one.of != "weights"]  # gradients go in buckets, which are not checked
+        sent = [one for one in sent if one.of != "weights"]  # gradients are reduced in buckets, which are not checked
     checks = _checks(stored_elements(model, mesh), seen.held, sent, seen.sent + around, "parameters of rank 0")
     layers = sum(stack.count for stack in given.architecture.stacks)
     return RankChecks(given, work, checks, (layers if two is None else TWO, layers), mesh, published=published)
@@ -145,20 +145,21 @@ def tied(model: LoadedModel) -> bool:
 
 
 def _with_layers(given: LoadedModel, count: int) -> LoadedModel | None:
-    """The model with so many layers; None where it has no more, or has layers of several kinds."""
+    """The model with `layers` layers; None if it has no more, or layers of several kinds."""
     field = next((name for name in LAYERS if name in given.raw), None)
     shape = given.architecture
     if field is None or shape.encoder is not None or len(shape.stacks) > 1 or shape.stacks[0].count <= count:
         return None
     try:
         found = given.with_fields({**given.changed, field: count})
-    except ConfigError:  # a list has an entry for each layer
+    except ConfigError:  # a list with one entry per layer
         return None
     return found if [stack.count for stack in found.architecture.stacks] == [count] else None
 
 
 def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) -> list[Check]:
-    """Messages of all stages by torch's schedule, and parameters of the fullest stage by the class."""
+    """Checks of the messages of all stages by torch's schedule, and of the parameters of the fullest stage by the
+    class."""
     module, own = _module("passing"), stages(blocks_in(model.ledger), mesh)
     times = microbatches(mesh, work.axes(), train=True)
     if mesh.schedule == "1f1b" and times < mesh.pp:
@@ -248,7 +249,7 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
     which = {"auto": model.config.task_head.auto, "encodes": encodes}
     try:
         return _module("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
-    except (AssertionError, RuntimeError) as error:  # weights of two dtypes, of which fully_shard makes no unit
+    except (AssertionError, RuntimeError) as error:  # weights of two dtypes, which fully_shard does not support
         reason = f"{model.name}: torch cannot shard its class this way: {cut(str(error), 200)}"
         raise UsageError(reason, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None
     except (KeyError, ValueError, TypeError) as error:
@@ -258,7 +259,7 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
 
 
 def _module(name: str) -> ModuleType:
-    """The module that imports torch and transformers. Raises MissingExtraError where there are none."""
+    """The module that imports torch and transformers. Raises MissingExtraError without them."""
     try:
         return import_module(f"tfacct.reference.{name}")
     except ImportError:

@@ -1,4 +1,4 @@
-"""Which sizes a proof leaves open, and which cases it runs separately; the parts declare both."""
+"""Sizes that a proof leaves open, and cases that it runs separately; the parts declare both."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tfacct.ledger.workload import CHUNKS, ONE_BY_ONE
 FIXED = WINDOWS | {KERNEL_WIDTH, CHUNK, FRONT, FURTHER, HALF, LONGEST, *SHARES.values(), *RATES.values()}
 """Axes that stay numbers in every proof."""
 WORKLOAD = ("B", "T", "C", "Cw", "J")
-"""A step's axes: sequences, new tokens, tokens in the cache, those of them in a window, and the source. I is none:
+"""Axes of a step: sequences, new tokens, cached tokens, cached tokens in a window, and the source. I is none:
 the whole source is read, or none of it."""
 LAYER_ROWS = "Lp"
-"""Layers that have rows of their own: no fewer than there are in a proof."""
+"""Layers with their own embedding rows: at least as many as layers in a proof."""
 CASES: tuple[dict[str, int], ...] = ({"T": 1}, {"C": 0}, {"B": 1})
 """Steps that a symbol, at least 2, leaves out: one token, an empty cache, one sequence."""
 MORE_CASES: tuple[dict[str, int], ...] = ({"B": 1, "C": 0}, {"J": 1}, {"I": 0})
-"""Others: a plain prefill, a source of one token, a step after the source."""
+"""Other cases: a plain prefill, a source of one token, a step after the source."""
 DEGREES = {"T": 2, "J": 2}
 """The highest power of each size in a count; 1 if it is not here. Each product of the model multiplies each of its
 sizes once, and T is twice in attention: as the queries, and in the keys S = C + T; so does the source in its
@@ -33,14 +33,15 @@ encoder."""
 
 @record
 class Edge:
-    """Sizes that are fixed for a run, in words too."""
+    """Sizes that are fixed for a run, with a phrase."""
 
     words: str
     sizes: Mapping[str, int]
 
 
 class Sizes:
-    """The sizes of a model in symbols: a step's and the parts'. A window is none, Cw old tokens are left of it."""
+    """The sizes of a model in symbols: those of the step and of the parts. A window is represented by its Cw cached
+    tokens."""
 
     def __init__(self, shape: Transformer, symbolic: SymbolicModel) -> None:
         self.symbols = symbolic.symbols
@@ -72,48 +73,49 @@ class Sizes:
 
     @property
     def axis_names(self) -> list[str]:
-        """Those that are left open."""
+        """The sizes that are left open."""
         return [*(axis for axis in WORKLOAD if axis in self.symbols), *self.declared]
 
     @property
     def tokens_tried(self) -> range:
-        """New tokens of a model whose recurrence runs over them: one number more than fix the polynomial."""
+        """Numbers of new tokens for a recurrence over tokens: one more than determines the polynomial."""
         return range(1, self.tokens_degree + 3)
 
     @property
     def chunks_tried(self) -> tuple[int, ...]:
-        """Chunks of a model whose recurrence runs in them: one number more than fix the line."""
+        """Numbers of chunks for a recurrence over chunks: one more than determines the line."""
         return 1, 2, 3
 
     @property
     def once(self) -> dict[str, int]:
-        """What is fixed where a law need not be found again: a number of tokens, or of chunks of them."""
+        """Fixed sizes if a law is already known: a number of tokens, or of chunks."""
         if self.chunk is not None:
             return {CHUNKS: 1}
         return {"T": self.tokens_tried[1]} if self.recurs else {}
 
     @property
     def whole(self) -> dict[str, tuple[str | int, ...]]:
-        """Axis → the axes of shares that are cut off it, or a number that is: it is all of them and a rest. So of
-        two kinds of blocks that cut shares of their own, neither is known to cut the larger one."""
+        """Axis → the axes, or a number, that are parts of it: the axis is their sum and a remainder. With two kinds of
+        layers that split an axis differently, neither is assumed to have the larger part."""
         cut = {whole: (*self._cut(whole),) for whole in self.declared if self._cut(whole)}
         return {**cut, **({"T": (self.front,)} if self.front else {})}
 
     def edges(self) -> list[Edge]:
-        """What a symbol leaves out, each in a run of its own: the step's cases, sizes whose least is a case by their
-        part, and, all together, the other sizes at their least."""
+        """Cases that a symbol excludes, each in a separate run: the step's cases, sizes whose least value is a case of
+        the part, and one run with all other sizes at their least values."""
         step = {*(axis for axis in WORKLOAD if axis in self.symbols), *({"I"} & set(self.symbols))}
         step -= {"T"} if self.recurs else set()
         alone = [self._alone(name) for name, axis in self.declared.items() if axis.case]
         alone += [{"T": self.front + self.together}] if self.front or self.together > 1 else []
         alone += [] if self.chunk is None else [{"T": self.chunk}]
-        plain = CASES[1:] if self.together > 1 or self.front > 1 else CASES  # which no single token is
+        plain = CASES[1:] if self.together > 1 or self.front > 1 else CASES  # a single token is not
         more = [{"J": self.source} if "J" in case else case for case in MORE_CASES]
         cases = [case for case in (*plain, *alone, *more) if case.keys() <= step | self.declared.keys()]
         return [*(self._edge(case) for case in cases), self._rest()]
 
     def _edge(self, case: Mapping[str, int]) -> Edge:
-        """With an empty cache a window sees nothing of it. Tokens that are a number are not dealt out by a symbol."""
+        """A case with consistent sizes: an empty cache has no tokens in a window, and fixed tokens are not routed by a
+        symbol."""
         sizes = {**case, **({"Cw": 0} if "Cw" in self.symbols and case.get("C") == 0 else {})}
         if "B" in case and (self.recurs or self.chunk is not None):
             dealt = [name for name, axis in self.declared.items() if axis.dealt]
@@ -123,11 +125,11 @@ class Sizes:
         return Edge(", ".join(f"{axis} = {size}" for axis, size in shown.items()), {**sizes, **chunks})
 
     def _alone(self, name: str) -> dict[str, int]:
-        """A size at its least: 1, or where shares are cut off it or it comes in multiples, what these leave."""
+        """A size at its least value: 1, or what its parts or its factor require."""
         return {name: self._least(name), **{share: self._least(share) for share in self._cut(name)}}
 
     def _in_chunks(self, tokens: int | None) -> dict[str, int]:
-        """One token after others is in no chunk, as many as a chunk has are in one, and a symbol's are in two."""
+        """Number of chunks: 0 for one token after others, 1 for a full chunk of tokens, 2 for a symbol."""
         if self.chunk is None:
             return {}
         number = 2 if tokens is None else 0 if tokens == 1 else -(-tokens // self.chunk)
@@ -141,8 +143,8 @@ class Sizes:
         return Edge(f"the least {', '.join(rest)}", {**least, **self._in_chunks(None)})
 
     def _least(self, name: str) -> int:
-        """The smallest that a size can be: one of what it comes in, and no less than its shares."""
-        rows = len(self.stacks) if name == LAYER_ROWS else 1  # a layer of each stack reads its own
+        """The smallest value of a size: one factor, and at least the sum of its parts."""
+        rows = len(self.stacks) if name == LAYER_ROWS else 1  # a layer of each stack reads its own rows
         return max([rows, self.declared[name].multiple, *map(self._least, self._shares(name))])
 
     def _shares(self, whole: str) -> list[str]:
@@ -152,7 +154,7 @@ class Sizes:
         return [share for share in self._shares(whole) if self.declared[share].cut]
 
     def conditions(self) -> list[str]:
-        """What the proof asks of sizes beyond being at least 2."""
+        """Conditions on sizes beyond being at least 2."""
         declared = self.declared.items()
         even = [f"{name} a multiple of {axis.multiple}" for name, axis in declared if axis.multiple > 1]
         own = f"T − {self.front}" if self.front else "T"
@@ -167,8 +169,8 @@ class Sizes:
         return [*even, *cut, *(f"B a multiple of {name}" for name, axis in declared if axis.dealt)]
 
     def factors(self, fixed: Mapping[str, int]) -> dict[str, tuple[int | str, ...]]:
-        """Sizes that come in multiples, of a number or of other axes: a part's own, and the tokens, of which experts
-        get as many each."""
+        """Sizes that are multiples of a number or of other axes: those of the parts, and the tokens, which experts
+        share evenly."""
         factors: dict[str, tuple[int | str, ...]] = {
             name: (axis.multiple,) for name, axis in self.declared.items() if axis.multiple > 1
         }
@@ -185,14 +187,14 @@ class Sizes:
         return factors
 
     def values(self, axis: str) -> list[int]:
-        """The smallest that there are, one more than the degree: what proves a polynomial on a grid."""
+        """The smallest values, one more than the degree, which prove a polynomial on a grid."""
         step = self.declared[axis].multiple if axis in self.declared else self._taken(axis)
         largest = [max(self.values(share)) for share in self._shares(axis)]
         first = 0 if axis in ("C", "Cw") else max([step, *largest])
         return [first + step * i for i in range(DEGREES.get(axis, 1) + 1)]
 
     def _taken(self, axis: str) -> int:
-        """Tokens that come together: new ones, and those in the cache."""
+        """Groups of tokens: new ones, and those in the cache."""
         return {"T": self.together, "C": self.period, "J": self.source}.get(axis, 1)
 
     def in_ours(
@@ -201,7 +203,7 @@ class Sizes:
         fixed: Mapping[str, int],
         whole: Mapping[str, Sequence[str | int]] | None = None,
     ) -> dict[Any, Any]:
-        """A trace's own symbols in ours: it has one for what multiplies a factor, and for the rest of a whole."""
+        """The trace's symbols in ours: it has one for the multiple of a factor, and one for the remainder of a sum."""
         whole = self.whole if whole is None else whole
         sizes: dict[str, Any] = {**self.symbols, **fixed}
         factors, found = self.factors(fixed), {}
@@ -214,7 +216,8 @@ class Sizes:
 
 
 def layers_tried(stacks: Sequence[str]) -> list[tuple[int, ...]]:
-    """Numbers of blocks: one in each stack, then two in each by itself, which fix the law; then three in all."""
+    """Numbers of layers: one in each stack, then two in each stack by itself, which determine the law; then three in
+    all."""
     ones = tuple(1 for _ in stacks)
     twos = [(*ones[:i], 2, *ones[i + 1 :]) for i in range(len(stacks))]
     return [ones, *twos, tuple(3 for _ in stacks)]

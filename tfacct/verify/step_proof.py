@@ -1,5 +1,5 @@
-"""Proof of the formula of saved activations: counts of the transformers class on a grid of small sizes that determines
-a polynomial of these degrees.
+"""Proof of the formula for saved activations: counts of the transformers class on a grid of small sizes, which
+determine a polynomial of these degrees.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Axes of sizes → their fields in a config."""
 SAME = {"word_embed_proj_dim": "D"}
-"""Further fields of an axis's size."""
+"""Other fields with the size of an axis."""
 HALVES = ("partial_rotary_factor", "rotary_pct")
-"""Fields of the rotary part of a head: a half, so that it is even at every point."""
+"""Fields of the rotary part of a head: one half, so that it is even at every point."""
 ANGLES = ("rope_scaling", "rope_parameters")
 """Fields that may list a factor for every pair of a head's elements; no tensor's size depends on them."""
 PAD = "pad_token_id"
 OTHERS = ("bos_token_id", "eos_token_id", PAD)
-"""Fields that must be in a small vocabulary; a class may have a larger one for the padding by default."""
+"""Token ids that must be inside a small vocabulary; a class may have a larger default for padding."""
 WIDTHS = "Dn"
-"""Numbers of the hidden size for each head: classes ask that heads divide it."""
+"""Hidden size per head: classes require that heads divide the hidden size."""
 VALUES: Mapping[str, tuple[int, ...]] = {
     "B": (2, 3),
     "T": (5, 6, 7),
@@ -60,14 +60,14 @@ VALUES: Mapping[str, tuple[int, ...]] = {
     "E": (3, 4),
     "A": (1, 2),
 }
-"""Values of each size: one more than its degree. A kernel takes heads and experts in multiples of 8."""
+"""Values of each size: one more than its degree. Kernels need heads and experts in multiples of 8."""
 ROUNDED_TOKENS = (32, 64, 96)
-"""Tokens where a kernel rounds them up to 32."""
+"""Numbers of tokens for a kernel that rounds them up to a multiple of 32."""
 
 
 @record
 class Point:
-    """Sizes, the model that has them, and the bytes that its class saves."""
+    """Sizes, a model with these sizes, and the bytes that its class saves."""
 
     sizes: Mapping[str, int]
     model: LoadedModel
@@ -75,7 +75,7 @@ class Point:
 
 
 class Grid:
-    """The sizes of a family that can be varied: those that a config of it has fields for."""
+    """The sizes of a family that can vary: those with config fields."""
 
     def __init__(self, given: LoadedModel, *, rounded: bool) -> None:
         shape, raw = given.architecture, given.raw
@@ -112,7 +112,7 @@ class Grid:
         return sizes | {"G": point.get("G", 1), "S": point["T"], **rotary}
 
     def model(self, point: Mapping[str, int]) -> LoadedModel:
-        """The model of a point. Raises UsageError where the family cannot have such sizes."""
+        """The model of a point. Raises UsageError if the family does not support these sizes."""
         sizes = self.axis_names(point)
         fields = {name: sizes[axis] for axis, name in self.fields.items()}
         fields |= {name: sizes[axis] for name, axis in SAME.items() if name in self.given.raw}
@@ -129,7 +129,7 @@ class Grid:
         return prod(map(len, self.values.values()))
 
     def points(self, recipe: Recipe) -> Iterator[Point]:
-        """Every point with the bytes that the class saves: a model is built once for all its batches and contexts."""
+        """Every point with the bytes that the class saves. A model is built once for all its batches and contexts."""
         inner = {axis: values for axis, values in self.values.items() if axis in ("B", "T")}
         outer = {axis: values for axis, values in self.values.items() if axis not in inner}
         for chosen in product(*outer.values()):
@@ -141,13 +141,14 @@ class Grid:
                 yield Point(at, model, _saved(built.model, at))
 
     def edge(self, recipe: Recipe, fixed: Mapping[str, int]) -> Point:
-        """One point with some sizes as small as they can be."""
+        """One point with some sizes at their smallest values."""
         at = {**{axis: values[0] for axis, values in self.values.items()}, **fixed}
         model = self.model(at)
         return Point(at, model, _saved(build(model, Workload(1, 1), recipe).model, at))
 
     def edges(self) -> list[dict[str, int]]:
-        """What the grid leaves out: one sequence, one key head, one query head for each, and both of the first."""
+        """Points outside the grid: one sequence, one key head, one query head per key head, and the first two
+        together."""
         alone = [{"B": 1}, {"K": 1}, *([{"G": 1}] if self.grouped else []), {"B": 1, "K": 1}]
         return [*alone, {"T": self.values["T"][0] + 1}] if self.values["T"] == ROUNDED_TOKENS else alone
 
@@ -159,8 +160,8 @@ def small_model(model: LoadedModel, recipe: Recipe) -> LoadedModel:
 
 
 def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator[Proven]:
-    """The formula of saved activations against the class at every point of the grid, and at sizes that it leaves out.
-    Raises UsageError where no small models vary one of its axes."""
+    """The formula for saved activations compared with the class at every point of the grid, and at sizes outside the
+    grid. Raises UsageError if small models cannot vary one of its axes."""
     import sympy
 
     grid = Grid(model, rounded=recipe.rounds_tokens)
@@ -200,7 +201,7 @@ def proven_steps(model: LoadedModel, recipe: Recipe, progress: Tick) -> Iterator
 
 
 def _saved(model: Any, at: Mapping[str, int]) -> int:
-    """Bytes that autograd saves in a step of the class over B sequences of T tokens."""
+    """Bytes that autograd saves in a step of the class with B sequences of T tokens."""
     from tfacct.meta import step
     from tfacct.meta.model import inputs
 

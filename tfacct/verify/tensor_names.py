@@ -1,6 +1,6 @@
-"""Names of tensors in published files, as data: their names in the classes, and tensors that belong to no class.
+"""Names of tensors in published files: their names in the classes, and tensors that belong to no class.
 
-Numbers in a name are written `*`: of blocks, of experts, of layers inside a block.
+Numbers of layers, experts and sublayers are written `*` in a name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 EACH = (".experts.*.", ".norms.*.")
-"""Parts of names that say which expert's or head's a tensor is, where the class has those of all as one."""
+"""Parts of names with the number of an expert or head, if the class stacks all of them."""
 
 OTHER_NAMES: Sequence[tuple[str, str]] = (
-    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # TensorFlow's words, in BERT's first files
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # TensorFlow names in BERT's first files
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
     (r"\.block_sparse_moe\.", ".mlp."),  # Mixtral, PhiMoE, MiniMax
     (r"\.experts\.\*\.w1\.", ".experts.*.gate_proj."),
@@ -24,7 +24,7 @@ OTHER_NAMES: Sequence[tuple[str, str]] = (
     (r"^backbone\.embedding\.", "backbone.embeddings."),  # Mamba's first files
     (r"^lm_head\.norm\.", "lm_head.layer_norm."),
 )
-"""How files spell what classes of several families call otherwise today: a pattern, and what to put in its place. What
+"""Names in files that differ from today's classes in several families: a pattern, and its replacement. What
 one family's files do is in its class, as `checkpoint_conversion_mapping`."""
 WRAPPERS = (
     ("language_model.model.blocks.", "model.layers."),  # as transformers 5.23 writes Kimi-K2.5's, and Qianfan-OCR's
@@ -41,20 +41,20 @@ WRAPPERS = (
     ("new.", "gte."),
     ("bert.", "nomic_bert."),
 )
-"""Beginnings of names of a model inside another, or wrapped by torch, and what replaces them."""
+"""Prefixes of a model inside another, or wrapped by torch, and their replacements."""
 
 
 TOGETHER: Mapping[str, tuple[str, ...]] = {
     "qkv_proj": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
     "gate_up_proj": ("mlp.gate_proj", "mlp.up_proj"),
 }
-"""Names of what files may store as one tensor and a class as several of ours."""
+"""Names of tensors that files may store fused and a class separately."""
 APART: Mapping[str, tuple[str, ...]] = {"delta.conv": ("q_conv1d", "k_conv1d", "v_conv1d")}
-"""Our modules that a class has as one tensor and files as several, in this order."""
+"""Our modules that a class stores as one tensor and files as several, in this order."""
 
 
 class QuantTensor(NamedTuple):
-    """Scales, zero points or packed numbers of another tensor, whose name ends in `base`."""
+    """Scales, zero points or packed values of another tensor, whose name ends in `base`."""
 
     format: str
     what: str
@@ -62,7 +62,7 @@ class QuantTensor(NamedTuple):
 
     @property
     def packed(self) -> bool:
-        """True of packed numbers."""
+        """True for packed values."""
         return self.what == PACKED
 
 
@@ -92,7 +92,7 @@ QUANT_TENSORS: Mapping[str, QuantTensor] = {
     }.items()
     for ending, what in endings.items()
 }  # fmt: skip
-"""Endings of names, by the format that writes them."""
+"""Endings of names by format."""
 
 KNOWN: Sequence[tuple[str, str]] = (
     (r"(^|\.)(attn|attention|self_attention|self_attn)\.(masked_)?bias$", "buffer: mask"),
@@ -108,16 +108,16 @@ KNOWN: Sequence[tuple[str, str]] = (
     (r"\.(embed_scale|version|layer_scalar|act_fn\.(beta|eps))$", "buffer"),
     (r"\.(k_scale|v_scale|q_scale|prob_scale|prob_output_scale)$", "scale of a cache"),
 )
-"""Tensors that no ledger counts, because the classes do not store them as parameters: a pattern, and what they are."""
+"""Tensors outside the ledger, because classes do not store them as parameters: a pattern, and what they are."""
 OTHER_MODEL = "belongs to another model in the same files"
 EMPTY = "empty tensor"  # as of 0 shared experts
 IDLE = "first matrix of an expert without an MLP, never read"
 AHEAD = "layer that predicts further tokens (MTP)"
 MTP = r"^(model\.|language_model\.)*mtp[._]"
 COMPUTED: Mapping[str, tuple[str, ...]] = {"marian": ("encoder.pos_embed.weight", "pos_embed.weight")}
-"""Our tensors that a family's class computes when it is built, and does not save."""
+"""Our tensors that a family's class computes at construction and does not save."""
 HEADS = r"(^|\.)(lm_head|embed_out|output|decoder|generator_lm_head|embed_tokens|word_embeddings|wte|shared)\.weight$"
-"""Names of a table's copies: of the head, of one side of an encoder with a decoder."""
+"""Names of copies of an embedding: of the head, or of one side of an encoder-decoder."""
 
 GGUF: Mapping[str, str] = {
     "token_embd": "embed", "output": "lm_head", "output_norm": "final_norm", "position_embd": "pos_embed",
@@ -136,11 +136,12 @@ GGUF: Mapping[str, str] = {
 }  # fmt: skip
 """llama.cpp's modules → ours. gguf-py/gguf/constants.py, `TENSOR_NAMES`."""
 GGUF_COMPARED = frozenset("llama qwen2 qwen2moe qwen3 qwen3moe gemma gemma2 gemma3 phi3 gpt2 olmo2 starcoder2".split())
-"""Architectures, as GGUF files name them, whose modules are all in that list."""
+"""Architectures, by their GGUF names, whose modules are all in that list."""
 
 
 class TracedInt(NamedTuple):
-    """A name as a class would have it. `expert`: which of its stars counts experts, and is not in the class's name."""
+    """A name in the form of a class. `expert`: index of the star that counts experts, which the class's name does not
+    have."""
 
     name: str
     expert: int | None = None
@@ -150,8 +151,8 @@ class TracedInt(NamedTuple):
 def spellings(
     starred: str, body: str, checkpoint_conversion_mapping: tuple[tuple[str, str], ...] = ()
 ) -> tuple[TracedInt, ...]:
-    """Names that a class may have for a tensor of a file, the file's own first. `body`: how a whole model's begin;
-    `checkpoint_conversion_mapping`: what its family's files spell otherwise.
+    """Names that a class may have for a tensor of a file, the file's name first. `body`: prefix of a whole model;
+    `checkpoint_conversion_mapping`: names that differ in the files of its family.
 
     >>> [one.name for one in spellings("h.*.mlp.c_fc.weight", "transformer.")]
     ['h.*.mlp.c_fc.weight', 'transformer.h.*.mlp.c_fc.weight']
@@ -180,7 +181,7 @@ def spellings(
 
 @cache
 def quant_tensor(starred: str) -> tuple[str, QuantTensor] | None:
-    """The tensor that a name belongs to and what it is of it; None where it ends as none of QUANT_TENSORS."""
+    """The tensor that a quantization tensor belongs to, and its kind; None if its ending is not in QUANT_TENSORS."""
     ending = max((ending for ending in QUANT_TENSORS if starred.endswith(ending)), key=len, default=None)
     return (
         None if ending is None else (starred.removesuffix(ending) + QUANT_TENSORS[ending].base, QUANT_TENSORS[ending])
@@ -189,5 +190,5 @@ def quant_tensor(starred: str) -> tuple[str, QuantTensor] | None:
 
 @cache
 def known(starred: str) -> str | None:
-    """What a tensor is that no ledger counts; None where it is not known."""
+    """What a tensor outside the ledger is; None if it is not known."""
     return next((what for pattern, what in KNOWN if re.search(pattern, starred)), None)

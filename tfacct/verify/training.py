@@ -1,4 +1,4 @@
-"""The formula of a training step against its class, and against torch's own memory tracker."""
+"""The formula of a training step compared with its class, and with torch's memory tracker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tfacct.training.memory import TrainingMemory, training_memory
 from tfacct.training.recipe import Recipe
 
 UNMEASURED = Fraction(1, 100)
-"""Bound where no error was measured, as a share."""
+"""Bound if no error was measured, as a share."""
 
 
 @record
 class BytesCheck:
-    """Bytes by the formula, and as measured. `bound`: how far the formula may be off, as a share."""
+    """Bytes by the formula, and measured bytes. `bound`: the error bound of the formula, as a share."""
 
     name: str
     formula: int
@@ -28,24 +28,26 @@ class BytesCheck:
 
     @property
     def error(self) -> Fraction:
-        """How far the formula is off, as a share of what was measured."""
+        """The error of the formula, as a share of the measured bytes."""
         return Fraction(self.formula - self.measured, self.measured) if self.measured else Fraction(bool(self.formula))
 
     @property
     def agrees(self) -> bool:
-        """True within the bound."""
+        """True if the error is within the bound."""
         return abs(self.error) <= self.bound
 
 
 def step_checks(
     model: LoadedModel, work: Workload, recipe: Recipe, progress: Tick = unwatched
 ) -> tuple[ExactStep, list[BytesCheck]]:
-    """One model's step by its class, and its bytes by the formula, saved bytes first. Needs torch and transformers.
-    Raises UsageError for a model that the formula does not answer."""
+    """Checks of one model's step: bytes by its class and by the formula, saved bytes first. Needs torch and
+    transformers. Raises UsageError for a model that the formula does not support."""
     formula = training_memory(model, work, recipe)  # raises before the class is built
     step = exact(model, work, recipe, progress)
     most = bound_of(model, work, recipe)
-    of_saved = max(most, Fraction(SAVED_LIMIT) / 100)  # a bound is the peak's, of formulas that save nearly as much
+    of_saved = max(
+        most, Fraction(SAVED_LIMIT) / 100
+    )  # bounds are measured for the peak, with formulas whose saved bytes are nearly equal
     checks = [
         BytesCheck("saved activations", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
         BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradients_bytes, most),
@@ -59,12 +61,12 @@ def step_checks(
 
 
 def bound_of(model: LoadedModel, work: Workload, recipe: Recipe) -> Fraction:
-    """How far the formula of a peak may be off, as a share."""
+    """The error bound of a peak, as a share."""
     found = bound(model, recipe, work)
     return UNMEASURED if found is None else Fraction(str(found.share))
 
 
 def _peak_before_update(formula: TrainingMemory) -> int:
-    """The peak before the optimizer's step, without its state."""
+    """The peak before the optimizer step, without optimizer state."""
     *others, _ = formula.phases
     return max(int(phase.total - phase.optimizer_state) for phase in others)
