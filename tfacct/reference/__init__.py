@@ -1,5 +1,4 @@
-"""The reference model: the same transformer in torch, and what counts it. Only this package and meta/ import torch.
+"""The reference model: the same transformer in torch, and its counters. Only this package and meta/ import torch.
 
-It is written from the parts' fields alone. It never reads a line, an `axes()` or a count, or it would only agree
-with itself.
+It uses only the fields of parts, never a line, `axes()` or a count, because that would make the cross-check circular.
 """

@@ -35,7 +35,7 @@ indexer's keys behind them."""
 
 
 class Softmax(nn.Module):
-    """Scaled and masked attention weights. A sink takes its share of them and is dropped (transformers'
+    """Scaled and masked attention weights. A sink gets its share of the softmax and is dropped (transformers'
     GptOssAttention)."""
 
     def __init__(self, scale: float | None) -> None:
@@ -51,14 +51,14 @@ class Softmax(nn.Module):
 
 
 class Distance(nn.Module):
-    """Distance of each number of a query from that of a key, |q − k|, which is no product. The largest is the score."""
+    """Elementwise distances of queries and keys, |q − k|, which are not a matmul. The largest is the score."""
 
     def __init__(self, group: int) -> None:
         super().__init__()
         self.group = group
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Distances of shape (batch, heads, tokens, size, keys), from keys transposed as for a product."""
+        """Distances of shape (batch, heads, tokens, size, keys), from keys transposed as for a matmul."""
         batch, kv_heads, size, count = keys.shape
         shared = keys.unsqueeze(2).expand(batch, kv_heads, self.group, size, count)
         return (queries.unsqueeze(-1) - shared.reshape(batch, kv_heads * self.group, 1, size, count)).abs()
@@ -76,11 +76,11 @@ class Sinks(nn.Module):
 
 
 class Alibi(nn.Module):
-    """Scaled scores, lowered with the distance of the key by a slope of each head's own.
+    """Scaled scores, reduced by a slope per head times the distance of the key.
 
     Press et al. (arXiv 2108.12409), section 3. Only differences between keys matter to the softmax, so the slope is
-    multiplied by the key's position, as in transformers' BLOOM (`build_alibi_tensor`). If tokens see those behind them
-    too, by how far one is to either side (JinaBERT's code).
+    multiplied by the key's position, as in transformers' BLOOM (`build_alibi_tensor`). Bidirectional attention uses the
+    absolute distance (JinaBERT's code).
     """
 
     def __init__(self, heads: int, scale: float, causal: bool = True) -> None:
@@ -94,8 +94,8 @@ class Alibi(nn.Module):
 
 
 def slopes(heads: int) -> Tensor:
-    """Slope of each head: powers of 2^(−8/n) for n heads, a power of two; the heads beyond take every other slope of
-    twice as many heads.
+    """Slope of each head: powers of 2^(−8/n) for n heads, a power of two; further heads use every other slope of twice
+    as many heads.
 
     Press et al. (arXiv 2108.12409), section 3; other numbers of heads as in transformers' BLOOM, `build_alibi_tensor`.
     """
@@ -108,7 +108,7 @@ def slopes(heads: int) -> Tensor:
 
 
 class Clip(nn.Module):
-    """Elements whose size is bounded (transformers' OlmoAttention)."""
+    """Clamped elements (transformers' OlmoAttention)."""
 
     def __init__(self, bound: float) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Temperature(nn.Module):
 
 
 class HeadsNorm(Work):
-    """LayerNorm of each head, with a scale of its own (transformers' CohereAttention), and a shift of its own
+    """LayerNorm of each head, with a scale per head (transformers' CohereAttention), and a shift per head
     (ChameleonLayerNorm)."""
 
     def __init__(self, heads: int, size: int, eps: float, *, shift: bool) -> None:
@@ -147,7 +147,7 @@ class HeadsNorm(Work):
 
 
 def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
-    """Norm of so many heads of queries or keys."""
+    """Norm of query or key heads."""
     if part.own:
         return HeadsNorm(heads, head_dim, part.eps, shift=part.shift)
     size = heads * head_dim if part.together else head_dim
@@ -159,7 +159,7 @@ def qk_norm(part: parts.QKNorm, heads: int, head_dim: int) -> nn.Module:
 
 
 class OutputGate(nn.Module):
-    """What the heads read, each element times what the token lets through of it, or of all in its head."""
+    """Output gate: the heads' outputs times a gate per element, or per head."""
 
     def __init__(self, part: parts.Gate, head_dim: int) -> None:
         super().__init__()
@@ -179,7 +179,7 @@ def by_head(x: Tensor, heads: int, size: int) -> Tensor:
 
 
 class Heads(PartModule):
-    """Query heads that share key/value heads: their projections, scores of their kind, and values."""
+    """Query heads that share key/value heads: projections, scores and values."""
 
     takes: tuple[str, ...] = ("step", "past")
 
@@ -209,16 +209,17 @@ class Heads(PartModule):
         return by_head(x, heads, self.head_dim)
 
     def _scored(self, q: Tensor, k: Tensor) -> Tensor:
-        """Score of each query and key: their product, or their largest distance."""
+        """Score of each query and key: their dot product, or their largest distance."""
         scores: Tensor = self.scores(q, k.transpose(2, 3))
         return scores.amax(dim=-2) if self.far else scores
 
 
 class Attention(Heads):
-    """Self-attention of the new tokens over a cache and themselves; what is not causal sees all, and keeps nothing.
+    """Self-attention of the new tokens over the cache and themselves; if it is not causal, it has no cache.
 
-    `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values where it can: faster, same
-    result, and not for counting, because counters see nothing in it. `keep_all` keeps what no later token will see.
+    `fused` runs torch's scaled_dot_product_attention instead of scores, softmax and values if possible: faster, with
+    the same result, but not for counting, because counters see nothing in it. `keep_all` also caches keys outside the
+    window.
     """
 
     @classmethod
@@ -333,7 +334,7 @@ class Attention(Heads):
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
         if self.tiles is None:
             return self._of_all(q, k, v, step, old)
-        batch, each = q.shape[0], (q.shape[2] // self.tiles, self.tiles)  # windows stand beside sequences
+        batch, each = q.shape[0], (q.shape[2] // self.tiles, self.tiles)  # windows are next to sequences
         q, k, v = (torch.unflatten(x, 2, each).transpose(1, 2).flatten(0, 1) for x in (q, k, v))
         mixed = self._of_all(q, k, v, step, old)
         return torch.unflatten(mixed, 0, (batch, each[0])).transpose(1, 2).flatten(2, 3)
@@ -355,7 +356,7 @@ class Attention(Heads):
         return mixed
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, step: Step, old: int) -> Tensor:
-        whole = self.window is None or old < self.window  # nothing that is kept has left the window
+        whole = self.window is None or old < self.window  # all cached keys are inside the window
         alone = (not self.causal and self.window is None) or (q.shape[2] == 1 and whole and self.causal)
         causal = self.causal and old == 0 and self.window is None  # neither needs a mask
         mask = None if alone or causal else self._mask(step, old)
@@ -364,7 +365,7 @@ class Attention(Heads):
         )
 
     def _mask(self, step: Step, old: int) -> Tensor | None:
-        """Mask of the scores; None where every token sees all."""
+        """Mask of the scores; None if every token sees all tokens."""
         if self.indexer is not None and step.chosen is not None:
             return step.chosen
         if self.causal:
@@ -385,4 +386,4 @@ class Attention(Heads):
     def _cached_heads(self, heads: Tensor) -> Tensor:
         if self.window is None or self.keep_all or heads.shape[2] <= self.window:
             return heads
-        return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would hold all of them
+        return heads[:, :, heads.shape[2] - self.window :].clone()  # a view would keep all of them alive

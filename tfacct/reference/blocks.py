@@ -1,4 +1,4 @@
-"""The reference model's layers: what is added to the residual stream, in the order in which it runs."""
+"""The reference model's layers: sublayers added to the residual stream, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tfacct.reference.rotary import Angles
 from tfacct.reference.step import Step
 
 Cache: TypeAlias = tuple[Tensor, ...]
-"""States that blocks keep between steps, block by block."""
+"""Cached states between steps, layer by layer."""
 
 
 class Block(nn.Module):
-    """Sublayers, each added to the stream, in the order that the block has.
+    """A layer: its sublayers, each added to the residual stream, in order.
 
-    `states` names the states that it keeps, in the order in which it returns them. When it runs again in a backward
-    pass, it does so inside `rerun`, so that a counter can watch.
+    `states`: names of its cached states, in the order in which it returns them. Recomputation in a backward pass runs
+    inside `rerun`, so that a counter can see it.
     """
 
     rerun: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -42,7 +42,7 @@ class Block(nn.Module):
         self.gives = {own.name: own.gives for own in block.sublayers if own.gives != "stream"}
         norms = {f"{own.name}_norm": own.norm for own in block.sublayers}
         shared = next((norm for norm in norms.values() if norm is not None and norm.shared), None)
-        self.shared_norm = own_norm(shared)  # it stands first, so that what is shared goes by its name
+        self.shared_norm = own_norm(shared)  # it comes first, so that shared weights have its name
         self.states: list[str] = []
         self.altup = built(block.streams)
         self.hc = None
@@ -86,7 +86,7 @@ class Block(nn.Module):
         return x, *cached
 
     def _on_streams(self, altup: Any, streams: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
-        """Streams behind the block, and its states: all sublayers but the last work on the first prediction."""
+        """Residual streams after the layer, and its states: all sublayers but the last work on the first prediction."""
         cached: list[Tensor] = []
         *first, last = self.names
         predicted = altup.before(streams)
@@ -97,7 +97,8 @@ class Block(nn.Module):
         return torch.cat((streams[..., :1], added), dim=-1), *cached
 
     def _on_mixed(self, connections: nn.ModuleDict, streams: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
-        """Streams behind the block, and its states: each sublayer reads a sum of them, and its result goes to all."""
+        """Residual streams after the layer, and its states: each sublayer reads a sum of them, and its result is added
+        to all."""
         cached: list[Tensor] = []
         for name in self.names:
             own = connections[name]
@@ -111,7 +112,7 @@ class Block(nn.Module):
     def _on(
         self, x: Tensor, names: list[str], step: Step, past: Cache, source: Tensor | None, cached: list[Tensor]
     ) -> Tensor:
-        """The stream behind sublayers that run one after the other."""
+        """The residual stream after sublayers that run one after another."""
         shared: Tensor | None = None
         handed: Tensor | None = None
         for name in names:
@@ -140,7 +141,8 @@ class Block(nn.Module):
     def _result(
         self, name: str, x: Tensor, step: Step, past: Cache, source: Tensor | None, cached: list[Tensor]
     ) -> Tensor:
-        """What a sublayer adds to the residual stream. Its states go to `cached`; `past` begins with the old ones."""
+        """The result of a sublayer, to be added to the residual stream. Its states go to `cached`; `past` begins with
+        the old ones."""
         module = getattr(self, name)
         assert isinstance(module, PartModule)
         given = {"step": step, "past": past[: len(module.caches)] or None, "source": source}
@@ -154,12 +156,12 @@ class Block(nn.Module):
 
 
 def of_source(state: str) -> bool:
-    """True for the name of a state that is kept of a source."""
+    """True for the name of a state cached for a source."""
     return state.startswith("cross.") or f".{parts.SOURCES}" in state
 
 
 def _together(block: blocks.Block) -> frozenset[str]:
-    """Names of the sublayers of which one stands beside the other."""
+    """Names of the sublayers that run in parallel."""
     pairs = zip(block.sublayers, block.sublayers[1:], strict=False)
     return frozenset(one.name for pair in pairs if pair[1].parallel for one in pair)
 
@@ -172,7 +174,8 @@ def own_norm(part: parts.Norm | None) -> nn.Module | None:
 
 
 def share(owner: nn.Module, other: nn.Module, names: tuple[str, ...] = ()) -> None:
-    """Let a module, a norm or a whole block, use the weights of another: all, or those that begin with these names."""
+    """Makes a module, a norm or a whole layer use the weights of another one: all, or those whose names begin like
+    this."""
     beginnings = tuple(f"{name}." for name in names) or ("",)
     for path, module in owner.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
@@ -185,7 +188,7 @@ def through(module: nn.Module | None, x: Tensor) -> Tensor:
 
 
 class MtpProjection(nn.Module):
-    """Projection of the stream and a row of the token table, normed and side by side.
+    """Projection of the residual stream and the token embedding, normed and concatenated.
 
     "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
     """
@@ -201,7 +204,8 @@ class MtpProjection(nn.Module):
 
 
 class MtpHead(Block):
-    """Multi-token prediction head: the stream and the next token's row through a projection, a block, the model's head.
+    """Multi-token prediction head: the residual stream and the next token's embedding through a projection, a layer and
+    the model's head.
 
     "DeepSeek-V3" (arXiv 2412.19437), section 2.2.
     """
@@ -215,14 +219,14 @@ class MtpHead(Block):
         )
 
     def logits(self, x: Tensor, row: Tensor, step: Step, past: Cache) -> tuple[Tensor, ...]:
-        """Stream behind this head, logits of one token further ahead, and the states at the end of the step."""
+        """Residual stream after this head, logits of one more token ahead, and the states at the end of the step."""
         x, *cached = self(self.join(x, row), step, past)
         return x, self.lm_head(self.head_norm(x)), *cached
 
 
 def run(block: nn.Module, recompute: bool, x: Tensor, step: Step, *given: object) -> tuple[Tensor, ...]:
-    """Result of a block; with `recompute` it keeps no activations, and runs again in the backward pass, on what the
-    blocks before it handed on: by then those behind it have run again."""
+    """Result of a layer. With `recompute` it saves no activations and runs again in the backward pass, on what earlier
+    layers passed on; later layers have already run again by then."""
     assert isinstance(block, Block)
     if not recompute or not torch.is_grad_enabled():
         return block(x, step, *given)  # type: ignore[no-any-return]

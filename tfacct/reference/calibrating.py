@@ -1,8 +1,8 @@
-"""Times the operations of the reference model: matmuls, attention, copies, pointwise work, at a few sizes of each.
+"""Times the operations of the reference model: matmuls, attention, copies and pointwise work, at a few sizes each.
 
-Every case is timed in several rounds, all cases one after the other in each, and the fastest counts: a machine that
-others use is slow now and then, and never fast by chance. Weights of a product lie in a pool that no cache holds, as
-those of a model do that has run through all of its blocks since.
+Every case is timed in several rounds over all cases, and the fastest time counts: a shared machine is sometimes slow,
+but never fast by chance. Weights of a matmul are in a pool larger than any cache, like those of a model that has run
+all its other layers since.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from tfacct.reference.model import inputs
 from tfacct.reference.modules import ACTIVATIONS, Add, LayerNorm, Product, RMSNorm
 
 POOL = 2**26
-"""Elements of the pool of weights; on a small device a quarter of what is free."""
+"""Elements of the pool of weights; on a small device, a quarter of the free memory."""
 ROWS = (1, 2, 8, 32, 128, 256)
 SHAPES = ((512, 512), (1024, 1024), (2048, 2048), (1024, 8192), (512, 32768))
 WARM = ((128, 128), (512, 512))
-"""Weights of products by inputs and outputs: read from memory, and from a cache."""
+"""Weights of matmuls by inputs and outputs: read from memory, and from a cache."""
 ELEMENTS = (2**9, 2**14, 2**18, 2**21)
 TOKENS = (16, 64, 256, 1024)
 KEYS = (32, 256, 2048)
 SIZE, HEADS, GROUP = 64, 8, 4
-"""Size of a head, heads, and heads that share keys and values where some do."""
+"""Head size, query heads, and query heads per key/value head with sharing."""
 WIDTH = 512
 TABLES = ((1024, 512), (32768, 512))
 ACTIVATED = {"gelu": "gelu", "gelu_tanh": "gelu_new", "silu": "silu", "relu": "relu"}
 MOST = 9e9
-"""FLOPs of the largest product."""
+"""FLOPs of the largest matmul."""
 ROUNDS, LONG = 4, 0.15
-"""Rounds, and seconds after which a case has no more of them."""
+"""Rounds, and seconds after which a case gets no more rounds."""
 LEAST = 1e-3
-"""Seconds of work between two looks at the clock."""
+"""Seconds of work between two readings of the clock."""
 
 
 @dataclass
 class Case:
-    """One kind of work at one size: what is run, its forward pass and that with the backward pass behind it."""
+    """One kind of work at one size: its forward pass, and the forward and backward pass."""
 
     kind: str
     size: int
@@ -56,15 +56,15 @@ class Case:
 
 
 def clock_of(on: torch.device) -> str:
-    """What seconds are taken from: events of a GPU's stream; on a CPU the process's own seconds where one thread runs,
-    since others do not count in them, else those on the wall."""
+    """The clock of a device: events of a GPU's stream; on a CPU, process time with a single thread, because other
+    processes do not affect it, else wall time."""
     if on.type == "cuda":
         return "events"
     return "process" if on.type == "cpu" and torch.get_num_threads() == 1 else "wall"
 
 
 def seconds_of(run: Callable[[], object], on: torch.device) -> float:
-    """Seconds of a run by the device's clock."""
+    """Seconds of a run by the clock of the device."""
     if clock_of(on) != "process":
         return running.timed(run, on)[0]
     began = time.process_time()
@@ -74,7 +74,7 @@ def seconds_of(run: Callable[[], object], on: torch.device) -> float:
 
 @dataclass
 class Checked:
-    """A whole pass of a reference model that is timed among the cases."""
+    """A whole pass of a reference model, timed together with the cases."""
 
     shape: Transformer
     sizes: dict[str, int]
@@ -84,7 +84,7 @@ class Checked:
 def sweep(
     on: torch.device, of: torch.dtype, checked: Sequence[Checked], tick: Callable[[int, int], None]
 ) -> list[Case]:
-    """All cases with their seconds, and behind them one for each whole pass. Some seconds of work."""
+    """All cases with their seconds, then each whole pass. Takes some seconds."""
     torch.manual_seed(0)
     free = running.free_bytes(on) // 4 // torch.empty(0, dtype=of).element_size()
     pool = torch.randn(min(POOL, free), dtype=of, device=on)
@@ -92,7 +92,9 @@ def sweep(
     cases += [_whole(number, one, on, of) for number, one in enumerate(checked)]
     loops: dict[tuple[int, str], int] = {}
     spent: dict[tuple[int, str], float] = {}
-    for number in range(ROUNDS + 1):  # the first warms up, and says how often a case is run between two looks
+    for number in range(
+        ROUNDS + 1
+    ):  # the first run warms up, and determines how often a case runs between two readings
         tick(number, ROUNDS + 1)
         for index, case in enumerate(cases):
             for name, run in (("forward", case.forward), ("train", case.train)):
@@ -104,7 +106,7 @@ def sweep(
                     loops[key] = max(1, min(500, round(LEAST / max(seconds_of(run, on), 1e-7))))
                     continue
                 if case.kind == "whole":
-                    run()  # as it is measured: a pass behind one of its own kind
+                    run()  # as in the measurement: a pass after one of the same kind
                 whole = seconds_of(partial(_again, run, loops[key]), on)
                 spent[key] = spent.get(key, 0.0) + whole
                 case.seconds[name] = min(case.seconds.get(name, whole), whole / loops[key])
@@ -180,7 +182,7 @@ def _both(kind: str, size: int, run: Callable[..., Tensor | tuple[Tensor, ...]],
 
 
 def _attention(on: torch.device, of: torch.dtype) -> list[Case]:
-    """Scores and values of heads of their own and of heads that share keys: many new tokens, or one."""
+    """Attention with and without shared key/value heads: many new tokens, or one."""
     made = partial(torch.randn, dtype=of, device=on)
     cases = []
     for group, kind in ((1, "own"), (GROUP, "shared")):
@@ -245,7 +247,7 @@ def _turn(made: Callable[..., Tensor], tokens: int) -> Callable[[Tensor], Tensor
 
 
 def _tables(on: torch.device, of: torch.dtype) -> list[Case]:
-    """The gradient of a table, and the sum of two of its size, which a tied head takes."""
+    """The gradient of an embedding, and the sum of two tensors of its size, which a tied head needs."""
     cases = []
     for rows, width in TABLES:
         table = torch.randn(rows, width, dtype=of, device=on).requires_grad_()

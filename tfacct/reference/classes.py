@@ -9,7 +9,7 @@ from tfacct.reference.modules import Activation, Add, LayerNorm, Linear
 
 
 class Pooler(Linear):
-    """One vector of each sequence, made of its first or last position's or of the mean of all; or one of each."""
+    """One vector per sequence, from its first or last position or the mean of all positions; or one per position."""
 
     def __init__(self, part: parts.Pooler, last: bool) -> None:
         super().__init__(part.hidden, part.hidden, bias=part.bias)
@@ -29,7 +29,7 @@ class Pooler(Linear):
 
 
 class Classes(Linear):
-    """Scores of classes: of all positions, of the last, of what was pooled, or, where nothing was, of the first."""
+    """Classification scores: for all positions, the last one, the pooled vector or, without pooling, the first one."""
 
     def __init__(self, part: parts.Classes, last: bool) -> None:
         super().__init__(part.hidden, part.classes, bias=part.bias)

@@ -1,4 +1,4 @@
-"""Modules of keys made from several tokens, and of projections by groups of heads, which several models have."""
+"""Modules shared by several models: keys computed from several tokens, and projections by head groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfacct.reference.modules import Work
 
 
 class Bias(Work):
-    """Weights of tokens, and what each place among those of a key adds to them."""
+    """Weights of tokens, plus a bias per position within a key."""
 
     def __init__(self, rate: int, size: int) -> None:
         super().__init__()
@@ -20,28 +20,29 @@ class Bias(Work):
 
 
 class Shares(Work):
-    """Shares of tokens in a key, for each number by itself."""
+    """Shares of tokens in a key, elementwise."""
 
     def forward(self, gates: Tensor) -> Tensor:
         return torch.softmax(gates, dim=2)
 
 
 class Weighted(Work):
-    """Numbers times their shares, or scores times their heads' weights."""
+    """Elements times their shares, or scores times the weights of their heads."""
 
     def forward(self, x: Tensor, shares: Tensor) -> Tensor:
         return x * shares
 
 
 class GroupedLinear(nn.Module):
-    """Product of each group of heads with a matrix of its own; the weight is that of a linear layer."""
+    """Matmul of each head group with its own matrix; the weight is that of one linear layer."""
 
     def __init__(self, groups: int, inputs: int, outputs: int) -> None:
         super().__init__()
         self.groups, self.weight = groups, nn.Parameter(torch.empty(groups * outputs, inputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Results side by side, (batch, tokens, groups · outputs), of groups of shape (batch, tokens, groups, size)."""
+        """Concatenated results, (batch, tokens, groups · outputs), for groups of shape (batch, tokens, groups,
+        size)."""
         batch, tokens, groups, size = x.shape
         each = torch.unflatten(self.weight, 0, (groups, self.weight.shape[0] // groups)).transpose(1, 2)
         out = x.reshape(batch * tokens, groups, size).transpose(0, 1) @ each
@@ -49,5 +50,5 @@ class GroupedLinear(nn.Module):
 
 
 def there_are(count: int) -> bool:
-    """True if there are any; of a symbol there are."""
+    """True if there are any; always true for a symbol."""
     return isinstance(count, torch.SymInt) or int(count) > 0

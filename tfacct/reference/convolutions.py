@@ -10,8 +10,8 @@ from tfacct.reference.modules import Activation, Linear
 
 
 class Stem(nn.Module):
-    """Two convolutions over frames of audio, (batch, bins, frames), each unfolded into one product; between and behind
-    them a GELU."""
+    """Two convolutions over audio frames, (batch, bins, frames), each unfolded into one matmul and followed by a
+    GELU."""
 
     def __init__(self, part: parts.Stem) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Stem(nn.Module):
         return torch.unflatten(rows, 0, chunks.shape[:2]).flatten(1, 2)
 
     def whole(self, frames: Tensor) -> Tensor:
-        """Positions of frames that see one another."""
+        """Positions of frames that attend to one another."""
         x = frames.transpose(1, 2)
         count = x.shape[1]
         nothing = torch.zeros_like(x.narrow(1, 0, 1))
@@ -41,5 +41,5 @@ class Stem(nn.Module):
         return out
 
     def widened(self, rows: Tensor) -> Tensor:
-        """Rows behind the other tables and their norm: as they are."""
+        """Embeddings after the norm, unchanged."""
         return rows

@@ -1,4 +1,4 @@
-"""Counters of the reference model: fvcore, by module, and the shapes that its modules see."""
+"""Counters of the reference model: fvcore, FLOPs by module, and the shapes that its modules see."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from tfacct.reference.modules import Activation, Add, BatchedProduct, Product, R
 from tfacct.reference.rotary import Rotary
 
 PRODUCTS = ("linear", "matmul", "bmm", "addmm")
-"""Names that fvcore has for the operators that the counted path may use."""
+"""fvcore's names of the operators that the counted path may use."""
 
 PRODUCT_MODULES = (nn.Linear, Product, Bank, PerHead, Convolution, BatchedProduct, GroupedLinear)
-"""The modules that run one product each, and whose paths are those of lines."""
+"""Modules that run one matmul each, with the paths of ledger lines."""
 
 POINTWISE = frozenset(
     f"aten::{name}"
@@ -45,20 +45,20 @@ POINTWISE = frozenset(
     sqrt std pad expm1 pow clamp_min linalg_vector_norm __or__
     """.split()
 )
-"""Operators that fvcore does not count and that are no products. Any other that it skips is an error."""
+"""Operators that fvcore does not count and that are not matmuls. Any other skipped operator is an error."""
 
 
 class UncountedOperatorError(RuntimeError):
-    """The model ran an operator that the counter does not know: its count would be silently too small."""
+    """The model ran an operator that the counter does not support, so the count would be silently too small."""
 
 
 class PrivateInterfaceError(RuntimeError):
-    """Torch's symbolic shapes are not what they were when they were first used here."""
+    """torch's private interface of symbolic shapes has changed."""
 
 
 @compiled()
 def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
-    """Multiply-adds of each product by its module's path, as fvcore counts them (not FLOPs: those are twice)."""
+    """Multiply-adds of each matmul by module path, as fvcore counts them (FLOPs are twice as many)."""
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore", DeprecationWarning)  # fvcore touches torch.jit on import
         try:
@@ -67,7 +67,7 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
             raise MissingExtraError("this needs fvcore", "measure") from None
         analysis = FlopCountAnalysis(model, given.all)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False).tracer_warnings("none")
-        # fvcore gives a norm 5 per element; that is no multiply-add. A handle of None would not switch it off.
+        # fvcore counts 5 per element of a norm, which are not multiply-adds. A handle of None would not switch it off.
         analysis.set_op_handle("aten::layer_norm", _nothing)
         counted: dict[str, Counter[str]] = analysis.by_module_and_operator()
     unknown = set(analysis.unsupported_ops()) - POINTWISE
@@ -81,8 +81,8 @@ def multiply_adds(model: Decoder, given: Inputs) -> dict[str, int]:
 
 @compiled()
 def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
-    """FLOPs of each product of a forward pass by its module's path, by the formulas of torch's FlopCounterMode: the
-    count is read when the module starts and when it ends."""
+    """FLOPs of each matmul of a forward pass by module path, by the formulas of torch's FlopCounterMode: the count is
+    read at the start and end of the module."""
     counted: Counter[str] = Counter()
 
     def count(path: str, sign: int) -> Any:
@@ -104,7 +104,7 @@ def module_flops(model: Decoder, given: Inputs) -> dict[str, int]:
 
 
 class _Counted(DispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator that runs, and says the FLOPs of those that torch has a formula for."""
+    """A dispatch mode that counts the FLOPs of operators for which torch has a formula."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **kwargs) if kwargs else func(*args)
@@ -118,8 +118,8 @@ class _Counted(DispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _by(formula: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """FLOPs by torch's formula. What it is wrapped in, to ask of shapes, looks for tensors at any depth, which takes
-    ten times as long as a product on meta: of the same shapes it is asked once. Symbols are no key."""
+    """FLOPs by torch's formula. Its wrapper searches for tensors at any depth, which takes ten times as long as a
+    matmul on meta, so results are cached by shape. Symbols are not cached."""
     of_shapes = getattr(formula, "__wrapped__", None)
     if of_shapes is not None and not kwargs:
         try:
@@ -150,8 +150,8 @@ class _Products(_Counted):  # type: ignore[no-untyped-call]
 
 
 class ByModule(_Counted):
-    """FLOPs that each module of a model computes itself in a forward pass, by its path, as torch's formulas have them:
-    an operator belongs to the innermost module that is running."""
+    """FLOPs of each module of a model in a forward pass, by path, by torch's formulas. An operator belongs to the
+    innermost running module."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -181,7 +181,7 @@ class ByModule(_Counted):
 
 
 def _own(model: Decoder, counted: Mapping[str, int]) -> dict[str, int]:
-    """What each product's module counted itself: one that holds another is counted with it."""
+    """FLOPs of each matmul's module alone, without those of modules inside it."""
     paths = [path for path, module in model.named_modules() if isinstance(module, PRODUCT_MODULES)]
     counts = {path: counted.get(path, 0) for path in paths}
     for path in paths:
@@ -202,8 +202,8 @@ def _nothing(_inputs: Any, _outputs: Any) -> int:
 
 @record
 class Passes:
-    """FLOPs of a forward and a backward pass, those of the blocks that were run again in between, and the keys and
-    values that the forward pass left."""
+    """FLOPs of a forward and a backward pass, FLOPs of recomputed layers, and the keys and values after the forward
+    pass."""
 
     forward: int
     backward: int
@@ -213,8 +213,8 @@ class Passes:
 
 @compiled()
 def passes(model: Decoder, given: Inputs) -> Passes:
-    """Both passes, by the formulas of torch's FlopCounterMode: one run, the counter read where one thing ends and the
-    next begins. A model that keeps its activations runs nothing again."""
+    """Both passes, by the formulas of torch's FlopCounterMode: one run, with the counter read between the phases. A
+    model that saves its activations recomputes nothing."""
     redone = 0
 
     @contextmanager
@@ -223,26 +223,26 @@ def passes(model: Decoder, given: Inputs) -> Passes:
         before = counter.flops
         try:
             yield
-        finally:  # autograd leaves by an exception once it has what it needs
+        finally:  # autograd raises an exception once it has what it needs
             redone += counter.flops - before
 
     for module in model.modules():
         if isinstance(module, Block):
             module.rerun = rerun
-    # The backward pass goes on to what old keys and values were made of, as it does from new ones.
+    # The backward pass continues to the inputs of old keys and values, as for new ones.
     given = replace(given, past=tuple(tensor.detach().requires_grad_() for tensor in given.past))
     counter = _Products()  # type: ignore[no-untyped-call]
     with counter:
         logits, *caches = model(*given.all)
         forward = counter.flops
-        # To what the blocks keep too, as from a next step that reads it.
+        # Also to the cached states, as from a next step that reads them.
         (logits.sum() + sum(tensor.sum() for tensor in caches)).backward()
     model.zero_grad(set_to_none=True)
     return Passes(forward, counter.flops - forward - redone, redone, caches)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:
-    """Bytes of the storages behind some tensors, a shared one once."""
+    """Bytes of the storages of some tensors, each storage once."""
     storages = {storage._cdata: storage for storage in (tensor.untyped_storage() for tensor in tensors)}
     return sum(storage.nbytes() for storage in storages.values())
 
@@ -254,7 +254,7 @@ def parameters(model: nn.Module) -> dict[str, int]:
 
 @record
 class Ran:
-    """A product as it ran: `times` × (m × k by k × n), and the elements of both operands and of the result."""
+    """A matmul that ran: `times` × (m × k by k × n), and the elements of both operands and of the result."""
 
     m: int
     k: int
@@ -265,7 +265,7 @@ class Ran:
     out: int
 
     def after(self, before: Ran | None) -> Ran:
-        """Both runs of a product that runs more than once, as that of each chunk of a recurrence does."""
+        """Both runs of a matmul that runs more than once, such as once per chunk of a recurrence."""
         if before is None:
             return self
         moved = (before.left + self.left, before.right + self.right, before.out + self.out)
@@ -274,8 +274,8 @@ class Ran:
 
 @dataclass(slots=True)
 class Seen:
-    """What the modules saw in one forward pass, by path: products, elements of other results, elements of the keys
-    and values left at the end."""
+    """What the modules saw in one forward pass, by path: matmuls, elements of other results, elements of the keys and
+    values at the end."""
 
     products: dict[str, Ran] = field(default_factory=dict)
     pointwise: dict[str, int] = field(default_factory=dict)
@@ -284,7 +284,7 @@ class Seen:
 
 @compiled()
 def seen(model: Decoder, given: Inputs) -> Seen:
-    """Run the model once and write down the shapes."""
+    """Runs the model once and records the shapes."""
     found = Seen()
 
     def hook(path: str) -> Any:
@@ -320,7 +320,7 @@ def seen(model: Decoder, given: Inputs) -> Seen:
                 left, right = args
                 *repeats, m, k = left.shape
                 dims = (m, k, right.shape[-1], math.prod(repeats))
-                idle = 0 in dims  # where no key is compressed yet: it moves nothing
+                idle = 0 in dims  # no key is compressed yet, so it moves nothing
                 moved = (0, 0, 0) if idle else (left.numel(), right.numel(), out.numel())
                 ran = Ran(*dims, *moved)
                 found.products[path] = ran.after(found.products.get(path))

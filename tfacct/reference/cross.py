@@ -1,4 +1,4 @@
-"""The reference model's cross attention.
+"""The reference model's cross-attention.
 
 Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).
 """
@@ -17,7 +17,7 @@ from tfacct.reference.rotary import Angles
 
 
 class CrossAttention(Heads):
-    """Attention of the new tokens to a source. Its keys and values are made of it once, and kept."""
+    """Attention of the new tokens to a source, whose keys and values are computed once and cached."""
 
     takes = ("source", "past")
     caches = ("k_cache", "v_cache")

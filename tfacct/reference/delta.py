@@ -1,4 +1,4 @@
-"""The reference model's gated DeltaNet: a convolution over the last tokens, and a matrix for each head.
+"""The reference model's gated DeltaNet: a convolution over the last tokens, and a matrix state per head.
 
 Yang et al., "Gated Delta Networks" (arXiv 2412.06464), equation 10; in chunks as in "Parallelizing Linear Transformers
 with the Delta Rule" (2406.06484), section 3. Transformers' Qwen3NextGatedDeltaNet and KimiLinearDeltaAttention.
@@ -21,7 +21,7 @@ from tfacct.reference.modules import Activation, Linear, Product, Work
 from tfacct.reference.part_module import Past, Shapes
 
 UNIT_EPS = 1e-6
-"""What is added to the square of a key's length: the class's own number."""
+"""Epsilon added to the square of a key's length, as in the class."""
 
 
 class Unit(Work):
@@ -36,7 +36,7 @@ class Unit(Work):
 
 
 class Rate(Work):
-    """Share of what the matrix holds at a key that the token replaces."""
+    """Share of the state at a key that the token replaces."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Rate(Work):
 
 
 class Decay(Work):
-    """Logarithm of a token's decay, of each head or of each channel of its keys: below 0."""
+    """Logarithm of a token's decay, per head or per key channel, below 0."""
 
     def __init__(self, heads: int, *channels: int, floor: float | None = None) -> None:
         super().__init__()
@@ -64,29 +64,31 @@ class Decay(Work):
 
 
 class PairDecay(Work):
-    """Decay between each two tokens of a chunk, 0 for one that comes later, from the sums of its logarithms; of each
-    channel in front of the tokens where there are several."""
+    """Decay between each two tokens of a chunk, 0 for a later one, from cumulative logarithms. With several channels,
+    the channel axis comes before the tokens."""
 
     def forward(self, sums: Tensor) -> Tensor:
         return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
 
 
 class Pairs(Work):
-    """Products of the elements of each two tokens, and of their decay: (channels, tokens, tokens)."""
+    """Products of the elements of each two tokens and their decay: (channels, tokens, tokens)."""
 
     def forward(self, left: Tensor, right: Tensor, decay: Tensor) -> Tensor:
         return left.transpose(-1, -2).unsqueeze(-1) * right.transpose(-1, -2).unsqueeze(-2) * decay
 
 
 def _solved(system: Tensor, right: Tensor, *, upper: bool = False) -> Tensor:
-    if any(isinstance(size, torch.SymInt) for size in right.shape):  # torch's rule for the shape of a solution knows no
-        return right.clone()  # symbols: it is that of the right side
+    if any(
+        isinstance(size, torch.SymInt) for size in right.shape
+    ):  # torch's shape rule for a solution does not support
+        return right.clone()  # symbols: the shape is that of the right side
     found: Tensor = torch.linalg.solve_triangular(system, right, upper=upper, unitriangular=True)
     return found
 
 
 class _Solved(torch.autograd.Function):
-    """Solution of a triangular system with ones on its diagonal; its gradient too is no product here."""
+    """Solution of a triangular system with ones on its diagonal; its gradient is also not counted as a matmul."""
 
     @staticmethod
     def forward(ctx: Any, system: Tensor, right: Tensor) -> Tensor:
@@ -102,7 +104,7 @@ class _Solved(torch.autograd.Function):
 
 
 class Solved(Work):
-    """Solution of (1 + what is below the diagonal of `system`) · x = right."""
+    """Solution of (1 + strictly lower triangle of `system`) · x = right."""
 
     def forward(self, system: Tensor, right: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
@@ -120,28 +122,28 @@ class Inverse(Solved):
 
 
 class Correction(Work):
-    """New values less what the matrix holds already."""
+    """New values minus what the state already has at their keys."""
 
     def forward(self, new: Tensor, old_values: Tensor) -> Tensor:
         return new - old_values
 
 
 class Sum(Work):
-    """What the matrix gives at the queries, and what the chunk itself gives."""
+    """Sum of what the queries read from the state and from the chunk."""
 
     def forward(self, before: Tensor, here: Tensor) -> Tensor:
         return before + here
 
 
 class StateWork(Work):
-    """State behind a chunk: the one before it, decayed, and what the chunk writes."""
+    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
 
     def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
         return state * decay + written
 
 
 class OneToken(Work):
-    """State behind one token: decayed, and corrected at the token's key."""
+    """State after one token: decayed, and corrected at the token's key."""
 
     def forward(self, state: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor) -> Tensor:
         state = state * decay.exp().unsqueeze(-1)
@@ -150,14 +152,14 @@ class OneToken(Work):
 
 
 class OneRead(Work):
-    """What a state gives at one query."""
+    """What one query reads from the state."""
 
     def forward(self, state: Tensor, q: Tensor) -> Tensor:
         return (state * q.unsqueeze(-1)).sum(dim=-2)
 
 
 class HeadNorm(Work):
-    """RMSNorm of each head by itself."""
+    """RMSNorm per head."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -169,7 +171,7 @@ class HeadNorm(Work):
 
 
 class OutGate(Work):
-    """What was read, times what the token lets through of it."""
+    """Output times the token's gate."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -180,13 +182,13 @@ class OutGate(Work):
 
 
 class DeltaNet(Mixer):
-    """Gated DeltaNet: new tokens in chunks, one token behind others by itself."""
+    """Gated DeltaNet: new tokens in chunks; a single token after others without chunks."""
 
     caches = ("conv_state", "delta_state")
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The tokens that the next convolution sees, and the matrix of every head."""
+        """Shapes of the tokens for the next convolution, and of the matrix of every head."""
         return (past.batch, part.channels, part.kernel), (past.batch, part.heads, part.key_dim, part.value_dim)
 
     def __init__(self, part: parts.DeltaNet) -> None:
@@ -221,7 +223,7 @@ class DeltaNet(Mixer):
         self.out_proj = Linear(values, hidden, bias=False)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, and the two states at the end of the step."""
+        """Result, and both states at the end of the step."""
         part = self.part
         channels, last = self.conv.over(torch.cat((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=-1), past)
         keys = part.key_heads * part.key_dim
@@ -239,19 +241,19 @@ class DeltaNet(Mixer):
         return self.out_proj(out.flatten(2)), last, state
 
     def _decays(self, x: Tensor) -> Tensor:
-        """What a decay is made of: one number of each head, or of each channel of its keys."""
+        """Input of the decay: one value per head, or per key channel."""
         part = self.part
         made: Tensor = self.decay_proj(x) if part.rank is None else self.decay_b_proj(self.decay_a_proj(x))
         return torch.unflatten(made, 2, (part.heads, part.key_dim)) if part.by_channel else made
 
     def _for_values(self, x: Tensor) -> Tensor:
-        """Queries or keys by value head: those of one key head are the same."""
+        """Queries or keys per value head: those of one key head are equal."""
         part = self.part
         heads = by_head(x, part.key_heads, part.key_dim).unsqueeze(2)
         return heads.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
 
     def _one(self, *given: Tensor) -> tuple[Tensor, Tensor]:
-        """One token behind others."""
+        """One token after others."""
         q, k, v, decay, rate, state = given
         decay = decay.squeeze(2)
         decay = decay if self.part.by_channel else decay.unsqueeze(-1)
@@ -261,7 +263,7 @@ class DeltaNet(Mixer):
     def _in_chunks(
         self, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, rate: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens padded to whole chunks, those of each chunk among each other, then chunk after chunk."""
+        """Tokens padded to whole chunks: first within each chunk, then from chunk to chunk."""
         tokens, by_channel = q.shape[2], self.part.by_channel
         q, k, kb, vb = (self._chunked(x) for x in (q, k, k * rate, v * rate))
         sums = self._chunked(decay if by_channel else decay.unsqueeze(-1)).cumsum(dim=3)
@@ -276,7 +278,7 @@ class DeltaNet(Mixer):
             new, seen = self.new_values(system, vb), self.new_keys(system, kb * sums.exp())
         q, ends = q * sums.exp(), sums[:, :, :, -1:]
         k, ends = k * (ends - sums).exp(), ends.exp().transpose(-1, -2)
-        if state is None:  # whose gradient is computed as that of one that was there
+        if state is None:  # its gradient is computed like that of an existing state
             state = q.new_zeros(q.shape[0], q.shape[1], self.part.key_dim, self.part.value_dim)
             state.requires_grad_(torch.is_grad_enabled())
         out = []
@@ -295,10 +297,10 @@ class DeltaNet(Mixer):
         return torch.unflatten(x, 2, (chunks, chunk))
 
     def _product(self, product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
-        """A product in every chunk of every head."""
+        """A matmul in every chunk of every head."""
         return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (left.shape[1], left.shape[2]))
 
 
 def _narrow(hidden: int, rank: int, wide: int) -> tuple[Linear, Linear]:
-    """Two products by way of a few numbers."""
+    """A low-rank projection: two matmuls."""
     return Linear(hidden, rank, bias=False), Linear(rank, wide, bias=False)

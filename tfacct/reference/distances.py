@@ -1,4 +1,4 @@
-"""The reference model's relative position biases: learned, for all layers or in each, and gathered."""
+"""The reference model's relative position biases: learned, shared by all layers or per layer, and gathered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfacct.reference.modules import Add, Embedding
 
 
 class RelativeBias(Embedding):
-    """Score for each head and the bucket of each distance from a query to a key.
+    """Bias per head and per bucket of distances from a query to a key.
 
     Raffel et al., "T5" (arXiv 1910.10683), section 2.1, and transformers' T5Attention._relative_position_bucket.
     """
@@ -27,9 +27,9 @@ class RelativeBias(Embedding):
         return super().forward(rows.to(self.weight.device)).permute(2, 0, 1).unsqueeze(0)
 
     def _places(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Bucket of how far two patches are apart, by rows and by columns; the last three are those of a class token
-        in front with a patch, of a patch with it, and of it with itself (BeitRelativePositionBias). Of an image of
-        another size, or of symbols, any row: the class resamples its table, and which is read changes no count."""
+        """Bucket of the distance of two patches in rows and columns; the last three are class token to patch, patch to
+        class token, and class token to itself (BeitRelativePositionBias). For an image of another size, or symbols, any
+        row: the class resamples its embedding, and the choice does not change a count."""
         side: int = self.across or 0
         known = isinstance(self.num_embeddings, int) and isinstance(keys.shape[0], int)
         if not known or keys.shape[0] != side**2 + 1:
@@ -42,9 +42,9 @@ class RelativeBias(Embedding):
         return torch.where((i < 0) & (j < 0), torch.full_like(found, last - 1), found)
 
     def _buckets(self, distances: Tensor) -> Tensor:
-        """Bucket of each distance: near ones have one each, far ones share them by their logarithm. Keys behind a query
-        have a half of the buckets for themselves; a causal stack has no such keys, and needs no halves."""
-        if not isinstance(self.num_embeddings, int):  # a symbol: which row is read changes no count
+        """Bucket of each distance: near distances have one each, far ones share buckets logarithmically. Keys after a
+        query have a separate half of the buckets; a causal stack has no such keys and uses all buckets."""
+        if not isinstance(self.num_embeddings, int):  # a symbol: the choice of row does not change a count
             return distances * 0
         count, first = self.num_embeddings, torch.zeros_like(distances)
         if self.both_ways:
@@ -60,21 +60,21 @@ class RelativeBias(Embedding):
 
 
 class OwnBias(RelativeBias):
-    """Scores of the distances, from a block's own table, added to those of queries and keys."""
+    """Relative position bias from a layer's own embedding, added to the scores."""
 
     def __init__(self, part: parts.DistanceBias, heads: int, *, both_ways: bool) -> None:
         super().__init__(part, heads, both_ways=both_ways)
         self.add = Add()
 
     def forward(self, scores: Tensor, positions: Tensor) -> Tensor:  # type: ignore[override]
-        """Sum of both, for these positions of the queries; keys have all from 0 on."""
+        """Sum of both, for these positions of the queries; keys have all positions from 0 on."""
         keys = torch.arange(scores.shape[-1], device=positions.device)
         out: Tensor = self.add(scores, super().forward(positions, keys))
         return out
 
 
 class Gather(Add):
-    """Add to the score of each pair of tokens that of its distance, from scores of every token and distance."""
+    """Adds the score of the distance to each pair of tokens, gathered from scores of every token and distance."""
 
     def forward(  # type: ignore[override]
         self, scores: Tensor, by_distance: Tensor, which: Tensor, *, of_keys: bool

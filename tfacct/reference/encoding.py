@@ -1,4 +1,4 @@
-"""torch's tensor-parallel plan for classes with an encoder, whose modules have names of their own."""
+"""torch's tensor-parallel plan for classes with an encoder, whose modules have other names."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ COLUMNS = frozenset(
 )
 ROWS = frozenset("o out_proj o_proj out_lin Wo fc2 lin2 wo down_proj".split())
 ENDS = {"intermediate.dense": ColwiseParallel, "output.dense": RowwiseParallel}
-"""Products of BERT's blocks, which all have one name."""
+"""Matmuls of BERT's layers, which all have the same name."""
 SCORES = frozenset(("relative_attention_bias",))
 LOGITS = frozenset("lm_head decoder vocab_projector generator_lm_head proj_out".split())
 TABLES = frozenset("embed_tokens word_embeddings tok_embeddings shared".split())
 HEADS = ("n_heads", "inner_dim", "all_head_size")
-"""Numbers that a class keeps of its heads, which are then those of a rank; so are `num_heads` and their width where
+"""Attributes of a class with numbers of heads, which are set to those of a rank; so are `num_heads` and their width if
 attention has these."""
 BIAS = "final_logits_bias"
 """A buffer that BART adds to the logits."""
 
 
 def divide(model: Any, ranks: Any, tp: int) -> None:
-    """Divide a model among ranks; what shares a weight shares it still."""
+    """Shards a model over ranks; shared weights stay shared."""
     together: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         together.setdefault(id(parameter), []).append(name)
@@ -63,7 +63,7 @@ def _plan(model: Any) -> Iterator[tuple[str, ParallelStyle]]:
         elif isinstance(module, nn.Linear) and leaf in LOGITS:
             yield name, ColwiseParallel()
         elif id(module) not in inside and leaf not in SCORES:
-            continue  # what stands in no block is whole, but for scores of heads
+            continue  # modules outside the layers are whole, except scores of heads
         elif leaf in COLUMNS:
             yield name, ColwiseParallel()
         elif leaf in ROWS:
@@ -75,7 +75,7 @@ def _plan(model: Any) -> Iterator[tuple[str, ParallelStyle]]:
 
 
 def blocks_of(model: Any) -> list[Any]:
-    """Lists of blocks, the encoder's and the decoder's: those that stand in no other list."""
+    """Lists of layers, of encoder and decoder: those that are not inside another list."""
     found: list[Any] = []
 
     def look(module: Any) -> None:

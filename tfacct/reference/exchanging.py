@@ -1,6 +1,6 @@
-"""Expert parallelism as transformers shards a class: tokens go to their experts in an all-to-all.
+"""Expert parallelism as in transformers: tokens go to their experts in an all-to-all.
 
-Tensors that hold nothing tell no numbers of tokens, so the ranks tell one another that all are dealt out evenly.
+Tensors without data have no token counts, so the ranks assume that tokens are routed evenly.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tfacct.base.spelling import option
 
 
 def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool = False) -> set[nn.Parameter]:
-    """Divide the experts of a model among `ep` of its ranks, `tp` of them to a batch, and what these leave of each
-    expert's weights among the others that have it; `apart`: each of a batch's ranks has tokens of its own. Returns the
-    weights that `fsdp` leaves alone.
+    """Shards the experts of a model over `ep` of its ranks, `tp` of them per batch, and the weights of each expert over
+    the other ranks that have it. `apart`: each rank of a batch has different tokens. Returns the weights that `fsdp`
+    ignores.
 
-    Raises UsageError for a class without a plan of its experts.
+    Raises UsageError for a class without an expert-parallel plan.
     """
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.expert_parallel import apply_expert_parallelism
@@ -48,7 +48,7 @@ def exchange(model: Any, ranks: Any, tp: int, fsdp: int, ep: int, *, apart: bool
 
 @contextmanager
 def evenly(ep: int) -> Iterator[None]:
-    """Numbers of rows that each of `ep` ranks is sent, of all that a rank has, where none are known."""
+    """Numbers of rows sent to each of `ep` ranks, from all rows of a rank, if the real counts are not known."""
     if ep == 1:
         yield
         return

@@ -1,8 +1,8 @@
 """The reference model's experts: a router, the weights of all experts, and a shared expert.
 
-Which expert a token is sent to is fixed and balanced, one after the other, so that every shape is known beforehand. The
-router runs and its scores are used as weights, but it does not choose. That is an invention of this program, in place
-of the top-k routing of published models (Shazeer et al., arXiv 1701.06538, section 2.1). No count depends on it.
+Routing is fixed and balanced, round-robin, so that every shape is known in advance. The router runs and its scores are
+used as weights, but it does not select experts. This replaces the top-k routing of published models (Shazeer et al.,
+arXiv 1701.06538, section 2.1) only here. No count depends on it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tfacct.reference.step import Step
 
 
 class Bank(nn.Module):
-    """Product of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
+    """Matmul of each row with the weight of its expert, for rows of shape (batch, tokens, experts of a token, size).
 
-    Row i belongs to expert i mod E. Whole rounds are one batched product of all experts; the rows that are left are one
-    of the first few.
+    Row i belongs to expert i mod E. Full rounds are one batched matmul over all experts; the remaining rows are one
+    over the first few.
     """
 
     def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
@@ -56,11 +56,11 @@ SCORINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "sqrtsoftplus": lambda scores: torch.sqrt(nn.functional.softplus(scores)),
 }
-"""By the names that configs use; another one stands for any."""
+"""Activations by config name; an unknown name stands for any."""
 
 
 class Routing(nn.Module):
-    """Weights made of the router's scores. A bias for each expert would choose, and changes no weight."""
+    """Routing weights from the router's scores. A bias per expert affects only the selection, not the weights."""
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class Routing(nn.Module):
 
 
 class Weighting(nn.Module):
-    """Results multiplied by their weights."""
+    """Results multiplied by their routing weights."""
 
     def forward(self, results: Tensor, weights: Tensor) -> Tensor:
         return results * weights
 
 
 class Networks(nn.Module):
-    """The experts' own networks, each a row of the stacked weights."""
+    """The experts' MLPs, with stacked weights."""
 
     def __init__(self, part: parts.Experts) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Networks(nn.Module):
 
 
 class Shifted(Work):
-    """The sum of what a token's experts give, and a bias."""
+    """The sum of a token's experts, plus a bias."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Shifted(Work):
 
 
 class Stored(nn.Module):
-    """The weights of experts that are never run."""
+    """The weights of experts that never run."""
 
     def __init__(self, experts: int, rows: int, columns: int, bias: bool) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Stored(nn.Module):
 
 
 class Others(nn.Module):
-    """Experts that no token is sent to: their weights, and their router's."""
+    """Experts without tokens: their weights, and those of their router."""
 
     def __init__(self, part: parts.Experts, width: Any) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Others(nn.Module):
 
 
 class Experts(PartModule):
-    """Every token through some experts, weighted and summed, and through the shared network."""
+    """Every token through some experts, weighted and summed, and through the shared expert."""
 
     takes = ("step",)
 

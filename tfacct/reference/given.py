@@ -1,4 +1,4 @@
-"""Inputs of the reference model besides its new tokens: a source, and the cache."""
+"""Inputs of the reference model besides new tokens: a source, and the cache."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from tfacct.architecture import transformer as architecture
 
 
 def source_of(shape: architecture.Transformer, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
-    """A source of so many positions: tokens, or frames of audio. The backward pass goes on to what frames were made of,
-    as it does to the rows of tokens."""
+    """A source of `length` positions: tokens, or audio frames. Frames require a gradient, as token embeddings do."""
     encoder = shape.encoder
     if encoder is not None and encoder.given:
         return torch.zeros(batch, count, shape.embed.hidden, device=device, dtype=dtype).requires_grad_()
@@ -21,5 +20,5 @@ def source_of(shape: architecture.Transformer, batch: int, count: int, device: s
 
 
 def frames(stem: parts.Stem, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
-    """So many positions of audio."""
+    """Audio frames for this number of positions."""
     return torch.zeros(batch, stem.bins, stem.STRIDE * count, device=device, dtype=dtype).requires_grad_()

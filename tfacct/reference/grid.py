@@ -1,4 +1,4 @@
-"""Counts of the reference model at every point of a grid of tiny sizes, in processes of their own.
+"""Counts of the reference model at every point of a grid of tiny sizes, in separate processes.
 
 Public interfaces only: fvcore for the forward pass, torch's FlopCounterMode for the backward pass.
 """
@@ -18,7 +18,7 @@ from tfacct.reference.model import build, inputs
 
 @record
 class Point:
-    """A model of tiny sizes, and a workload of it; `in_window`: the old tokens that a windowed block still has.
+    """A model of tiny sizes, and its workload; `in_window`: cached tokens of a windowed layer.
 
     The whole `source` is read.
     """
@@ -43,7 +43,7 @@ class Counted:
 
 
 def count(points: Sequence[Point]) -> list[Counted]:
-    """Count every point, in this process."""
+    """Counts every point, in this process."""
     found = []
     for point in points:
         model = build(point.shape, keep_all=True)
@@ -65,7 +65,7 @@ def count(points: Sequence[Point]) -> list[Counted]:
 
 
 def counts(points: Sequence[Point], processes: int = 2, chunk: int = 48) -> Iterator[Counted]:
-    """Count every point, in fresh processes: fake tensors elsewhere would disturb the tracer that fvcore uses."""
+    """Counts every point in fresh processes, because other fake tensors would disturb the tracer of fvcore."""
     rest = iter(points)
     chunks = iter(lambda: list(islice(rest, chunk)), [])
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:

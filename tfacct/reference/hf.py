@@ -1,6 +1,6 @@
 """The transformers model of the same config on the meta device, for cross-checks.
 
-A small one may run on the CPU instead, with numbers: what it counts is the same, and takes as long.
+A small model may run on the CPU with real values instead: the counts and the time are the same.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tfacct.reference.hf_meta import as_on_meta
 from tfacct.reference.hf_towers import of_audio, of_grid, of_image, of_spectrogram
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-"""Fields that say how many experts a class has."""
+"""Fields with the number of experts of a class."""
 IMAGES = {"": ("vqmodel",), "encoder": ("vision_tower", "multi_modal_projector")}
-"""What makes tokens of images in a class that is given tokens alone, by the module of its body that has it: it is none
+"""Modules that compute image tokens in a class that gets only tokens, by the module of its base model: they are not
 of the language model's."""
 GIVEN = "cross_attention_states"
-"""What a class is given of a source that another model has read."""
+"""Argument with the features of a source from another model."""
 MASKED = ("megatron-bert", "rembert", "roformer", "big_bird", "dpr")
-"""Types whose class makes a mask and reads it, and on meta nothing can be read: it is given one that masks nothing."""
+"""Types whose class reads the values of a mask, which do not exist on meta: it gets a mask that masks nothing."""
 LENGTHS = ("xlm", "flaubert")
-"""Types whose class reads how long its texts are."""
+"""Types whose class reads the lengths of its texts."""
 
 
 @compiled()
 def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device: str = "meta") -> Any:
-    """The model of a config, as this class of transformers' builds it, its weights on `device`: zeros, for no count
-    depends on them, and numbers that are drawn take half of the time."""
+    """The model of a config, built by this transformers class, with weights on `device`: zeros, because no count
+    depends on them and random values take half of the time."""
     made = config_of(config)
-    if getattr(made, "use_cache", None) is False:  # as MPT's is by default: it would give no cache back
+    if getattr(made, "use_cache", None) is False:  # MPT's default is false: it would not return its cache
         made.use_cache = True
     own = class_of(auto)
     whole = None if auto.startswith("Auto") else whole_of(own, made)
@@ -57,7 +57,7 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
             **({"experts_implementation": "batched_mm"} if _routed(made) else {}),
         )
     if whole is None and {weight.device.type for weight in built.parameters()} - {torch.device(device).type}:
-        built = built.to(device)  # XLNet's class makes its weights on the CPU, whatever device is asked for
+        built = built.to(device)  # XLNet's class creates its weights on the CPU, for any device
     body = getattr(built, "model", built)
     for holder, names in IMAGES.items():
         held = getattr(body, holder, None) if holder else body
@@ -70,17 +70,17 @@ def build(config: Mapping[str, Any], auto: str = "AutoModelForCausalLM", device:
         weight.data.zero_()
     for module in built.modules():
         if hasattr(module, "warn_if_padding_and_no_attention_mask"):
-            module.warn_if_padding_and_no_attention_mask = _quiet  # it reads tokens, and on meta there are none
+            module.warn_if_padding_and_no_attention_mask = _quiet  # it reads token values, which do not exist on meta
     return built.eval().requires_grad_(False)
 
 
 @contextmanager
 def _settings_by_default() -> Iterator[None]:
-    """Settings for generating, which no count depends on, are not read off a config: to copy all of that takes a fifth
-    of the time that a model takes to build."""
+    """Skips generation settings of a config, which do not affect counts: copying them takes a fifth of the time to
+    build a model."""
 
     def unread(_: Any) -> Any:
-        raise NotImplementedError  # then a model takes its class's defaults
+        raise NotImplementedError  # the model then has the defaults of its class
 
     settings: Any = transformers.GenerationConfig
     read = settings.__dict__["from_model_config"]
@@ -96,7 +96,7 @@ def _quiet(*_: object) -> None:
 
 
 def _routed(config: Any) -> bool:
-    """True if it has experts: the class counts them right in one way of running them only."""
+    """True if it has experts, which are counted correctly with only one of the class's implementations."""
     return any(getattr(config, name, None) for name in EXPERTS)
 
 
@@ -104,10 +104,10 @@ def _routed(config: Any) -> bool:
 def run(
     model: Any, *, batch: int, tokens: int, context: int, source: int = 0, new_source: int = 0, gives: bool = True
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """FLOPs that each module computes itself, and elements of each layer's cache, after `tokens` new of `context`.
+    """FLOPs of each module alone, and elements of each layer's cache, after `tokens` new tokens of `context`.
 
-    Of `source` tokens `new_source` are read in this step: all, or none. A class that does not give its cache back
-    (`gives`) fills one that it is given.
+    `new_source` of `source` tokens are read in this step: all, or none. A class that does not return its cache
+    (`gives`) fills one passed to it.
     """
     old = context - tokens
 
@@ -120,7 +120,7 @@ def run(
     if not gives and keeps in takes:
         before = {keeps: _empty_cache(model)}
     held = before.get(keeps)
-    for block in _recurrent(model).values():  # as wide as they are: the class itself makes them as wide as the stream
+    for block in _recurrent(model).values():  # not projected: the class projects them to the hidden size
         wide = block.lru_width
         block.conv1d_state = torch.zeros(batch, wide, block.conv1d_width - 1, device=model.device)
         block.rg_lru.recurrent_states = torch.zeros(batch, wide, device=model.device)
@@ -131,11 +131,13 @@ def run(
             read = {reads: torch.zeros(batch, model.config.num_mel_bins, 2 * source, device=model.device)}
         if GIVEN in takes:
             read = {GIVEN: torch.zeros(batch, source, model.config.hidden_size, device=model.device)}
-    if model.config.model_type == "t5gemma":  # it looks for padding among its tokens, and on meta there are none
+    if model.config.model_type == "t5gemma":  # it searches its tokens for padding, and they have no values on meta
         unmasked = dict.fromkeys(("full_attention", "sliding_attention"))
         masks = {"attention_mask": unmasked, "decoder_attention_mask": unmasked}
         before, read = {**before, **masks}, {**read, **masks}
-    if model.config.model_type == "minimax":  # its mask reads the past off the first layer, which may keep no keys
+    if (
+        model.config.model_type == "minimax"
+    ):  # its mask reads the cache length from the first layer, which may not cache keys
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if model.config.model_type in MASKED:
         before |= {"attention_mask": torch.zeros(batch, 1, tokens, context, device=model.device)}
@@ -167,17 +169,17 @@ def run(
 
 
 def _tokens(beside: bool, tokens: Any) -> dict[str, Any]:
-    """Name that the class has for the new tokens: with an encoder `beside`, the usual one is the source's."""
+    """The class's argument name for new tokens: with an encoder, the usual one is for the source."""
     return {"decoder_input_ids" if beside else "input_ids": tokens}
 
 
 def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
-    """Elements of what each layer keeps: its own keys and values, or its states, then those of the source."""
+    """Cached elements of each layer: keys and values, or states, then those of the source."""
     if past is None:
         return {}
     if isinstance(past, list):
         return _stacked(past)
-    own = getattr(past, "linear_cache", ())  # MiniMax's, beside the layers
+    own = getattr(past, "linear_cache", ())  # MiniMax's, next to the layers
     sides = (getattr(past, "self_attention_cache", past), getattr(past, "cross_attention_cache", None))
     found: dict[str, int] = {}
     for first, cache in zip((0, 2), sides, strict=True):
@@ -189,20 +191,20 @@ def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:
 
 def _empty_cache(model: Any) -> Any:
     """A cache for a class to fill."""
-    if model.config.model_type == "minimax":  # which takes its own only
+    if model.config.model_type == "minimax":  # it supports only its own
         return import_module(type(model).__module__).MiniMaxCache()
     return transformers.DynamicCache(config=model.config)
 
 
 def _recurrent(model: Any) -> dict[int, Any]:
-    """RecurrentGemma's modules that hold states of their own, beside the cache, by the numbers of their layers."""
+    """RecurrentGemma's modules with their own states outside the cache, by layer number."""
     layers = getattr(model, "model", model).layers if model.config.model_type == "recurrent_gemma" else ()
     blocks = ((number, layer.temporal_block) for number, layer in enumerate(layers))
     return {number: block for number, block in blocks if hasattr(block, "rg_lru")}
 
 
 def _on_modules(model: Any) -> dict[str, int]:
-    """Elements of the states that those modules hold."""
+    """Elements of the states in those modules."""
     return {
         f"blocks.{number}.{which}": tensor.numel()
         for number, block in _recurrent(model).items()
@@ -211,8 +213,8 @@ def _on_modules(model: Any) -> dict[str, int]:
 
 
 def _stacked(states: list[Any]) -> dict[str, int]:
-    """Elements of what each layer of RWKV keeps; a tensor holds those of all: the last token in front of its network,
-    that in front of its mixer, and three for the recurrence."""
+    """Cached elements of each RWKV layer, from tensors over all layers: the last input of the channel mixing, that of
+    the time mixing, and three tensors of the recurrence."""
     of_network, of_mixer, *sums = [state.select(-1, 0).numel() for state in states]
     own = (of_mixer, sum(sums), of_network)
     layers = range(states[0].shape[-1])
@@ -220,8 +222,8 @@ def _stacked(states: list[Any]) -> dict[str, int]:
 
 
 def _compressed_by(layer: Any) -> list[Any]:
-    """The tensors that a layer of DeepSeek-V4's cache holds where it compresses: keys that are values too, those made
-    of several tokens, the tokens that wait with their weights, and the shares of the next key; then an indexer's."""
+    """Cached tensors of a DeepSeek-V4 layer with compression: keys that are also values, compressed keys, waiting
+    tokens with their weights, and the contributions to the next key; then those of an indexer."""
     found = [layer.keys]
     for name, keys in layer.compressed_kv.items():
         found += [keys, layer.buffer_kv[name], layer.buffer_gate[name]]
@@ -232,25 +234,23 @@ def _compressed_by(layer: Any) -> list[Any]:
 
 
 def _cache_tensors(layer: Any, keys_first: bool) -> list[Any]:
-    """The tensors that a layer of the class's cache holds: a mixer's states, keys and values, an indexer's keys. Where
-    attention runs in front of the mixer, its own stand first."""
+    """Tensors in a layer of the class's cache: a mixer's states, keys and values, an indexer's keys. If attention runs
+    before the mixer, its tensors come first."""
     if hasattr(layer, "compressed_kv"):
         return _compressed_by(layer)
     states = [*getattr(layer, "conv_states", {}).values(), *getattr(layer, "recurrent_states", {}).values()]
     keys = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys", "idx_keys")]
     both = (*keys, *states) if keys_first else (*states, *keys)
-    return [
-        tensor for tensor in both if tensor is not None and tensor.shape[-1]
-    ]  # some keep rotated keys of no numbers
+    return [tensor for tensor in both if tensor is not None and tensor.shape[-1]]  # some cache empty rotary keys
 
 
 BY_HEAD = re.compile(r"_layernorm\.norms\.\d+\.")
-"""A norm of one head, in StableLM's class, which has a module for each."""
+"""A norm of one head in StableLM's class, which has one module per head."""
 
 
 def parameters(model: Any) -> dict[str, int]:
-    """Elements of each parameter by its name; a tied one once, and one of none not at all. Norms of heads, each in a
-    module of its own, are one."""
+    """Elements of each parameter by name; tied ones once, empty ones not at all. Norms of heads in separate modules are
+    one."""
     found: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
         found[BY_HEAD.sub("_layernorm.", name)] += parameter.numel()

@@ -1,7 +1,7 @@
-"""The language model inside a multimodal transformers class, if it has no class with a head of its own.
+"""The language model inside a multimodal transformers class, if it has no separate class with a head.
 
-The whole's class is built around it and run on tokens alone, so nothing else of it runs; its modules and tensors are
-named as a language model's are.
+The multimodal class is built around it and run on tokens only, so nothing else runs; modules and tensors have the names
+of a language model.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import nn
 
 TEXT = "text_config"
 INSIDE = ("language_model", "text_model")
-"""What such classes call it, in their body."""
+"""Names of the language model in the base model of such classes."""
 
 AS_WIDE = {"muse_spark_text": {"audio_config": "out_hidden_size"}}
-"""Language models whose whole is refused unless another model gives rows as wide as theirs: its config, the field."""
+"""Language models whose composite class needs another model with outputs of the same width: its config, the field."""
 
 
 def whole_of(own: Any, text: Any) -> Any:
-    """The config of a class of several models around that of its language model; None if the class is none of those.
-    The other models in it are as shallow as they can be."""
+    """The config of a composite class around that of its language model; None if the class is not a composite. The
+    other models in it have as few layers as possible."""
     takes = own.config_class
     if isinstance(text, takes) or TEXT not in getattr(takes, "sub_configs", {}):
         return None
@@ -35,13 +35,13 @@ def whole_of(own: Any, text: Any) -> Any:
 
 
 def of_whole(whole: Any, device: str | None = None) -> Any:
-    """The language model and its head, run by the whole's class, and by that class's name. Of a whole on meta, for of
-    its other models there may be much, what runs goes to `device`, as zeros."""
+    """The language model and its head, run by the composite class, with its name. The composite is built on meta,
+    because its other models may be large; what runs is moved to `device` as zeros."""
     named = {"__module__": type(whole).__module__}
     found: Any = type(type(whole).__name__, (_Inside,), named)(whole)
     if device not in (None, "meta"):
         found.to_empty(device=device)
-        whole.tie_weights()  # one tensor may be two by now
+        whole.tie_weights()  # one tensor may now be two
         for numbers in found.buffers():
             numbers.zero_()
     return found
@@ -55,7 +55,7 @@ class _Inside(nn.Module):
         self.model = next(getattr(whole.model, name) for name in INSIDE if hasattr(whole.model, name))
         self.lm_head = whole.lm_head
         self.config = self.model.config
-        object.__setattr__(self, "_whole", whole)  # whose other modules are none of the language model's
+        object.__setattr__(self, "_whole", whole)  # its other modules do not belong to the language model
 
     @property
     def device(self) -> torch.device:

@@ -10,18 +10,18 @@ from typing import Any
 import torch
 
 LOOPED = 2
-"""Tokens that a class's loop over them runs through, where it is cut short."""
+"""Number of tokens in a shortened loop of a class."""
 
 LOOPS = {
     "rwkv": ("rwkv.modeling_rwkv", "", "rwkv_linear_attention"),
     "recurrent_gemma": ("recurrent_gemma.modeling_recurrent_gemma", "RecurrentGemmaRglru", "_rnn_scan"),
 }
-"""Types whose class loops over the tokens → its module, the class that holds the loop if one does, the loop."""
+"""Types whose class loops over the tokens → its module, the class that contains the loop if any, the loop."""
 
 
 @contextmanager
 def as_on_meta(config: Any) -> Iterator[None]:
-    """What a class runs, with everything left out that no count depends on, and that cannot run on meta."""
+    """Runs a class without operations that do not affect counts and cannot run on meta."""
     with ExitStack() as left_out:
         for part in (_brief_recurrence, _no_global_tokens, _unasked, _same_angles, _whole_pools, _unsplit):
             left_out.enter_context(part(config))
@@ -43,12 +43,12 @@ ASKING = {
     "dbrx": ("dbrx.modeling_dbrx", "DbrxExperts", _of_dbrx),
     "step3p5": ("step3p7.modeling_step3p7", "Step3p7Experts", _of_step),
 }
-"""Types whose class asks in a loop which experts have tokens → its module, its experts, and the first one with all."""
+"""Types whose class reads in a loop which experts have tokens → its module, its experts, and the replacement."""
 
 
 @contextmanager
 def _unasked(config: Any) -> Iterator[None]:
-    """On meta no loop can ask which experts have tokens: the first one gets all."""
+    """A loop cannot read on meta which experts have tokens, so the first expert gets all."""
     if config.model_type not in ASKING:
         yield
         return
@@ -71,7 +71,8 @@ def _unasked(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _unsplit(config: Any) -> Iterator[None]:
-    """JetMoE's router says how many tokens each expert has, and on meta nothing can be said: the first has all."""
+    """JetMoE's router returns the number of tokens per expert, which does not exist on meta: the first expert gets
+    all."""
     if config.model_type != "jetmoe":
         yield
         return
@@ -95,8 +96,7 @@ def _unsplit(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_global_tokens(config: Any) -> Iterator[None]:
-    """LED and Longformer ask whether any token has global attention, and on meta nothing can be asked: there is
-    none."""
+    """LED and Longformer read whether any token has global attention, which is not possible on meta: there is none."""
     if not hasattr(config, "attention_window"):
         yield
         return
@@ -110,8 +110,8 @@ def _no_global_tokens(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _whole_pools(config: Any) -> Iterator[None]:
-    """GLM-5.3-Flash's indexer asks which groups of tokens are whole, and on meta nothing can be asked: without padding
-    all are but the last one, which may be none."""
+    """GLM-5.3-Flash's indexer reads which groups of tokens are complete, which is not possible on meta: without
+    padding, all are except possibly the last one."""
     if config.model_type != "glm5_next_text":
         yield
         return
@@ -137,7 +137,7 @@ def _whole_pools(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _same_angles(config: Any) -> Iterator[None]:
-    """Angles that are made anew for longer texts: the class asks how long the text is, and on meta it is not asked."""
+    """RoPE that is recomputed for longer texts: the class reads the length of the text, which is skipped on meta."""
     if "'dynamic'" not in str(getattr(config.get_text_config(), "rope_parameters", None)):
         yield
         return
@@ -151,9 +151,8 @@ def _same_angles(config: Any) -> Iterator[None]:
 
 @contextmanager
 def _brief_recurrence(config: Any) -> Iterator[None]:
-    """RWKV's and RecurrentGemma's classes, their loop over the tokens cut short: it runs the first `LOOPED`, and the
-    others would have the same shapes. The loop is pointwise work, in which the counter sees nothing, and takes a second
-    for each hundred tokens.
+    """Shortens the loop over tokens in the classes of RWKV and RecurrentGemma to the first `LOOPED`; the others would
+    have the same shapes. The loop is pointwise work, which counters ignore, and takes a second per hundred tokens.
     """
     if config.model_type not in LOOPS:
         yield

@@ -1,4 +1,4 @@
-"""Inputs of transformers' image and audio encoders, and the FLOPs of each of their modules."""
+"""Inputs of transformers' image and audio encoders, and FLOPs of each of their modules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CLASSED = {
     **dict.fromkeys(("chinese_clip_vision_model", "altclip_vision_model", "metaclip_2_vision_model"), 1),
     **{"beit": 1, "data2vec-vision": 1, "deit": 2, "dinov2_with_registers": 1, "dinov3_vit": 1},
 }
-"""Types whose class puts tokens of its own among the patches, and how many."""
+"""Types whose class adds tokens to the patches, and how many."""
 
 
 def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """FLOPs that each module computes itself of an image, one row of patches, with as many tokens."""
+    """FLOPs of each module alone for an image, one row of patches, with this number of tokens."""
     config = model.config
     if config.model_type == "gemma4_vision":
         return _of_placed(model, batch, tokens)
@@ -32,7 +32,7 @@ def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
     given: dict[str, Any] = {"pixel_values": image}
     if "interpolate_pos_encoding" in signature(type(model).forward).parameters:
         given["interpolate_pos_encoding"] = True
-    if config.model_type == "siglip2_vision_model":  # which is given patches, and the sides that they make
+    if config.model_type == "siglip2_vision_model":  # it gets patches, and the sides of the image
         patches = torch.zeros(batch, tokens, config.num_channels * config.patch_size**2, device=model.device)
         shapes = torch.tensor([[1, tokens]] * batch, device="cpu")
         given = {"pixel_values": patches, "pixel_attention_mask": None, "spatial_shapes": shapes}
@@ -42,8 +42,8 @@ def of_image(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """The same of Gemma 4's class, which is given patches and their places. On meta it cannot leave out rows of which
-    none are padding, nor ask for what to mask."""
+    """The same for Gemma 4's class, which gets patches and their positions. On meta it can neither skip padding rows
+    nor read what to mask."""
     pool, module = model.pooler.forward, import_module(type(model).__module__)
     model.pooler.forward = lambda *given, **named: (pool(*given, **named)[0], slice(None))
     masked, module.create_bidirectional_mask = module.create_bidirectional_mask, lambda **_: None  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def _of_placed(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """FLOPs that each module computes itself of frames of audio, two for each position."""
+    """FLOPs of each module alone for audio frames, two per position."""
     frames = torch.zeros(batch, model.config.num_mel_bins, 2 * tokens, device=model.device)
     if model.config.model_type == "qwen2_5_omni_audio_encoder":
         return _of_chunks(model, batch, tokens)
@@ -70,7 +70,7 @@ def of_audio(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def of_spectrogram(model: Any, batch: int) -> dict[str, int]:
-    """The same of a spectrogram, of the one length that AST's class takes."""
+    """The same for a spectrogram, of the single length that AST's class supports."""
     sides = model.config.max_length, model.config.num_mel_bins
     with ByModule(model) as counter:
         model(input_values=torch.zeros(batch, *sides, device=model.device))
@@ -78,7 +78,7 @@ def of_spectrogram(model: Any, batch: int) -> dict[str, int]:
 
 
 def _of_chunks(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """The same of Qwen2.5-Omni's class, whose chunks of frames are cut already: on meta it cannot ask for lengths."""
+    """The same for Qwen2.5-Omni's class, with chunked frames, because it cannot read lengths on meta."""
     each = model.config.n_window
     chunks = batch * tokens // each
     with torch.device(model.device):
@@ -93,27 +93,27 @@ def _of_chunks(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """FLOPs that each module computes itself of images whose patches the class is given, one row of tiles each."""
+    """FLOPs of each module alone for images given as patches, one row of tiles each."""
     config = model.config
     if config.model_type == "kimi_k25_vision":
         return _of_raw_patches(model, batch, tokens)
     high = config.spatial_merge_size
     window = getattr(config, "window_size", 0) // high // config.patch_size * high
     high = window if window and tokens % window**2 == 0 else high
-    high = high if tokens % high == 0 else 1  # where the encoder itself merges none
+    high = high if tokens % high == 0 else 1  # the encoder itself merges none
     sides = torch.tensor([[1, high, tokens // high]] * batch)
     count = batch * tokens
     channels = config.num_channels if hasattr(config, "num_channels") else config.in_channels
     numbers = channels * getattr(config, "temporal_patch_size", 1) * config.patch_size**2
     reads = "pixel_values" if "pixel_values" in signature(type(model).forward).parameters else "hidden_states"
     axes = 3 if getattr(model, "include_temporal", False) else 2
-    with torch.device(model.device):  # what the class would compute of the sides
+    with torch.device(model.device):  # what the class would compute from the sides
         given = {reads: torch.zeros(count, numbers), "position_ids": torch.zeros(count, axes, dtype=torch.long)}
         given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
     table = getattr(model, "embeddings", None)
     if table is not None and hasattr(
         table, "interpolated_method"
-    ):  # GLM-4.1V's resamples a table by the sides, which are not on meta
+    ):  # GLM-4.1V's resamples an embedding by the sides, which are not on meta
         table.forward = _unmoved
     with ByModule(model) as counter:
         model(**given, grid_thw=sides)
@@ -121,12 +121,12 @@ def of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
-    """The same of Kimi-K2.5's class, which is given patches as pictures of so many channels."""
+    """The same for Kimi-K2.5's class, which gets patches as images with channels."""
     high, wide = model.config.merge_kernel_size
     high = high if tokens % (high * wide) == 0 else 1
     sides, count, side = torch.tensor([[1, high, tokens // high]] * batch), batch * tokens, model.config.patch_size
     model.patch_embed.pos_emb.forward = _unmoved
-    model.merge_kernel_size = (1, 1)  # which says how rows are gathered, and takes no product
+    model.merge_kernel_size = (1, 1)  # it determines how rows are gathered, without a matmul
     with torch.device(model.device):
         patches, places = torch.zeros(count, 3, side, side), torch.zeros(count, 2, dtype=torch.long)
     with ByModule(model) as counter:
@@ -135,14 +135,14 @@ def _of_raw_patches(model: Any, batch: int, tokens: int) -> dict[str, int]:
 
 
 def _unmoved(rows: Any, *_: object, **__: object) -> Any:
-    """Rows to which no positions are added: that takes no product."""
+    """Skips the addition of positions, which has no matmul."""
     return rows
 
 
 @contextmanager
 def _unmasked(model: Any) -> Iterator[None]:
-    """Encoders of Idefics3, SmolVLM and Audio Flamingo 3 look for what to mask, and on meta there is nothing: they get
-    no mask."""
+    """Encoders of Idefics3, SmolVLM and Audio Flamingo 3 read what to mask, which is not possible on meta: they get no
+    mask."""
     module: Any = import_module(type(model).__module__)
     made = getattr(module, "create_bidirectional_mask", None)
     if (

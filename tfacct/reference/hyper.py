@@ -14,7 +14,7 @@ from tfacct.reference.modules import Add, Linear, PlainRMSNorm, Product, Work
 
 
 class Factors(nn.Module):
-    """A number for each kind of weights."""
+    """One factor per kind of weights."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Factors(nn.Module):
 
 
 class Base(Work):
-    """Weights, each kind times its factor, and a number of each that no token changes."""
+    """Weights, each kind times its factor, plus a constant."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -34,16 +34,16 @@ class Base(Work):
 
 
 def square(numbers: Tensor, count: int) -> Tensor:
-    """A matrix of as many rows as columns for each token. Of a symbol, torch would keep the quotient of its square: a
-    proof gets a matrix that has the shape alone."""
+    """A square matrix per token. For a symbol, torch would keep a quotient of its square, so a proof gets an empty
+    matrix of this shape."""
     if isinstance(count, torch.SymInt):
         return numbers.narrow(-1, 0, 1).unsqueeze(-1).expand(*numbers.shape[:-1], count, count)
     return torch.unflatten(numbers, -1, (count, count))
 
 
 class Squashed(Work):
-    """Weights of what is read and of the result, each between bounds, and a matrix of the streams whose rows and
-    columns sum to 1, or nearly."""
+    """Bounded weights of input and result, and a matrix over the residual streams with rows and columns that sum to
+    approximately 1."""
 
     def __init__(self, part: parts.HyperConnection) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Squashed(Work):
             return torch.cat((torch.sigmoid(reads), self.most * torch.sigmoid(gives)), dim=-1) + self.eps
         matrix = torch.softmax(square(mixes, self.streams), dim=-1) + self.eps
         matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
-        read = not mixes.is_meta or torch.is_grad_enabled()  # without numbers one round says the shapes
+        read = not mixes.is_meta or torch.is_grad_enabled()  # without values, one round is enough for the shapes
         for _ in range(self.rounds - 1 if read else 0):
             matrix = matrix / (matrix.sum(dim=-1, keepdim=True) + self.eps)
             matrix = matrix / (matrix.sum(dim=-2, keepdim=True) + self.eps)
@@ -65,21 +65,21 @@ class Squashed(Work):
 
 
 class Summed(Work):
-    """A weighted sum of the streams."""
+    """A weighted sum of the residual streams."""
 
     def forward(self, streams: Tensor, weights: Tensor) -> Tensor:
         return (weights.unsqueeze(-1) * streams).sum(dim=2)
 
 
 class Spread(Work):
-    """A result times a weight for each stream."""
+    """A result times one weight per residual stream."""
 
     def forward(self, result: Tensor, weights: Tensor) -> Tensor:
         return weights.unsqueeze(-1) * result.unsqueeze(-2)
 
 
 class HyperConnection(nn.Module):
-    """What a sublayer reads of all streams, and the streams behind it."""
+    """A sublayer's input from all residual streams, and the streams after it."""
 
     def __init__(self, part: parts.HyperConnection) -> None:
         super().__init__()
@@ -94,17 +94,17 @@ class HyperConnection(nn.Module):
         self.mix = Product(1) if part.mixes else None
 
     def before(self, streams: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What the sublayer reads, the weights of its result, and the matrix that mixes the streams, if any does."""
+        """The sublayer's input, the weights of its result, and the matrix that mixes the residual streams, if any."""
         made = torch.split(self.weights(self.norm(streams.flatten(2))), self.sizes, dim=-1)
         squashed = self.squashed(*torch.split(self.base(list(made), self.factors.weight), self.sizes, dim=-1))
         reads, gives, *mixes = torch.split(squashed, self.sizes, dim=-1)
         return self.read(streams, reads), gives, square(mixes[0], self.sizes[0]) if mixes else None
 
     def after(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
-        """Streams behind the sublayer."""
+        """Residual streams after the sublayer."""
         spread = self.result(
             result, gives
-        )  # first, as the class does: what a block runs again ends with its last product
+        )  # first, as in the class: recomputation of a layer ends with its last matmul
         if self.mix is not None and mixes is not None:
             streams = self.mix(mixes.transpose(-1, -2), streams)
         out: Tensor = self.add(spread, streams)
@@ -112,7 +112,7 @@ class HyperConnection(nn.Module):
 
 
 class Bounded(Work):
-    """Weights between bounds."""
+    """Bounded weights."""
 
     def __init__(self, eps: float) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Bounded(Work):
 
 
 class HyperHead(nn.Module):
-    """One stream of all."""
+    """One residual stream from all."""
 
     def __init__(self, part: parts.HyperHead) -> None:
         super().__init__()
@@ -139,14 +139,14 @@ class HyperHead(nn.Module):
 
 
 class Mean(Work):
-    """The mean of the streams."""
+    """The mean of the residual streams."""
 
     def forward(self, streams: Tensor) -> Tensor:
         return streams.mean(dim=2)
 
 
 class HyperMean(nn.Module):
-    """The mean of all streams."""
+    """The mean of all residual streams."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""First and last parts of the reference model's image encoder: patches, and poolers of whole images.
+"""First and last parts of the reference model's image encoder: patches, poolers, mergers and projectors.
 
 Shapes: patches are (batch, patches, channels · pixels), x is (batch, tokens, hidden).
 """
@@ -16,7 +16,7 @@ from tfacct.reference.part_module import built
 
 
 class Token(nn.Module):
-    """Learned vectors that stand for no input."""
+    """Learned vectors without an input."""
 
     def __init__(self, count: int, hidden: int) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Token(nn.Module):
 
 
 class Patches(nn.Module):
-    """One product for every patch, and the class token in front of them."""
+    """A matmul of every patch, with the class token before them."""
 
     def __init__(self, part: parts.Patches) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class Patches(nn.Module):
         return torch.cat((rows, tokens) if self.last else (tokens, rows), dim=1)
 
     def widened(self, rows: Tensor) -> Tensor:
-        """Rows behind the other tables and their norm: as they are."""
+        """Embeddings after the norm, unchanged."""
         return rows
 
 
 class TokenPooler(nn.Module):
-    """The vector of one position of each sequence, or the mean of all, of all but the first, or of the first
-    two, or each. On any text the last position is its end."""
+    """The vector of one position per sequence; the mean of all, of all but the first, or of the first two; or every
+    position. The end of a text is always its last position."""
 
     def __init__(self, part: parts.TokenPooler) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class TokenPooler(nn.Module):
 
 
 class Network(nn.Module):
-    """Up, activation, down."""
+    """An MLP: up, activation, down."""
 
     def __init__(self, hidden: int, width: int, activation: str) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Network(nn.Module):
 
 
 class Merger(nn.Module):
-    """Neighbouring patches side by side, and two products of them. Those to be merged follow each other."""
+    """Neighboring patches, concatenated, and two matmuls. Patches to be merged are consecutive."""
 
     def __init__(self, part: parts.Merger) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Merger(nn.Module):
 
 
 class Shares(Work):
-    """What each of some neighbours adds to their mean."""
+    """Contribution of each neighbor to the mean."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Shares(Work):
 
 
 class Averaged(nn.Module):
-    """Means of neighbouring positions, and what stands behind them."""
+    """Means of neighboring positions, and the layers after them."""
 
     def __init__(self, part: parts.Averaged) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class Averaged(nn.Module):
             self._put("standardize", Times(1.0))
         if part.out is not None:
             self._put("proj", Linear(part.hidden, part.out))
-            self.ends = Token(2, part.out)  # which the whole puts around the results
+            self.ends = Token(2, part.out)  # which the composite adds around the results
 
     def _put(self, name: str, module: nn.Module) -> None:
         self.add_module(name, module)
@@ -152,7 +152,7 @@ class Averaged(nn.Module):
 
 
 class Times(Work):
-    """A factor of every number."""
+    """Multiplication of every element by a factor."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Times(Work):
 
 
 def merging(part: parts.Part) -> nn.Module:
-    """What joins patches, or positions of audio, after the blocks."""
+    """The module that merges patches, or audio positions, after the layers."""
     if (own := built(part)) is not None:
         return own  # type: ignore[no-any-return]
     if isinstance(part, parts.Averaged):
@@ -173,7 +173,7 @@ def merging(part: parts.Part) -> nn.Module:
 
 
 class Halves(Work):
-    """One half of each row, through an activation, times the other half."""
+    """One half of each row, after an activation, times the other half."""
 
     def forward(self, x: Tensor) -> Tensor:
         one, other = x.chunk(2, dim=-1)
@@ -181,7 +181,7 @@ class Halves(Work):
 
 
 class Projector(nn.Module):
-    """The steps of a projector, one after the other, under their names in the class."""
+    """The steps of a projector, in order, with their names in the class."""
 
     def __init__(self, part: projector.Projector) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ class Projector(nn.Module):
                     self._put("average", Shares(step.rows))
 
     def _put(self, name: str, module: nn.Module) -> None:
-        """Register a module under a dotted name."""
+        """Registers a module under a dotted name."""
         at: nn.Module = self
         *outer, last = name.split(".")
         for one in outer:
@@ -221,14 +221,14 @@ class Projector(nn.Module):
                 case projector.Joined():
                     x = torch.unflatten(x, 1, (x.shape[1] // step.rows, step.rows)).flatten(2)
                 case projector.Learned():
-                    pass  # where a row of an image ends, between others
+                    pass  # at the end of a row of an image, between others
                 case _:
                     x = self.get_submodule(step.name)(x)
         return x
 
 
 class AttentionPooler(nn.Module):
-    """What a learned query reads of all positions, and a network behind a norm."""
+    """Attention of a learned query to all positions, then a norm and an MLP."""
 
     def __init__(self, part: parts.AttentionPooler) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The reference model's indexer, which chooses the keys that a token attends to.
+"""The reference model's indexer, which selects the keys that a token attends to.
 
 "DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models" (arXiv 2512.02556), section 2.1, and transformers'
 DeepseekV32Indexer.
@@ -18,14 +18,14 @@ from tfacct.reference.step import Step
 
 
 class Positive(Work):
-    """Scores below 0 are 0."""
+    """ReLU of the scores."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return torch.relu(scores)
 
 
 class Grown(Work):
-    """Queries times a learned factor of each head, of the logarithm of their position, and a learned number
+    """Queries times a learned factor per head, the logarithm of their position, and a learned scalar
     (transformers' MistralLarge4TextSoftmaxScaling)."""
 
     def __init__(self, heads: int) -> None:
@@ -38,7 +38,7 @@ class Grown(Work):
 
 
 class Indexer(nn.Module):
-    """Heads of its own score one key for each token; their weighted sum chooses the keys."""
+    """Separate heads score one key per token; their weighted sum selects the keys."""
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Indexer(nn.Module):
         self.weights_proj = Linear(part.hidden, self.heads, bias=False)
 
     def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:
-        """Keys at the end of the step, (batch, 1, keys, size); the choice goes to the step."""
+        """Keys at the end of the step, (batch, 1, keys, size); the selection is stored in the step."""
         q = self._queries(x, read, step)
         k: Tensor = self.k_norm(self.k_proj(x)).unsqueeze(1)
         if self.angles is not None and self.q_rotary is not None and self.k_rotary is not None:
@@ -76,8 +76,8 @@ class Indexer(nn.Module):
         return torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
 
     def _turn(self, rotary: nn.Module, heads: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
-        """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
-        which no config has; no product depends on the turn."""
+        """Rotary embedding of heads, skipped in a proof, which has symbols for sizes, or heads smaller than the rotary
+        dimensions; no matmul depends on it."""
         if not isinstance(self.rotary_dim, int) or not isinstance(self.size, int) or self.size < self.rotary_dim:
             return heads
         if self.last:
@@ -87,8 +87,8 @@ class Indexer(nn.Module):
         return torch.cat((rotary(first, *turn), rest), dim=-1)
 
     def _mask(self, scores: Tensor) -> Tensor | None:
-        """Mask of shape (batch, 1, new, keys): −∞ where a key is not chosen. Where there are no numbers, or symbols for
-        sizes, all are, by a mask made of the scores: a trace would drop scores that nothing reads."""
+        """Mask of shape (batch, 1, new, keys): −∞ for keys that are not selected. Without values, or with symbolic
+        sizes, all keys are selected, by a mask computed from the scores, because a trace would drop unused scores."""
         if not isinstance(self.top, int):
             return None
         if scores.is_meta or not all(isinstance(size, int) for size in scores.shape):

@@ -17,7 +17,7 @@ from tfacct.reference.step import Step
 
 
 class HeadGate(Work):
-    """What each head read, times the share that the token lets through of it, or of each of its channels."""
+    """Output of each head times a gate per head or per channel."""
 
     def forward(self, mixed: Tensor, gate: Tensor) -> Tensor:
         gate = torch.sigmoid(gate)
@@ -25,9 +25,9 @@ class HeadGate(Work):
 
 
 class PerHead(nn.Module):
-    """A product of each head with a matrix of its own, between a head's size and a latent's.
+    """A matmul per head with its own matrix, between the head size and the latent size.
 
-    The weight is that of the linear layer which makes the heads out of a latent.
+    The weight is that of the linear layer that projects a latent to the heads.
     """
 
     def __init__(self, heads: int, size: int, latent: int, *, into_latent: bool) -> None:
@@ -41,7 +41,7 @@ class PerHead(nn.Module):
 
 
 class LatentAttention(PartModule):
-    """Causal self-attention over keys and values that come from a latent, run in one of three forms.
+    """Causal self-attention over keys and values from a latent, in one of three modes.
 
     "DeepSeek-V2" (arXiv 2405.04434), section 2.1; expanded as in transformers' DeepseekV3Attention.
     """
@@ -99,7 +99,7 @@ class LatentAttention(PartModule):
         else:
             self.k_b_proj = Linear(part.kv_rank, part.heads * part.nope_dim, bias=False)
             self.v_b_proj = Linear(part.kv_rank, part.heads * part.value_dim, bias=False)
-        sharing = part.heads if absorbed else 1  # of one latent that is keys and values of all heads
+        sharing = part.heads if absorbed else 1  # one latent serves as keys and values of all heads
         self.scores, self.values = Product(sharing), Product(sharing)
         self.softmax = Softmax(self.scale)
         self.sinks = Sinks(part.heads) if part.sinks else None
@@ -121,7 +121,7 @@ class LatentAttention(PartModule):
         plain, rope = torch.split(heads, [part.nope_dim, self.rotated], dim=-1)
         index: tuple[Tensor, ...] = ()
         borrows = part.borrowed and part.mla_mode != "unpacked"
-        whole = part.mla_mode != "unpacked" and part.rope_dim is None  # one state: nothing of a key is rotated
+        whole = part.mla_mode != "unpacked" and part.rope_dim is None  # one state, because no part of a key is rotated
         if self.indexer is not None:
             index = (self.indexer(x, normed, step, None if past is None else past[-1]),)
         if past is not None and not borrows:
@@ -139,8 +139,8 @@ class LatentAttention(PartModule):
         return self.o_proj(mixed.flatten(2)), *(() if borrows else cached), *index
 
     def _latents(self, x: Tensor, step: Step) -> Cache:
-        """Latents of the new tokens, and what all heads share; of a block that borrows them, the lender's, of all
-        tokens where it keeps them."""
+        """Latents of the new tokens, and the part shared by all heads; in a layer that reuses latents, those of the
+        source layer, for all tokens if they are cached."""
         part = self.part
         if part.borrowed:
             return step.latents[part.rotary is None]
@@ -151,13 +151,13 @@ class LatentAttention(PartModule):
         if self.angles is not None and self.k_rotary is not None:
             shared = self.k_rotary(shared, *step.turn(self.angles))
         else:
-            shared = shared.clone()  # else the cache would hold the whole product that it is a part of
+            shared = shared.clone()  # otherwise the cache would keep the whole matmul output alive
         if part.mla_mode == "unpacked":
             step.latents[part.rotary is None] = (latent, shared)
         return latent, shared
 
     def _all(self, past: Cache | None, latent: Tensor, shared: Tensor, step: Step) -> Cache:
-        """Those of all tokens, which later blocks may borrow."""
+        """The same for all tokens, which later layers may reuse."""
         if self.part.borrowed:
             return latent, shared
         latent, shared = _appended(past, latent, shared)
@@ -186,7 +186,7 @@ class LatentAttention(PartModule):
         return self._mixed(torch.cat((plain, rope), dim=-1), k, v, step, past), (k, v)
 
     def _queried(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What queries are made of, and what an indexer's are."""
+        """Input of the queries, and input of an indexer's queries."""
         if self.part.q_rank is None:
             return x, x
         latent = self.q_a_proj(x)
@@ -201,7 +201,7 @@ class LatentAttention(PartModule):
         return torch.cat((plain, shared.expand(-1, self.part.heads, -1, -1)), dim=-1), values
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, step: Step, past: Cache | None) -> Tensor:
-        mask = step.mask(past[0].shape[2] if past else 0, self.part.window)  # of a borrower, made by its lender
+        mask = step.mask(past[0].shape[2] if past else 0, self.part.window)  # computed by the source layer
         if self.part.indexer is not None and step.chosen is not None:
             mask = mask + step.chosen
         sinks = None if self.sinks is None else self.sinks(q.shape[0], q.shape[2])
@@ -209,18 +209,18 @@ class LatentAttention(PartModule):
         return mixed
 
     def _seen(self, cached: Tensor) -> Tensor:
-        """What a later token will see, of a shape with tokens in the middle."""
+        """The part that a later token will see, with tokens as the middle axis."""
         window = self.part.window
         if window is None or self.keep_all or cached.shape[2] <= window:
             return cached
-        return cached[:, :, cached.shape[2] - window :].clone()  # a view would hold all of them
+        return cached[:, :, cached.shape[2] - window :].clone()  # a view would keep all of them alive
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         return by_head(x, self.part.heads, size)
 
 
 def _cache_names(part: parts.LatentAttention) -> tuple[str, ...]:
-    """Names of what is kept."""
+    """Names of the cached tensors."""
     rotated = () if part.rope_dim is None else ("rotary_cache",)
     latents = () if part.borrowed else ("latent_cache", *rotated)
     own = ("k_cache", "v_cache") if part.mla_mode == "unpacked" else latents

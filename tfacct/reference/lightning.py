@@ -1,7 +1,7 @@
-"""The reference model's lightning attention: a matrix for each head, decayed by a constant.
+"""The reference model's lightning attention: a matrix state per head, with constant decay.
 
 Qin et al., "Lightning Attention-2" (arXiv 2401.04658), algorithm 1; transformers' MiniMaxLightningAttention, and Ling
-2.5's own code (BailingMoeV2_5LinearAttention).
+2.5's code (BailingMoeV2_5LinearAttention).
 
 Shapes: x is (batch, tokens, hidden), heads are (batch, heads, tokens, size), chunks of them (batch, heads, chunks,
 tokens of a chunk, size), a state is (batch, heads, size, size).
@@ -25,53 +25,53 @@ from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
 SMALL = 1e-5
-"""What keeps the last layer's decay off zero: the class's own number."""
+"""Constant that keeps the last layer's decay above zero, as in the class."""
 
 
 class Weighting(Work):
-    """Scores of two tokens, times a weight; or tokens, each times a number."""
+    """Scores of token pairs times a weight; or tokens times a factor."""
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
         return x * weight
 
 
 class Sum(Work):
-    """What the matrix gives at the queries, and what the chunk itself gives."""
+    """Sum of what the queries read from the state and from the chunk."""
 
     def forward(self, before: Tensor, here: Tensor) -> Tensor:
         return before + here
 
 
 class Passed(Work):
-    """Matrix behind a chunk: the one before it, decayed, and what the chunk writes."""
+    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
 
     def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
         return state * decay + written
 
 
 class OneToken(Work):
-    """Matrix behind one token: decayed, and its key times its value added."""
+    """State after one token: decayed, plus key times value."""
 
     def forward(self, state: Tensor, decay: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return state * decay + key.transpose(-1, -2) * value
 
 
 def _by_chunk(product: nn.Module, left: Tensor, right: Tensor) -> Tensor:
-    """A product of each head and chunk: (batch, heads, chunks, rows, columns)."""
+    """A matmul per head and chunk: (batch, heads, chunks, rows, columns)."""
     heads, chunks = left.shape[1:3]
     return torch.unflatten(product(left.flatten(1, 2), right.flatten(1, 2)), 1, (heads, chunks))
 
 
 class LightningAttention(Mixer):
-    """Lightning attention: new tokens in chunks, one token behind others by itself. `number`: its layer's
-    among `layers`."""
+    """Lightning attention: new tokens in chunks; a single token after others without chunks. `number`: layer number, of
+    `layers`."""
 
     caches = ("state",)
     number, layers = 0, 1
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The matrix of every head."""
+        """Shape of the matrix of every head."""
         return ((past.batch, part.heads, part.head_dim, part.head_dim),)
 
     def __init__(self, part: parts.LightningAttention) -> None:
@@ -94,12 +94,14 @@ class LightningAttention(Mixer):
         self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
         self.out_norm: nn.Module = RMSNorm(part.inner, part.eps)
         if part.groups is not None:
-            groups = part.groups if isinstance(part.inner, int) else 1  # of a symbol, which it may not divide: no count
+            groups = (
+                part.groups if isinstance(part.inner, int) else 1
+            )  # a symbol that it may not divide; no count depends on it
             self.out_norm = GroupNorm(groups, part.inner // groups, part.eps)
         self.gate, self.out_proj = LetThrough(), Linear(part.inner, part.hidden, bias=part.out_bias)
 
     def rates(self, like: Tensor) -> Tensor:
-        """Logarithm of the decay by one token, of each head: negative; the deeper the layer the slower."""
+        """Logarithm of the decay per token, per head: negative, and slower in deeper layers."""
         heads = self.part.heads
         if self.part.simple:
             own = slopes(heads).to(like.device, like.dtype).view(1, heads, 1, 1)
@@ -109,7 +111,7 @@ class LightningAttention(Mixer):
         return -torch.exp(powers).view(1, heads, 1, 1) * share
 
     def forward(self, x: Tensor, past: States | None, step: Step | None = None) -> tuple[Tensor, Tensor]:
-        """Result, and the matrices at the end of the step."""
+        """Result, and the states at the end of the step."""
         part = self.part
         made = (project(x) if act is None else act(project(x)) for project, act in self._made())
         query, key, value = (by_head(each, part.heads, part.head_dim) for each in made)
@@ -131,13 +133,13 @@ class LightningAttention(Mixer):
         return (self.q_proj, self.q_act), (self.k_proj, self.k_act), (self.v_proj, self.v_act)
 
     def _one(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """One token behind others."""
+        """One token after others."""
         state = self.recurrence(state, self.rates(query).exp(), key, value)
         return self.read_out(query, state), state
 
     def _in_chunks(self, query: Tensor, key: Tensor, value: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Tokens padded to whole chunks, those of each chunk among each other, then the matrices from chunk to chunk.
-        What is padded adds nothing, and decays nothing: the last matrix is that behind the last token."""
+        """Tokens padded to whole chunks: first within each chunk, then the states from chunk to chunk. Padding adds
+        nothing and does not decay, so the last state is that after the last token."""
         batch, heads, tokens, size = query.shape
         chunk = self.part.chunk
         chunks = int(-(-tokens // chunk))
@@ -153,7 +155,7 @@ class LightningAttention(Mixer):
         keys = self.k_decay(key, (rate * ends).exp().unsqueeze(-1))
         written = _by_chunk(self.state_write, keys.transpose(-1, -2), value)
         passed = (rate.squeeze(-1) * left).exp()
-        if state is None:  # whose gradient is computed as that of one that was there
+        if state is None:  # its gradient is computed like that of an existing state
             state = query.new_zeros(batch, heads, size, size)
             state.requires_grad_(torch.is_grad_enabled())
         found = [state]

@@ -19,7 +19,7 @@ from tfacct.reference.part_module import Past, Shapes
 
 
 class Softplus(Work):
-    """Step size, which is above 0."""
+    """Step size, above 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.softplus(x)
@@ -27,7 +27,7 @@ class Softplus(Work):
 
 class Recurrence(Work):
     """State after each token: hₜ = exp(stepₜ · A) · hₜ₋₁ + stepₜ · xₜ · Bₜ with A = −exp(weight), for every channel and
-    number of its state. Gu and Dao (arXiv 2312.00752), equations 2a and 4, with B simplified to step · B as in their
+    element of its state. Gu and Dao (arXiv 2312.00752), equations 2a and 4, with B simplified to step · B as in their
     code.
     """
 
@@ -41,7 +41,7 @@ class Recurrence(Work):
 
 
 class Skip(Work):
-    """Channel's own input, weighted, added to what was read from its state."""
+    """The channel's input, weighted, plus the value read from its state."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class Skip(Work):
 
 
 class Mamba(Mixer):
-    """Mamba: input product, convolution, recurrence, gate, output product."""
+    """Mamba: input projection, convolution, recurrence, gate, output projection."""
 
     caches = ("conv_state", "scan_state")
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The tokens that the next convolution sees, and the state of every channel."""
+        """Shapes of the tokens for the next convolution, and of the state of every channel."""
         return (past.batch, part.inner, part.kernel), (past.batch, part.inner, part.state)
 
     def __init__(self, part: parts.Mamba) -> None:
@@ -78,7 +78,7 @@ class Mamba(Mixer):
         self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, and the two states at the end of the step."""
+        """Result, and both states at the end of the step."""
         part, (batch, tokens, _) = self.part, x.shape
         inner, gate = self.in_proj(x).view(batch, tokens, 2, part.inner).unbind(2)
         inner, seen = self.conv.over(inner, past)
@@ -91,18 +91,19 @@ class Mamba(Mixer):
         states = self.recurrence(inner, step, entry, None if past is None else past[1])
         mixed = self.skip(self.read_out(states, exit_.unsqueeze(-1)).squeeze(-1), inner)
         out: Tensor = self.out_proj(self.gate(mixed, gate))
-        # Copies: a view would hold all of them.
+        # Copies, because a view would keep all of them alive.
         last = states.narrow(1, tokens - 1, 1).squeeze(1).clone()
         return out, seen, last
 
     def _norm(self, size: int) -> nn.Module | None:
-        """Norm of vectors of this size, where the part has any."""
+        """Norm of vectors of this size, if the part has one."""
         part = self.part
         if part.norms == "none":
             return None
         return RMSNorm(size, part.eps) if part.norms == "scaled" else PlainRMSNorm(size, part.eps)
 
     def _read(self) -> tuple[tuple[int, int], ...]:
-        """Start and length of the vectors that x_proj gives: the step, and those that write and read the state."""
+        """Start and length of the vectors in x_proj's output: step sizes, and the vectors that write and read the
+        state."""
         rank, state = self.part.rank, self.part.state
         return (0, rank), (rank, state), (rank + state, state)

@@ -1,4 +1,4 @@
-"""The reference model's Mamba-2: a convolution over the last tokens, and a state for each head.
+"""The reference model's Mamba-2: a convolution over the last tokens, and a state per head.
 
 Dao and Gu, "Transformers are SSMs" (arXiv 2405.21060), section 6 and listing 1; transformers' Mamba2Mixer.
 
@@ -21,7 +21,7 @@ from tfacct.reference.part_module import Past, Shapes
 
 
 class Step(Work):
-    """Step size of each head, which is above 0."""
+    """Step size per head, above 0."""
 
     def __init__(self, heads: int, least: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Step(Work):
 
 
 class Decay(Work):
-    """Logarithm of a token's decay, of each head: below 0."""
+    """Logarithm of a token's decay per head, below 0."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -45,42 +45,42 @@ class Decay(Work):
 
 
 class PairDecay(Work):
-    """Decay between each two tokens of a chunk, 0 for one that comes later, from the sums of its logarithms."""
+    """Decay between each two tokens of a chunk, 0 for a later one, from cumulative logarithms."""
 
     def forward(self, sums: Tensor) -> Tensor:
         return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).tril().exp().tril()
 
 
 class Weighting(Work):
-    """Scores of two tokens, times the decay between them."""
+    """Scores of token pairs times the decay between them."""
 
     def forward(self, scores: Tensor, decay: Tensor) -> Tensor:
         return scores * decay
 
 
 class Passed(Work):
-    """State behind a chunk: the one before it, decayed, and what the chunk writes."""
+    """State after a chunk: the previous state, decayed, plus what the chunk writes."""
 
     def forward(self, state: Tensor, decay: Tensor, written: Tensor) -> Tensor:
         return state * decay.unsqueeze(-1).unsqueeze(-1) + written
 
 
 class OneToken(Work):
-    """State behind one token: decayed, and added to."""
+    """State after one token: decayed, plus what it writes."""
 
     def forward(self, state: Tensor, decay: Tensor, x: Tensor, entry: Tensor) -> Tensor:
         return state * decay.unsqueeze(-1).unsqueeze(-1) + x.unsqueeze(-1) * entry.unsqueeze(-2)
 
 
 class Sum(Work):
-    """What the chunk itself gives, and what the state before it gives."""
+    """Sum of what comes from the chunk and from the state before it."""
 
     def forward(self, here: Tensor, before: Tensor) -> Tensor:
         return here + before
 
 
 class Skip(Work):
-    """Head's own input, weighted, added to what was read from its state."""
+    """The head's input, weighted, plus the value read from its state."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Skip(Work):
 
 
 class GroupNorm(Work):
-    """RMSNorm of each group of channels by itself."""
+    """RMSNorm per group of channels."""
 
     def __init__(self, groups: int, size: int, eps: float) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class GroupNorm(Work):
 
 
 class Factors(Work):
-    """A token's gate, input, both vectors and steps, each times a constant."""
+    """A token's gate, input, vectors and steps, each times a constant."""
 
     def __init__(self, part: parts.Mamba2) -> None:
         super().__init__()
@@ -120,13 +120,13 @@ class Factors(Work):
 
 
 class Mamba2(Mixer):
-    """Mamba-2: new tokens in chunks, one token behind others by itself."""
+    """Mamba-2: new tokens in chunks; a single token after others without chunks."""
 
     caches = ("conv_state", "scan_state")
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The tokens that the next convolution sees, and the state of every head."""
+        """Shapes of the tokens for the next convolution, and of the state of every head."""
         return (past.batch, part.channels, part.kernel), (past.batch, part.heads, part.head_dim, part.state)
 
     def __init__(self, part: parts.Mamba2) -> None:
@@ -146,7 +146,7 @@ class Mamba2(Mixer):
         self.in_scale = None if part.factors is None else Factors(part)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, and the two states at the end of the step."""
+        """Result, and both states at the end of the step."""
         part, one = self.part, past is not None and x.shape[1] == 1
         made = self.in_proj(x) if self.in_scale is None else self.in_scale(self.in_proj(x))
         gate, channels, step = torch.split(made, [part.inner, part.channels, part.heads], dim=-1)
@@ -161,14 +161,14 @@ class Mamba2(Mixer):
         return self.out_proj(self._gated(self.skip(out, inner).transpose(1, 2).flatten(2), gate)), last, state
 
     def _gated(self, mixed: Tensor, gate: Tensor) -> Tensor:
-        """What was read, gated, and normed before or behind it where there is a norm."""
+        """The output, gated, and normed before or after the gate if there is a norm."""
         if self.out_norm is not None and self.part.norm == "before":
             mixed = self.out_norm(mixed)
         gated: Tensor = self.gate(mixed, gate)
         return gated if self.out_norm is None or self.part.norm == "before" else self.out_norm(gated)
 
     def _for_heads(self, x: Tensor) -> Tensor:
-        """Vectors by head: those of one group are the same."""
+        """Vectors per head: those of one group are equal."""
         part = self.part
         vectors = by_head(x, part.groups, part.state).unsqueeze(2)
         return vectors.expand(-1, -1, part.group, -1, -1).flatten(1, 2)
@@ -176,14 +176,14 @@ class Mamba2(Mixer):
     def _one(
         self, x: Tensor, entry: Tensor, exit_: Tensor, decay: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """One token behind others."""
+        """One token after others."""
         state = self.recurrence(state, decay.squeeze(2).exp(), x.squeeze(2), entry.squeeze(2))
         return self.read_out(state, exit_.transpose(-1, -2)).transpose(-1, -2), state
 
     def _in_chunks(
         self, x: Tensor, entry: Tensor, exit_: Tensor, decay: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Tokens padded to whole chunks, those of each chunk among each other, then the states from chunk to chunk."""
+        """Tokens padded to whole chunks: first within each chunk, then the states from chunk to chunk."""
         heads, tokens = x.shape[1:3]
         chunks = int(-(-tokens // self.part.chunk))
         x, entry, exit_, steps = (self._chunked(each) for each in (x, entry, exit_, decay.unsqueeze(-1)))
@@ -198,9 +198,9 @@ class Mamba2(Mixer):
         return out.narrow(2, 0, tokens), states[:, :, -1].clone()
 
     def _passed(self, written: Tensor, decay: Tensor, state: Tensor | None) -> Tensor:
-        """States before each chunk, and behind the last: all chunks at once, one step behind the other for each."""
+        """States before each chunk, and after the last one."""
         batch, heads, chunks = written.shape[:3]
-        if state is None:  # whose gradient is computed as that of one that was there
+        if state is None:  # its gradient is computed like that of an existing state
             state = written.new_zeros(batch, heads, *written.shape[3:])
             state.requires_grad_(torch.is_grad_enabled())
         found = [state]

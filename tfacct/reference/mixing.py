@@ -1,4 +1,4 @@
-"""Modules in place of attention in the reference model: what they share, and the short convolution.
+"""Modules in place of attention in the reference model: their base class, and the short convolution.
 
 Shapes: x is (batch, tokens, channels).
 """
@@ -15,7 +15,7 @@ from tfacct.reference.modules import Linear, Work
 from tfacct.reference.part_module import PartModule, Past, Shapes
 
 States: TypeAlias = tuple[Tensor, ...]
-"""Tensors that a mixer keeps between steps, in the order of its `caches`."""
+"""Cached tensors of a mixer, in the order of its `caches`."""
 
 
 class Mixer(PartModule):
@@ -25,10 +25,10 @@ class Mixer(PartModule):
 
 
 def decayed_sums(added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
-    """Sum behind each token, hₜ = decayₜ · hₜ₋₁ + addedₜ, from the sum `before` the first one, if there is any.
+    """Sum after each token, hₜ = decayₜ · hₜ₋₁ + addedₜ, starting from the sum `before` the first one, if any.
 
     All tokens at once, as a scan whose reach doubles in each round (Hillis and Steele, "Data Parallel Algorithms",
-    1986): the decay of the later half of a stretch carries over the sum of the earlier one.
+    1986): the decay of the later half of a range applies to the sum of the earlier half.
     """
     sums = added
     if before is not None:
@@ -43,8 +43,7 @@ def decayed_sums(added: Tensor, decay: Tensor, before: Tensor | None) -> Tensor:
 
 
 class Convolution(nn.Module):
-    """Depthwise convolution: each channel's last tokens times weights of its own, unfolded into one product per
-    channel."""
+    """Depthwise convolution: each channel's last tokens times its own weights, unfolded into one matmul per channel."""
 
     def __init__(self, channels: int, kernel: int, bias: bool) -> None:
         super().__init__()
@@ -53,16 +52,16 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(channels)) if bias else None
 
     def over(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
-        """Convolved tokens, and the last ones, (batch, channels, kernel): the first of what a mixer keeps."""
+        """Convolved tokens, and the last ones, (batch, channels, kernel), the first state of a mixer."""
         batch, tokens, channels = x.shape
         before = x.new_zeros(batch, self.kernel, channels) if past is None else past[0].transpose(1, 2)
         seen = torch.cat((before, x), dim=1)
         out: Tensor = self(seen.narrow(1, 1, self.kernel - 1 + tokens))
-        # A copy: a view would hold all of them.
+        # A copy, because a view would keep all of them alive.
         return out, seen.narrow(1, tokens, self.kernel).transpose(1, 2).clone()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolved tokens; `x` begins kernel − 1 tokens before the first of them."""
+        """Convolved tokens; `x` begins kernel − 1 tokens earlier."""
         batch, there, channels = x.shape
         tokens = there - self.kernel + 1
         place = torch.arange(tokens, device=x.device)[:, None] + torch.arange(self.kernel, device=x.device)
@@ -74,7 +73,7 @@ class Convolution(nn.Module):
 
 
 class Gate(Work):
-    """Values that a token lets through, channel by channel."""
+    """Values times a token's gate, channel by channel."""
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         return gate * x
@@ -87,7 +86,7 @@ class ShortConvolution(Mixer):
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The tokens that the next convolution sees."""
+        """Shape of the tokens for the next convolution."""
         return ((past.batch, part.hidden, part.kernel),)
 
     def __init__(self, part: parts.ShortConvolution) -> None:

@@ -1,4 +1,4 @@
-"""The reference model, put together from the same parts as the ledger, and its inputs."""
+"""The reference model, assembled from the same parts as the ledger, and its inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def padded(source: Tensor, size: int) -> Tensor:
 
 
 def _sees_all(stacks: Sequence[Stack]) -> bool:
-    """True if the tokens of these blocks see the tokens behind them too."""
+    """True if attention in these layers is bidirectional."""
     attention = [stack.block.attention for stack in stacks]
     return any(isinstance(part, parts.Attention) and not part.causal for part in attention)
 
@@ -116,9 +116,9 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The whole model. `logits` is `all` or `last`, as in the workload; `fused` attention is for speed, not for
-    counting; `recompute` keeps no activations of the blocks and runs them again in the backward pass; `keep_all` keeps
-    keys that have left their window.
+    """The whole model. `logits`: `all` or `last`, as in the workload. `fused` attention is for speed, not for counting.
+    `recompute`: layers save no activations and run again in the backward pass. `keep_all`: keys outside their window
+    stay cached.
     """
 
     def __init__(
@@ -189,13 +189,13 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, past: Cache = (), positions: Tensor | None = None, source: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """Logits, then the states of every block at the end of the step. Logits of tokens further ahead stand behind
-        the others, along the tokens. A body without a head gives its last stream instead, or the pooler's result, or
-        merged patches, those of earlier blocks behind the last.
+        """Logits, then the states of every layer at the end of the step. Logits of multi-token prediction follow the
+        others along the token axis. A base model without a head returns its last residual stream, the pooler's result,
+        or merged patches, with those of earlier layers after the last.
 
-        `past` holds the states of every block before the step, in order: (k₀, v₀, k₁, v₁, …), or a block's two states.
-        `positions` of the new tokens: a cache of a window does not tell them. `source`: the tokens that the encoder
-        reads, in the first step only.
+        `past`: states of every layer before the step, in order: (k₀, v₀, k₁, v₁, …), or a layer's two states.
+        `positions`: positions of the new tokens, which a windowed cache does not determine. `source`: tokens for the
+        encoder, only in the first step.
         """
         given = tokens.shape[1]
         tokens = tokens if self.longest is None else padded(tokens, self.longest)
@@ -225,12 +225,12 @@ class Decoder(nn.Module):
         rest = iter(past)
 
         def before(block: nn.Module) -> Cache:
-            """The tensors a block kept before this step. Where the source is read now, none are of it."""
+            """The cached tensors of a layer before this step, without those of a source that is read in this step."""
             assert isinstance(block, blocks.Block)
             own = [name for name in block.states if read is None or not blocks.of_source(name)]
             return tuple(islice(rest, len(own)))
 
-        first, between = x, dict.fromkeys(self.tapped_blocks, x)  # a model with fewer blocks merges what it has
+        first, between = x, dict.fromkeys(self.tapped_blocks, x)  # a model with fewer layers merges those it has
         for number, block in enumerate(self.blocks):
             x, *own = run(block, self.recompute, x, step, before(block), read)
             cache += own
@@ -251,31 +251,32 @@ class Decoder(nn.Module):
         return (torch.cat(logits, dim=1) if self.mtp else logits[0], *cache)
 
     def _placed(self, x: Tensor, positions: Tensor, *, after_norm: bool) -> Tensor:
-        """The stream with its positions, where they are added here: in front of the tables' norm, or behind it."""
+        """The residual stream with position embeddings, if they are added before or after the embedding norm."""
         if self.pos_embed is None or after_norm != self.positions_after_norm:
             return x
         placed: Tensor = self.pos_embed(x, positions.to(x.device))
         return placed
 
     def _old(self, past: Cache) -> int:
-        """Number of tokens in the past: those that the first cache holds; a state of fixed size does not tell."""
+        """Number of cached tokens, from the first cache that depends on it."""
         names = (name for block in self.blocks for name in block.states)  # type: ignore[union-attr]
         return next((cache.shape[2] for name, cache in zip(names, past, strict=False) if name.endswith("_cache")), 0)
 
     def _head(self, x: Tensor) -> Tensor:
-        """Result of the last stream: logits, scores of classes, one vector for each sequence, or the stream itself."""
-        if self.lm_head is not None and self.classifier is not None and self.pooler is not None:  # both, side by side
+        """Output from the last residual stream: logits, classification scores, one vector per sequence, or the
+        stream."""
+        if self.lm_head is not None and self.classifier is not None and self.pooler is not None:  # both, concatenated
             return torch.cat((self.lm_head(x).flatten(1), self.classifier(self.pooler(x))), dim=1)
         read = x
         for last in (self.pooler, self.lm_head, self.classifier, self.merger):
             x = x if last is None else last(x)
-        if self.projector is not None:  # which reads what a merger gives, or every position
+        if self.projector is not None:  # which reads a merger's output, or every position
             read = x if self.merger is not None else read
             x = torch.cat((x.flatten(1), self.projector(read).flatten(1)), dim=1)
         return x
 
     def _bias(self, past: Cache, positions: Tensor) -> Tensor | None:
-        """The scores of the distances from the new tokens to all: the old ones stand in front of them."""
+        """The relative position bias from the new tokens to all tokens, which start with the cached ones."""
         if self.rel_bias is None:
             return None
         old = self._old(past)
@@ -285,7 +286,7 @@ class Decoder(nn.Module):
 
 
 def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.ModuleList:
-    """Every block, in the order in which they run; those of a stack share their angles."""
+    """Every layer, in order; the layers of a stack share RoPE angles."""
     angles = {id(stack.block): _angles(stack.block.attention) for stack in stacks}
     built = nn.ModuleList(
         blocks.Block(block, angles[id(block)], fused=fused, keep_all=keep_all) for block in in_order(stacks)
@@ -303,7 +304,7 @@ def _blocks(stacks: Sequence[Stack], *, fused: bool, keep_all: bool) -> nn.Modul
 
 
 def _angles(part: parts.SelfAttention | None) -> Angles | None:
-    """The angles of a block's attention, where it has any and they turn."""
+    """The RoPE angles of a layer's attention; None without rotary embedding."""
     if part is None or part.rotary is None:
         return None
     if part.rope_dim is not None:
@@ -314,8 +315,8 @@ def _angles(part: parts.SelfAttention | None) -> Angles | None:
 
 @record
 class Inputs:
-    """Inputs of a forward pass: new tokens, the states that every block kept of the old ones, positions of the new
-    tokens, and a source if one is read."""
+    """Inputs of a forward pass: new tokens, cached states of every layer, positions of the new tokens, and a source if
+    one is read."""
 
     tokens: Tensor
     past: Cache
@@ -324,7 +325,7 @@ class Inputs:
 
     @property
     def all(self) -> tuple[Tensor | Cache, ...]:
-        """As the model takes them."""
+        """The arguments of the model."""
         given = (self.tokens, self.past, self.positions)
         return given if self.source is None else (*given, self.source)
 
@@ -339,7 +340,7 @@ def build(
     recompute: bool = False,
     keep_all: bool = False,
 ) -> Decoder:
-    """The model on `device`, with random weights. On meta it has every shape and no numbers, and takes no memory."""
+    """The model on `device`, with random weights. On meta it has all shapes but no values, and uses no memory."""
     with torch.device(device):
         model = Decoder(shape, logits=logits, fused=fused, recompute=recompute, keep_all=keep_all).to(dtype)
     if device != "meta":
@@ -350,7 +351,7 @@ def build(
             )
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                # Scales near one keep activations finite; everything else is small and centred.
+                # Scales near one keep activations finite; everything else is small and centered.
                 parameter.normal_(mean=1.0 if name.endswith("norm.weight") else 0.0, std=0.02)
     return model
 
@@ -374,11 +375,10 @@ def inputs(
     source: int = 0,
     new_source: int = 0,
 ) -> Inputs:
-    """Inputs for `tokens` new tokens of `context`: token 0 throughout, patches of zeros for an image, and zeros where
-    there is a past.
+    """Inputs for `tokens` new tokens of `context`: token id 0, zeros for image patches, and zeros for the cache.
 
-    `in_window`: number of old tokens that a windowed block still has, if it is not to be computed. Of `source` tokens
-    `new_source` are read now: all, or none.
+    `in_window`: number of cached tokens of a windowed layer, if it should not be computed. `new_source` of `source`
+    tokens are read now: all, or none.
     """
     old = context - tokens
     past: list[Tensor] = []
@@ -386,7 +386,7 @@ def inputs(
     further = [] if shape.mtp is None else [shape.mtp.block] * shape.mtp.count
     for block in (*shape.blocks(), *further):
         there = old
-        if block.window is not None:  # the new token is one of those that its window holds
+        if block.window is not None:  # the new token is one of the tokens in its window
             there = min(old, block.window - 1) if in_window is None else in_window
         for sublayer in block.sublayers:
             seen = Past(batch, there, source if read is None else 0, old)
@@ -394,7 +394,7 @@ def inputs(
             past += [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
     positions = torch.arange(old, context, device="meta" if device == "meta" else "cpu")
     given = torch.zeros(batch, tokens, dtype=torch.long, device=device)
-    if isinstance(shape.embed, parts.Patches):  # the backward pass goes on to what pixels were made of
+    if isinstance(shape.embed, parts.Patches):  # pixels require a gradient
         patches, numbers = tokens - (shape.embed.front or 0), shape.embed.channels * shape.embed.pixels
         given = torch.zeros(batch, patches, numbers, device=device, dtype=dtype).requires_grad_()
     if isinstance(shape.embed, parts.Stem):

@@ -1,4 +1,4 @@
-"""Which module runs which part."""
+"""The module class of each part."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ MODULES: dict[type[parts.Part], type[PartModule]] = {
     parts.Experts: Experts,
     parts.SharedOutput: SharedOutput,
 }
-"""Modules of the parts of blocks."""
+"""Modules of the parts of layers."""
 
 
 def module_class(part: parts.Part) -> type[PartModule]:
-    """Module class of a part of a block. Raises TypeError."""
+    """Module class of a part of a layer. Raises TypeError."""
     found: type[PartModule] | None = family_module(part)
     if found is not None:
         return found

@@ -1,6 +1,6 @@
 """The reference model's modules: one named module per matmul, with linear layers and `@` only.
 
-Counters see a product by the module that runs it, so a module's name is the path of a line in the ledger.
+Counters identify a matmul by the module that runs it, so a module's name is the path of a ledger line.
 Shapes: x is (batch, tokens, hidden); heads are (batch, heads, tokens, head size).
 """
 
@@ -17,14 +17,14 @@ from tfacct.reference.part_module import PartModule
 
 
 class Linear(nn.Linear):
-    """Product with a weight. Its numbers are set by the code that runs it; on meta it has none to set."""
+    """Matmul with a weight. The code that runs it sets its values; on meta it has none."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class Unused(nn.Module):
-    """The weight and bias of a product that is never run."""
+    """The weight and bias of a matmul that never runs."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
         super().__init__()
@@ -33,27 +33,26 @@ class Unused(nn.Module):
 
 
 class BatchedProduct(nn.Module):
-    """A product of several groups of vectors with a matrix each, which counters see as one."""
+    """A matmul of several groups of vectors with one matrix each, which counters see as one."""
 
     def counted(self, out: Tensor) -> tuple[int, int, int, int]:
-        """Rows, inner size and columns of each of these products, and their number, from the result of all."""
+        """Rows, inner size, columns and number of these matmuls, from their result."""
         raise NotImplementedError
 
 
 class Work(nn.Module):
-    """Work that is no product, a pointwise line of the ledger."""
+    """Pointwise work, a line of the ledger without a matmul."""
 
 
 class Embedding(nn.Embedding):
-    """A table that is read by row."""
+    """An embedding."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class Hidden(nn.Module):
-    """A learned vector that stands for tokens or patches which training hides, or for what no text holds: nothing reads
-    it."""
+    """A learned vector for masked tokens or patches, which only pretraining uses: nothing reads it here."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -72,9 +71,9 @@ class Scale(nn.Module):
 
 
 class Tokens(Embedding):
-    """The token table, its rows made as long as the model is wide and scaled where the part says so.
+    """The token embedding, projected to the hidden size and scaled if the part requires it.
 
-    A shared one is given its weight by the table that owns it.
+    A shared embedding gets its weight from its owner.
     """
 
     def __init__(self, part: parts.Embedding) -> None:
@@ -91,12 +90,12 @@ class Tokens(Embedding):
         return rows if self.scale is None else self.scale(rows)
 
     def widened(self, rows: Tensor) -> Tensor:
-        """Rows behind the other tables and their norm, as long as the model is wide."""
+        """Embeddings after the norm, projected to the hidden size."""
         return self.project(rows) if self.late and self.project is not None else rows
 
 
 class Softcap(nn.Module):
-    """Bounded values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
+    """Soft-capped values, cap · tanh(x · factor / cap). "Gemma 2" (arXiv 2408.00118), section 2, and its class."""
 
     def __init__(self, cap: float, factor: float = 1.0) -> None:
         super().__init__()
@@ -107,7 +106,7 @@ class Softcap(nn.Module):
 
 
 class Head(Linear):
-    """Logits of all tokens, or of the last."""
+    """Logits of all tokens, or of the last one."""
 
     def __init__(self, part: parts.Head, last: bool) -> None:
         wide = part.hidden if part.width is None else part.width
@@ -140,7 +139,7 @@ class Head(Linear):
 
 
 class Product(nn.Module):
-    """A product of two activations: every query head with its own view of the key/value head it shares."""
+    """A matmul of two activations: every query head with its view of the shared key/value head."""
 
     def __init__(self, group: int) -> None:
         super().__init__()
@@ -151,7 +150,7 @@ class Product(nn.Module):
 
 
 class Add(nn.Module):
-    """A sum of two."""
+    """A sum of two tensors."""
 
     def forward(self, x: Tensor, other: Tensor) -> Tensor:
         return x + other
@@ -171,14 +170,14 @@ class RMSNorm(nn.Module):
 
 
 class LetThrough(Work):
-    """What is read, as far as the token lets it through."""
+    """A value times the token's gate."""
 
     def forward(self, x: Tensor, gate: Tensor) -> Tensor:
         return torch.sigmoid(gate) * x
 
 
 class GatedRMSNorm(RMSNorm):
-    """RMSNorm whose result is multiplied by a sigmoid of what a narrow network makes of it (transformers'
+    """RMSNorm with its result multiplied by the sigmoid of a low-rank projection of it (transformers'
     AXK2GatedRMSNorm)."""
 
     def __init__(self, hidden: int, eps: float, rank: int) -> None:
@@ -193,7 +192,7 @@ class GatedRMSNorm(RMSNorm):
 
 
 class ScaledFirst(RMSNorm):
-    """RMSNorm of what is scaled by its weight and 1 (transformers' MuseSparkTextInputScaledRMSNorm)."""
+    """RMSNorm of an input scaled by 1 + weight (transformers' MuseSparkTextInputScaledRMSNorm)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.rms_norm(x * (1 + self.weight), (self.hidden,), None, self.eps)
@@ -262,15 +261,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": nn.functional.silu,
     "tanh": torch.tanh,
 }
-"""By the names that configs use."""
+"""Activations by config name."""
 
 
 class Activation(nn.Module):
-    """The activation of one projection, or of a gate, times what the gate lets through.
+    """The activation of one projection, or of a gate times the up projection.
 
-    One that is not known stands for any: on meta all have the same shape, and `build` refuses it elsewhere. That of
-    gpt-oss bounds both, and adds 1 to what the gate lets through (transformers' GptOssExperts). `bound`: both are
-    bounded (DeepseekV4Experts).
+    An unknown name stands for any activation: on meta all have the same shape, and elsewhere `build` raises an error.
+    That of gpt-oss clamps both, and adds 1 to the up projection (transformers' GptOssExperts). `bound`: both are
+    clamped (DeepseekV4Experts).
     """
 
     BOUND = 7.0
@@ -289,7 +288,7 @@ class Activation(nn.Module):
 
 
 class ChannelScale(Work):
-    """Each channel times a number of its own."""
+    """Each channel times its own factor."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -300,9 +299,9 @@ class ChannelScale(Work):
 
 
 class FeedForward(PartModule):
-    """Up, activation, down; with a gate beside up where the part is gated, and a norm before them where it has one.
+    """An MLP: up, activation, down, with a gate if the part is gated, and a norm before them if it has one.
 
-    One that is never called holds its weights only.
+    An MLP that is never called only has weights.
     """
 
     def __init__(self, part: parts.FeedForward) -> None:

@@ -1,4 +1,4 @@
-"""A user's own module: what a factory builds on the meta device, its tensors, and its inputs."""
+"""A user's module: built by a factory on the meta device, with its tensors and inputs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ ON_META = (
     "nonzero",
     "DataDependent",
 )
-"""Words in what torch says where somebody asks a tensor on meta for its numbers."""
+"""Parts of torch's error messages when code reads the values of a meta tensor."""
 ON_CARD = ("CUDA", "cuda", "NVIDIA", "Triton", "triton")
 
 
 class Built(NamedTuple):
-    """A module, and what it is run with where its factory says so."""
+    """A module, and its inputs if the factory returns them."""
 
     module: nn.Module
     inputs: Any = None
 
 
 class Weight(NamedTuple):
-    """A tensor that a module holds. `same_as`: the name that it had first, if it is tied; a `buffer` is not trained."""
+    """A tensor of a module. `same_as`: its first name, if it is tied; a `buffer` is not trained."""
 
     name: str
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Weight(NamedTuple):
 
 
 def build(named: str, device: str = "meta") -> Built:
-    """What the factory `MODULE:FACTORY` returns, built on `device`. MODULE is importable from here, or a file.
+    """The result of the factory `MODULE:FACTORY`, built on `device`. MODULE is an importable module or a file.
 
     A factory takes no arguments, and returns a module, or a module and its inputs. Raises UsageError.
     """
@@ -62,7 +62,7 @@ def build(named: str, device: str = "meta") -> Built:
 
 
 def called(factory: Any, named: str, device: str = "meta") -> Built:
-    """What a factory returns. Raises UsageError."""
+    """The result of a factory. Raises UsageError."""
     if isinstance(factory, nn.Module):
         return Built(factory)
     if not callable(factory):
@@ -113,7 +113,7 @@ def _imported(where: str) -> Any:
         module = importlib.util.module_from_spec(spec)
         loader = spec.loader
         with _first_on_path(file.resolve().parent):
-            sys.modules[spec.name] = module  # dataclasses look there for their own module
+            sys.modules[spec.name] = module  # dataclasses look up their module there
             return _run(where, lambda: loader.exec_module(module), module)
     with _first_on_path(Path.cwd()):
         return _run(where, lambda: importlib.import_module(where), None)
@@ -146,13 +146,13 @@ def _first_on_path(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What somebody's code prints, on stderr: stdout is for the report."""
+    """Redirects what user code prints to stderr, because stdout is for the report."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 def _required(factory: Any) -> list[str]:
-    """Names of the arguments that a factory cannot be called without."""
+    """Names of a factory's required arguments."""
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -167,7 +167,7 @@ def _a(made: object) -> str:
 
 
 def failure(what: str, error: BaseException, *, building: bool = False) -> UsageError:
-    """A user's exception as one message: its type, its words, the line that raised it."""
+    """A user's exception as one message: type, text, and the line that raised it."""
     first_line = next(iter(str(error).strip().splitlines()), "")
     at = next((f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in _frames(error) if frame.lineno), "")
     message = f"{what} {type(error).__name__}{f': {cut(first_line, 200)}' if first_line else ''}{at}"
@@ -175,7 +175,7 @@ def failure(what: str, error: BaseException, *, building: bool = False) -> Usage
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """The frames of somebody's own code, the innermost first; those of torch are nobody's here."""
+    """The frames of user code, the innermost first, without those of torch."""
     frames = traceback.extract_tb(error.__traceback__)
     foreign = (f"{Path(torch.__file__).parent}", str(Path(__file__).parent), "<frozen", "<string>")
     return [frame for frame in reversed(frames) if not frame.filename.startswith(foreign)]
@@ -209,7 +209,7 @@ def weights(module: nn.Module) -> list[Weight]:
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    """The module itself, without what torch.compile or a wrapper for several devices put around it."""
+    """The module without the wrappers of torch.compile or parallel training."""
     while True:
         inner = getattr(module, "_orig_mod", None)
         if inner is None and type(module).__name__ in ("DataParallel", "DistributedDataParallel"):

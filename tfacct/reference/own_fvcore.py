@@ -1,4 +1,4 @@
-"""A user's own module counted by fvcore too, where fvcore counts all matmuls."""
+"""A second count of a user's module by fvcore, if fvcore counts all its matmuls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfacct.reference.watching import as_meta, evaluating, inputs, state
 
 FUSED = "aten::scaled_dot_product_attention"
 PRODUCTS = ("linear", "matmul", "bmm", "addmm", "einsum", "conv", FUSED.removeprefix("aten::"))
-"""Names of the operators whose multiply-adds fvcore counts; it counts norms too, which are none."""
+"""Names of the operators whose multiply-adds fvcore counts, without norms, which it also counts."""
 NO_PRODUCTS = POINTWISE | {
     f"aten::{name}"
     for name in """
@@ -28,12 +28,13 @@ NO_PRODUCTS = POINTWISE | {
     new_zeros index index_add index_add_ topk one_hot scatter scatter_ histc argmax
     """.split()
 }
-"""Operators that fvcore skips and that multiply no matrices. Any other leaves the module to the first counter alone."""
+"""Operators that fvcore skips and that are not matmuls. With any other skipped operator, only the first counter is
+used."""
 
 
 class _Called(nn.Module):
-    """A module with its named inputs in order, and only tensors for a result: what a trace takes. It is a copy on meta:
-    fvcore leaves hooks behind."""
+    """A module with named inputs in order and only tensors as result, as a trace requires. It is a copy on meta,
+    because fvcore leaves hooks in the module."""
 
     def __init__(self, module: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ def _fused(given: Any, _: Any) -> int:
 
 
 def multiply_adds(module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None) -> int | str:
-    """Multiply-adds of the matrix products of one forward pass on meta, as fvcore counts them; or why it does not."""
+    """Multiply-adds of the matmuls in one forward pass on meta by fvcore; or the reason why it cannot count them."""
     try:
         from fvcore.nn import FlopCountAnalysis
     except ImportError:

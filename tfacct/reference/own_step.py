@@ -1,4 +1,4 @@
-"""Bytes that a user's own module saves for backward, on the meta device with CUDA's kernels."""
+"""Bytes that a user's module saves for backward, on the meta device with CUDA's kernels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tfacct.reference.own_code import failure
 
 
 def saved_bytes(module: nn.Module, batch: int, tokens: int) -> int:
-    """Bytes of what autograd saves in a forward pass in bf16 with its loss, parameters and buffers apart.
+    """Bytes that autograd saves in a bf16 forward pass with a loss, without parameters and buffers.
 
-    The module is built on meta, and is in bf16 afterwards. A class of transformers computes its own loss; of others it
-    is the cross-entropy of their logits in fp32. Raises UsageError.
+    The module is built on meta, and is in bf16 afterwards. A transformers class computes its own loss; for others it is
+    the cross-entropy of their logits in fp32. Raises UsageError.
     """
     if not all(parameter.is_meta for parameter in module.parameters()):
         raise UsageError("training steps run on meta", "leave device out")

@@ -18,8 +18,8 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 @record
 class Past:
-    """What a step finds in the cache: `tokens` of each sequence that are still seen, of `old` tokens in all, and
-    `source` tokens, if a step before it read the source."""
+    """Cache contents before a step: `tokens` visible tokens per sequence, of `old` tokens in total, and `source`
+    tokens, if an earlier step read the source."""
 
     batch: int
     tokens: int
@@ -28,11 +28,11 @@ class Past:
 
 
 class PartModule(nn.Module):
-    """A module that runs a part of a block on tokens of shape (batch, tokens, hidden).
+    """A module that runs a part of a layer on tokens of shape (batch, tokens, hidden).
 
-    A block also passes what the module `takes`, in that order: `step`, what all blocks of a forward pass share; `past`,
-    the module's own tensors in the cache, or None without a past; `source`, the encoder's result. A module with
-    `caches` returns a tuple: its result, then these tensors at the end of the step.
+    A layer also passes the arguments in `takes`, in that order: `step`, shared by all layers of a forward pass; `past`,
+    the module's cached tensors, or None without a cache; `source`, the encoder's result. A module with `caches` returns
+    a tuple: its result, then its cached tensors at the end of the step.
     """
 
     takes: tuple[str, ...] = ()
@@ -42,19 +42,19 @@ class PartModule(nn.Module):
 
     @classmethod
     def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003
-        """Return the module of a part; most need nothing but the part."""
+        """The module of a part; most need only the part."""
         make: Any = cls
         return make(part)  # type: ignore[no-any-return]
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:  # noqa: ARG003
-        """Shapes of its tensors in the cache before a step."""
+        """Shapes of its cached tensors before a step."""
         return ()
 
 
 def family_module(part: parts.Part) -> Any:
-    """Module class of a part that a family's module defines: of the same name, in `<the module>_reference`. None of any
-    other part."""
+    """Module class of a part that a family module defines: the class of the same name in `<the module>_reference`. None
+    for any other part."""
     kind = type(part)
     if not kind.__module__.startswith(FAMILIES):
         return None
@@ -62,6 +62,6 @@ def family_module(part: parts.Part) -> Any:
 
 
 def built(part: parts.Part | None) -> Any:
-    """Module of a part that a family's module defines. None of any other part."""
+    """Module of a part that a family module defines. None for any other part."""
     own = None if part is None else family_module(part)
     return None if own is None else own(part)

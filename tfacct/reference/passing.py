@@ -1,7 +1,7 @@
-"""What ranks send and receive as torch runs it: pipeline stages, and a sequence in a ring.
+"""What ranks send and receive in torch: pipeline stages, and context parallelism in a ring.
 
-The process group sends nothing and the tensors hold nothing. Stages run torch's own schedules; keys and values go round
-in torch's experimental context_parallel.
+The process group sends nothing and the tensors have no data. Stages run torch's schedules; keys and values circulate in
+torch's experimental context_parallel.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tfacct.meta.model import DTYPES
 from tfacct.reference.ranks import blocks_of, fake_ranks, watching
 
 KINDS = {"all_to_all_single": "send"}
-"""The operation in which a ring hands its message on."""
+"""The operation with which a ring sends its message."""
 SINGLE: dict[str, Any] = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
 class _Agreed(PipelineStage):
-    """A stage whose neighbours, who are not there, agree that shapes are known. It remembers what it hands on forwards:
-    of two ranks each is in front of the other and behind it, so who receives a message does not say its pass."""
+    """A stage without real neighbors, with known shapes. It records what it sends forward: with two ranks, each is
+    before and after the other, so the receiver of a message does not determine its pass."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.ahead: dict[int, Any] = {}
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[Any]:
-        """As in torch, and remembered."""
+        """As in torch, and recorded."""
         made = super().get_fwd_send_ops(fwd_chunk_id)
         self.ahead |= {id(one): one for one in made}
         return made
@@ -44,19 +44,19 @@ class _Agreed(PipelineStage):
 
 
 class _Stream(nn.Module):
-    """What a stage does to the stream, as far as its neighbours see it."""
+    """What a stage does to the residual stream, as seen by its neighbors."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width, device="meta", dtype=dtype))
 
     def forward(self, stream: Any) -> Any:
-        """The stream with a learned vector added."""
+        """The residual stream plus a learned vector."""
         return stream + self.weight
 
 
 class Heads(NamedTuple):
-    """Heads of queries and of keys on one rank, and numbers of each."""
+    """Query heads and key heads on one rank, and head size."""
 
     query: int
     keys: int
@@ -66,7 +66,7 @@ class Heads(NamedTuple):
 def handed_on(
     ranks: int, rank: int, chunks: int, microbatches: int, schedule: str, shape: Sequence[int], dtype: str
 ) -> Counter[tuple[str, int]]:
-    """Messages that one rank of a pipeline sends in a step: pass and bytes → how many. `shape`: of the stream."""
+    """Messages that one pipeline rank sends in a step: pass and bytes → count. `shape`: that of the residual stream."""
     found: Counter[tuple[str, int]] = Counter()
     kind = DTYPES[dtype]
 
@@ -111,12 +111,12 @@ def _loss(made: Any, _: Any) -> Any:
 def parameters_of_rank(
     config: Mapping[str, Any], every: Sequence[Sequence[range]], rank: int, auto: str
 ) -> dict[str, int]:
-    """Elements of each parameter of the class on one rank. `every`: the blocks of each rank's stages. What runs before
-    the first block is in the first stage, what runs behind it in the last. `auto` builds the class."""
+    """Elements of each parameter of the class on one rank. `every`: the layers of each rank's stages. Modules before
+    the first layer are in the first stage, those after the layers in the last. `auto` builds the class."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
     with torch.device("meta"):
-        model = getattr(transformers, auto).from_config(made, dtype=torch.bfloat16)  # experts take no other
+        model = getattr(transformers, auto).from_config(made, dtype=torch.bfloat16)  # experts support no other
     blocks = blocks_of(model)
     inside = next(name for name, module in model.named_modules() if module is blocks)
     known = {id(weight): name for name, weight in model.named_parameters()}
@@ -133,7 +133,7 @@ def parameters_of_rank(
 
 
 def _before(model: Any, block: Any) -> set[str]:
-    """Names of the modules that run before a block does: some classes make in front what they run behind."""
+    """Names of the modules that run before any layer, because some classes define modules in another order."""
     ran: list[str] = []
     ahead: set[str] = set()
     for name, module in model.named_modules():
@@ -145,7 +145,7 @@ def _before(model: Any, block: Any) -> set[str]:
 
 
 def ring(heads: Heads, blocks: int, ranks: int, batch: int, tokens: int, dtype: str) -> Counter[Any]:
-    """Messages of so many blocks' attention in a ring of ranks, forward and backward: pass, kind and bytes."""
+    """Messages of attention in a ring of ranks, for a number of layers, forward and backward: pass, kind and bytes."""
     from torch.distributed.tensor.experimental._context_parallel import _attention as torchs
 
     found: Counter[Any] = Counter()
@@ -182,7 +182,7 @@ def ring(heads: Heads, blocks: int, ranks: int, batch: int, tokens: int, dtype: 
 
 
 def _kernel(q: Any, k: Any, v: Any, is_causal: bool, **_: Any) -> Any:
-    """The attention of a CPU, in the call that torch's ring makes."""
+    """CPU attention with the signature that torch's ring calls."""
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, is_causal)
 
 

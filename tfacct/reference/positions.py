@@ -1,4 +1,4 @@
-"""Embeddings that are added to the tokens' vectors: positions, learned or sinusoidal, and segments."""
+"""Embeddings added to token embeddings: positions, learned or sinusoidal, and segments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfacct.reference.rotary import in_tiles
 
 
 class Positions(Embedding):
-    """A table of absolute positions, added to the token's row."""
+    """A learned position embedding, added to the token embedding."""
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__(part.rows, part.hidden)
@@ -31,7 +31,7 @@ class Positions(Embedding):
 
 
 class ClassAndPatches(Embedding):
-    """A table of positions of the class token and of patches; learned tokens between them have none."""
+    """A position embedding of the class token and of patches; learned tokens between them have none."""
 
     def __init__(self, part: parts.Positions, front: int) -> None:
         super().__init__(part.rows, part.hidden)
@@ -45,7 +45,7 @@ class ClassAndPatches(Embedding):
 
 
 class Crossed(nn.Module):
-    """A row of the columns' table and one of the rows' table, for each patch of a square image."""
+    """Sum of a column embedding and a row embedding for each patch of a square image."""
 
     def __init__(self, part: parts.Positions) -> None:
         super().__init__()
@@ -65,19 +65,20 @@ class Crossed(nn.Module):
 
 
 class Resampled(Work):
-    """Rows for the patches of each image: those of the table where an image has as many patches as it has rows."""
+    """Position embeddings of the patches of each image, not resampled if an image has as many patches as the embedding
+    has rows."""
 
     def forward(self, rows: Tensor, like: Tensor) -> Tensor:
         return rows.unsqueeze(0).expand(like.shape[0], -1, -1).clone()
 
 
 class Sines(nn.Module):
-    """Sines and cosines of the positions, computed anew and added to the token's row. In chunks of audio (`every`)
-    positions are counted anew.
+    """Sines and cosines of the positions, computed and added to the token embedding. Each audio chunk of `every`
+    positions starts at position 0.
 
     Vaswani et al., "Attention Is All You Need" (arXiv 1706.03762), section 3.5. `sines_then_cosines`, as in
-    transformers' M2M100SinusoidalPositionalEmbedding: the rates end at 1 / 10,000 and an odd last number is 0. At the
-    paper's rates, as in CTRLModel, an odd last number is a sine.
+    transformers' M2M100SinusoidalPositionalEmbedding: the rates end at 1 / 10,000 and an odd last element is 0. At the
+    paper's rates, as in CTRLModel, an odd last element is a sine.
     """
 
     def __init__(self, part: parts.Positions, every: int | None = None) -> None:
@@ -111,11 +112,11 @@ class Sines(nn.Module):
 
 
 class AddedEmbedding(nn.Module):
-    """An embedding that is added to that of the tokens: it reads the sum so far, and the positions."""
+    """An embedding added to the token embedding: it reads the sum so far, and the positions."""
 
 
 class Segments(Embedding, AddedEmbedding):
-    """A learned table of segments, added to the token's row: all tokens are of the first."""
+    """A learned segment embedding, added to the token embedding: all tokens are in the first segment."""
 
     def __init__(self, part: parts.Segments) -> None:
         super().__init__(part.rows, part.hidden)

@@ -1,7 +1,7 @@
-"""What one rank stores and sends as torch shards a transformers model, for cross-checks.
+"""What one rank stores and sends when torch shards a transformers model, for cross-checks.
 
-The process group sends nothing and the tensors hold nothing, so one process stands for all ranks at full size. Nothing
-here knows a rule of what is divided: the plans are torch's tutorials' and transformers' own.
+The process group sends nothing and the tensors have no data, so one process represents all ranks at full size. This
+module contains no sharding rules: the plans are those of torch's tutorials and of transformers.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ KINDS = {
     "all_to_all_single": "all-to-all",
     "alltoall_base_": "all-to-all",
 }
-"""torch's operations, DTensor's and FSDP2's, and what they are called here."""
+"""Operations of torch, DTensor and FSDP2, and our names for them."""
 COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc")
 ROWS = ("o_proj", "down_proj", "c_proj")
 PACKED = "transformers.masking_utils.find_packed_sequence_indices"
-"""A function that looks at the positions, of which there are none here."""
+"""A function that reads the values of positions, which do not exist here."""
 HEADS = ("q_norm", "k_norm")
-"""Modules of the classes: products by columns and by rows, and norms of the heads that a rank has."""
+"""Modules of the classes: column-parallel and row-parallel matmuls, and norms over the heads of a rank."""
 LATENT_NORMS = ("q_a_layernorm", "kv_a_layernorm")
-"""Norms of what is no stream, which each rank has whole."""
+"""Norms outside the residual stream, which each rank has whole."""
 
 
 RESULTS = ("logits", "last_hidden_state", "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits")
-"""What a class may give, of which all that it does is summed."""
+"""Possible outputs of a class; all those present are summed."""
 
 
 class Seen(NamedTuple):
-    """What a rank holds: elements by parameter. What it sends: calls by pass, kind and bytes of the result."""
+    """What a rank stores: elements by parameter; and what it sends: calls by pass, kind and bytes of the result."""
 
     held: dict[str, int]
     sent: Counter[tuple[str, str, int]]
@@ -87,14 +87,14 @@ def step(
     auto: str,
     encodes: bool,
 ) -> Seen:
-    """A forward and a backward pass of rank 0, the fullest one, without a loss, of the class that `auto` builds.
-    `encodes`: it has an encoder, alone or in front of a decoder, which reads `source` tokens. `dp`: copies of the ranks
-    that divide weights, whose scattered gradients are reduced. `ep`: so many of the ranks divide the experts, to which
-    tokens are dealt out evenly. `sp`: the stream's tokens are divided; `together`: gradients of one tensor are added up
-    before they are reduced; `published`: by transformers' own plan.
+    """A forward and a backward pass of rank 0, the fullest one, without a loss, for the class built by `auto`.
+    `encodes`: it has an encoder, alone or before a decoder, which reads `source` tokens. `dp`: replicas of the ranks
+    that shard weights, over which scattered gradients are reduced. `ep`: number of ranks that shard the experts, with
+    even routing. `sp`: the tokens of the residual stream are sharded. `together`: gradients of one tensor are summed
+    before they are reduced. `published`: by transformers' plan.
 
-    Raises UsageError in a process that has a process group, ValueError, KeyError or TypeError for a config that the
-    class refuses.
+    Raises UsageError in a process that already has a process group; ValueError, KeyError or TypeError for a config that
+    the class does not accept.
     """
     fields = {name: value for name, value in config.items() if name != "model_type"}
     made = transformers.AutoConfig.for_model(config["model_type"], **fields)
@@ -105,7 +105,7 @@ def step(
         warnings.simplefilter("ignore")
         model = getattr(transformers, auto).from_config(
             made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
-        )  # eager masks of divided tokens are too small
+        )  # eager masks of sharded tokens are too small
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings
@@ -118,13 +118,13 @@ def step(
             for parameter in model.parameters():
                 gradient = parameter.grad
                 if isinstance(gradient, DTensor) and any(placed.is_partial() for placed in gradient.placements):
-                    gradient.full_tensor()  # torch leaves the sum open until an optimizer asks for it
+                    gradient.full_tensor()  # torch delays the sum until the optimizer needs it
         held = {name: _local(parameter).numel() for name, parameter in model.named_parameters()}
     return Seen(held, sent)
 
 
 def _read(config: Any, encodes: bool, batch: int, tokens: int, source: int) -> dict[str, Any]:
-    """What the class is given. Of audio two frames are a token."""
+    """Arguments of the class. Two audio frames are one token."""
     ids = torch.zeros(batch, tokens, dtype=torch.long)
     if source and (bins := getattr(config, "num_mel_bins", None)):
         return {"input_features": torch.zeros(batch, bins, 2 * source, dtype=config.dtype), "decoder_input_ids": ids}
@@ -135,7 +135,7 @@ def _read(config: Any, encodes: bool, batch: int, tokens: int, source: int) -> d
 
 @contextmanager
 def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
-    """A process group of so many ranks, of which this is one, that sends nothing."""
+    """A process group of this size that sends nothing; this process is one of its ranks."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if dist.is_initialized():
@@ -149,7 +149,7 @@ def fake_ranks(count: int, rank: int = 0) -> Iterator[None]:
 
 
 def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
-    """A mesh is made of numbers that it reads."""
+    """Creates a mesh on real tensors, because it reads their values."""
 
     def run(*args: Any, **named: Any) -> None:
         with unset_fake_temporarily():
@@ -159,7 +159,8 @@ def _on_real_tensors(made: Callable[..., None]) -> Callable[..., None]:
 
 
 def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, bool, bool, bool] | None) -> None:
-    """`plan`: of a decoder, `sp`, `together`, `published` and whether its head is tied; of an encoder there is one."""
+    """Shards a model. `plan`: for a decoder, `sp`, `together`, `published` and whether its head is tied; an encoder has
+    one plan."""
     sp, together, published, tied = plan or (False, False, False, False)
     with unset_fake_temporarily():
         ranks = init_device_mesh("cpu", (dp, fsdp, tp), mesh_dim_names=("dp", "fsdp", "tp"))
@@ -169,7 +170,7 @@ def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, 
         _by_published_plan(model, ranks["tp"], tp, fsdp, ep)
     elif tp > 1:
         parallelize_module(model, ranks["tp"], plan_of(model, sp=sp, together=together, whole=ep > 1))
-        if tied:  # the plan takes it apart
+        if tied:  # the plan splits it
             model.lm_head.weight = model.get_input_embeddings().weight
     alone = exchange(model, ranks["tp"], tp, fsdp, ep, apart=sp) if ep > 1 else set()
     if fsdp > 1:
@@ -180,8 +181,8 @@ def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, 
 
 
 def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dict[str, Any]:
-    """torch's plan for each module, as its tutorials of tensor and sequence parallelism have it. `whole`: ranks have
-    whole experts."""
+    """torch's plan for each module, as in its tutorials on tensor and sequence parallelism. `whole`: ranks have whole
+    experts."""
     stream: Placement = Shard(1) if sp else Replicate()
     plan: dict[str, Any] = {}
     gathered = {name for name, module in model.named_modules() if _over_heads(module)}
@@ -225,13 +226,14 @@ def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dic
 
 
 def _over_heads(attention: Any) -> bool:
-    """True of attention whose queries pass a norm over more than one head: it reads them gathered."""
+    """True for attention with a norm over the queries of more than one head, which needs them gathered."""
     weight = getattr(getattr(attention, "q_norm", None), "weight", None)
     return weight is not None and weight.numel() > attention.head_dim
 
 
 def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> None:
-    """By the plan that transformers publishes. DeepSeek-V3's leaves attention whole: it is divided as V2's."""
+    """Shards by the plan that transformers publishes. That of DeepSeek-V3 leaves attention whole, so V2's is used for
+    it."""
     from transformers.distributed.configuration_utils import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
@@ -246,7 +248,7 @@ def _by_published_plan(model: Any, ranks: Any, tp: int, fsdp: int, ep: int) -> N
 
 
 def blocks_of(model: Any) -> Any:
-    """The blocks: the longest list of modules that stands in none."""
+    """The layers: the longest list of modules that is not inside another."""
     lists = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     count = model.config.get_text_config().num_hidden_layers
     return next(each for each in lists if len(each) == count)
@@ -266,15 +268,15 @@ def _counting(sent: Counter[tuple[str, str, int]], when: str) -> Iterator[None]:
 
 
 def watching(kinds: Mapping[str, str], sent: Callable[[str, str, int], None]) -> DispatchMode:
-    """A mode in which `sent` is told each collective: torch's namespace for it, its kind, and the bytes of a result.
+    """A mode that calls `sent` for each collective: torch's namespace, kind, and bytes of the result.
 
-    `kinds`: torch's operations and what we call them.
+    `kinds`: torch's operations and our names for them.
     """
 
     class Watching(DispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(issubclass(kind, DTensor) for kind in types):
-                return NotImplemented  # it runs first, and what it sends on the way comes here
+                return NotImplemented  # it runs first, and its collectives arrive here
             result = func(*args, **(kwargs or {}))
             name = func.overloadpacket.__name__
             if func.namespace in ("_c10d_functional", "c10d") and name in kinds:

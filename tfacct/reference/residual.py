@@ -1,4 +1,4 @@
-"""How a sublayer's result joins the residual stream in the reference model."""
+"""Addition of a sublayer's result to the residual stream in the reference model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tfacct.reference.modules import Add, Scale, Work
 from tfacct.reference.part_module import family_module
 
 LEAST = 1e-3
-"""What is left of a stream at least, before the root."""
+"""Smallest value under the root."""
 
 
 class Lerp(Work):
-    """A result times learned weights between 0 and 1, `temperature` under them."""
+    """A result times learned weights between 0 and 1, divided by `temperature`."""
 
     def __init__(self, hidden: int, temperature: float) -> None:
         super().__init__()
@@ -26,11 +26,11 @@ class Lerp(Work):
 
 
 class Left(Work):
-    """A stream times what those weights leave: √(1 − weight²)."""
+    """A residual stream times the complement of these weights: √(1 − weight²)."""
 
     def __init__(self, gate: Lerp) -> None:
         super().__init__()
-        self.gate = (gate,)  # whose weight is not this one's too
+        self.gate = (gate,)  # whose weight is not also this module's
 
     def forward(self, x: Tensor) -> Tensor:
         (gate,) = self.gate
@@ -40,7 +40,7 @@ class Left(Work):
 
 
 class TanhGate(Work):
-    """A result times the tanh of a learned number."""
+    """A result times the tanh of a learned scalar."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class TanhGate(Work):
 
 
 class Residual(Add):
-    """A result added to the stream, each multiplied by a constant or through a gate first where there is one."""
+    """A result added to the residual stream, each after a constant factor or a gate, if any."""
 
     def __init__(self, part: parts.Residual) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Rotary embedding (RoPE): its frequencies, as the config describes them.
+"""Rotary embedding (RoPE) with the frequencies of the config.
 
 Su et al., "RoFormer" (arXiv 2104.09864), section 3.2. Longer contexts: transformers' modeling_rope_utils, `linear` as
-in _compute_linear_scaling_rope_parameters and `llama3` as in _compute_llama3_parameters. Other types change no count,
-and are refused where angles are needed.
+in _compute_linear_scaling_rope_parameters and `llama3` as in _compute_llama3_parameters. Other types do not change
+counts, and raise an error if angles are needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tfacct.base.errors import ConfigError
 
 
 class Angles:
-    """Angles by which one kind of rotary embedding rotates `size` elements of a head."""
+    """Angles of one kind of rotary embedding over `size` dimensions of a head."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         self.part, self.frequencies = part, frequencies(part, size)
 
     def turn(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of every position's angles, where the frequencies are; the sine with the signs of a turn."""
+        """Cosine and signed sine of every position's angles, on the device of the frequencies."""
         part, own = self.part, self.frequencies
         positions = positions if part.tiles is None else in_tiles(positions, part.tiles)
         places = positions.to(own.device)[:, None]
@@ -55,43 +55,44 @@ class Angles:
 
 
 class Rotary(nn.Module):
-    """Rotation of each half of a head by its position. The sine carries the sign of each half's share of the other."""
+    """Rotation of the halves of a head by position. The sine includes the sign of each half's contribution to the
+    other."""
 
     def __init__(self, part: parts.Rotary, size: int) -> None:
         super().__init__()
         self.kind, self.pairs = part.pairs, size // 2
 
     def forward(self, heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        if (
-            self.kind == "neighbours"
-        ):  # the order of a head's numbers is the same for queries and keys, so it may change
+        if self.kind == "neighbours":  # queries and keys have the same order of elements, so it may change
             heads = torch.unflatten(heads, -1, (self.pairs, 2)).transpose(-1, -2).flatten(-2)
-        if self.kind == "quarters":  # of rows and of columns, one half of each behind the other
+        if self.kind == "quarters":  # of rows and of columns, half of each one after the other
             columns, rows = torch.unflatten(heads, -1, (2, 2, self.pairs // 2)).unbind(-3)
             heads = torch.stack((rows, columns), dim=-2).flatten(-3)
-        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` asks whether halves are equal
+        left, right = torch.unflatten(heads, -1, (2, self.pairs)).unbind(-2)  # `chunk` compares the sizes of the halves
         return (heads * cos).add_(torch.cat((right, left), dim=-1).mul_(sin))
 
 
 def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
-    """Angle per position of each pair of a head's numbers, in float64 on the CPU; shapes only on meta.
+    """Angle per position for each pair of a head's elements, in float64 on the CPU; only shapes on meta.
 
-    Raises ConfigError for a rope_type that is not known here.
+    Raises ConfigError for an unsupported rope_type.
     """
     if torch.get_default_device().type == "meta" or not isinstance(head_dim, int):  # a symbol has no angles
         return torch.empty(head_dim // 2, dtype=torch.float64)
     exponents = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu") * 2 / head_dim
     plain = _number(part.base, "rope_theta") ** -exponents
     scaling = part.scaling or {}
-    if part.axes == 3:  # those of frames, rows and columns
+    if part.axes == 3:  # angles of frames, rows and columns
         pairs = head_dim // 6
         own = _number(part.base, "rope_theta") ** -(torch.arange(pairs, dtype=torch.float64, device="cpu") / pairs)
         return own.repeat(3)
-    if part.axes == 2:  # those of rows, then those of columns
+    if part.axes == 2:  # angles of rows, then of columns
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if part.scaled == "default":
         return plain
-    if part.scaled == "proportional":  # transformers' _compute_proportional_rope_parameters: the rest of the head stays
+    if (
+        part.scaled == "proportional"
+    ):  # transformers' _compute_proportional_rope_parameters: the rest of the head is not rotated
         pairs = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
         return torch.cat((plain[:pairs], torch.zeros_like(plain[pairs:]))) / float(scaling.get("factor", 1.0))
     if part.scaled == "linear":
@@ -104,8 +105,8 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
 
 
 def in_tiles(positions: Tensor, tiles: tuple[int, ...]) -> Tensor:
-    """Places in a square image, counted row by row, of patches that come tile by tile: in tiles of the first side, in
-    those in tiles of the second, and so on. As they come, where they fill no such square."""
+    """Positions in a square image, counted row by row, of patches that come tile by tile: in tiles of the first side,
+    inside them in tiles of the second, and so on. In their given order if they do not fill such a square."""
     count = positions.shape[0]
     side = math.isqrt(count) if isinstance(count, int) else 0
     sides = [side, *tiles]
@@ -119,7 +120,7 @@ def in_tiles(positions: Tensor, tiles: tuple[int, ...]) -> Tensor:
 
 
 def _llama3(plain: Tensor, scaling: Mapping[str, Any]) -> Tensor:
-    """Angles of Llama 3.1: slow ones are divided by the factor, fast ones kept, those between blended.
+    """Angles of Llama 3.1: slow ones are divided by the factor, fast ones unchanged, those between interpolated.
 
     transformers' modeling_rope_utils._compute_llama3_parameters.
     """

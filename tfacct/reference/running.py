@@ -24,26 +24,26 @@ from tfacct.reference.counting import storage_bytes
 from tfacct.reference.model import Decoder, Inputs, build
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""What the reference model computes in. The others are ways to store."""
+"""Dtypes in which the reference model computes. The others are storage formats."""
 
 PEAK_SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192), "mps": (2048, 4096)}
-"""Sides of the square matrices whose product is timed for the device's peak: the best of them counts."""
+"""Sides of the square matmuls timed for the device's peak: the fastest counts."""
 
 
 ResultT = TypeVar("ResultT")
 
 
 SLOW = 0.05
-"""Seconds of one product after which no larger one is tried."""
+"""Seconds of one matmul after which no larger one is tried."""
 
 
 class NotANumberError(TfacctError):
-    """The model gave results that are no numbers: a time for them means nothing."""
+    """The results are not finite, so their times are meaningless."""
 
 
 @dataclass(slots=True)
 class Timed:
-    """Seconds of every run that was finished, and what was held at the end of the last."""
+    """Seconds of every finished run, and the result of the last one."""
 
     seconds: list[float] = field(default_factory=list)
     interrupted: bool = False
@@ -53,7 +53,7 @@ class Timed:
 
 
 def device(name: str) -> torch.device:
-    """The device of this name. Raises UsageError where there is none."""
+    """The device of this name. Raises UsageError if it is not available."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name.partition(":")[0] not in there:
         raise UsageError(f"no device {name!r}", f"here: {', '.join(known for known, is_ in there.items() if is_)}")
@@ -68,7 +68,7 @@ def device(name: str) -> torch.device:
 
 
 def dtype(name: str, on: torch.device) -> torch.dtype:
-    """The torch dtype of this name. Raises UsageError where the device cannot multiply in it."""
+    """The torch dtype of this name. Raises UsageError if the device cannot multiply in it."""
     if name not in DTYPES:
         raise UsageError(f"{name} is a storage format: the model computes in {', '.join(DTYPES)}")
     try:
@@ -107,7 +107,7 @@ def free_bytes(on: torch.device) -> int:
 
 
 def matmul_peak(on: torch.device, of: torch.dtype) -> float:
-    """Multiply-adds per second of the best square product on the device: the most that a model could reach."""
+    """Multiply-adds per second of the fastest square matmul on the device: the peak for a model."""
     best = 0.0
     for side in PEAK_SIDES[on.type]:
         square = torch.randn(side, side, dtype=of, device=on)
@@ -116,7 +116,7 @@ def matmul_peak(on: torch.device, of: torch.dtype) -> float:
         fastest = min(timed(run, on)[0] for _ in range(5))
         best = max(best, side**3 / fastest)
         if fastest > SLOW:
-            break  # a larger one would take long, and be no faster
+            break  # a larger one would take long without being faster
     return best
 
 
@@ -131,7 +131,7 @@ def memory_bytes(on: torch.device) -> int:
 
 @contextmanager
 def memory_errors(on: torch.device) -> Iterator[None]:
-    """Turns running out of memory into a message that says how much was held."""
+    """Turns running out of memory into a message with the allocated bytes."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -146,7 +146,7 @@ def memory_errors(on: torch.device) -> Iterator[None]:
 
 
 def peak_bytes(on: torch.device) -> int:
-    """The most that was held: by torch's allocator on cuda, by this process on a CPU."""
+    """Peak bytes: of torch's allocator on cuda, of this process on a CPU."""
     if on.type == "cuda":
         return int(torch.cuda.max_memory_allocated(on))
     if on.type == "mps":
@@ -164,7 +164,7 @@ def prepare(shape: Transformer, on: torch.device, of: torch.dtype, *, fused: boo
 
 
 def one_pass(model: Decoder, given: Inputs, train: bool) -> tuple[Tensor, ...]:
-    """Results of a pass; with `train` a backward pass of a plain loss runs behind it, and its gradients are dropped."""
+    """Results of a pass; with `train`, a backward pass of a simple loss follows, and its gradients are dropped."""
     if not train:
         with torch.no_grad():
             return model(*given.all)  # type: ignore[no-any-return]
@@ -177,7 +177,7 @@ def one_pass(model: Decoder, given: Inputs, train: bool) -> tuple[Tensor, ...]:
 def timed_passes(
     model: Decoder, given: Inputs, on: torch.device, *, runs: int, train: bool, tick: Callable[[int], None]
 ) -> Timed:
-    """The same pass `runs` times, after one that is not counted. Ctrl-C ends it with what there is."""
+    """The same pass `runs` times, after an untimed one. Ctrl-C ends it with the runs so far."""
 
     once = partial(one_pass, model, given, train)
     found = Timed(parameter_bytes=storage_bytes(model.parameters()))
@@ -188,7 +188,7 @@ def timed_passes(
             seconds, result = timed(once, on)
             found.seconds.append(seconds)
             found.cache_bytes = storage_bytes(result[1:])
-            del result  # else it would be held beside the next run's
+            del result  # otherwise it would be alive together with the next run's
     except KeyboardInterrupt:
         found.interrupted = True
     found.peak_bytes = peak_bytes(on)
@@ -196,7 +196,8 @@ def timed_passes(
 
 
 def timed_decode(model: Decoder, given: Inputs, on: torch.device, *, steps: int, tick: Callable[[int], None]) -> Timed:
-    """`steps` decode steps, each with the cache the one before left. `given` holds the cache before the first."""
+    """`steps` decode steps, each with the cache of the previous one. `given`: inputs with the cache before the
+    first."""
     found = Timed(parameter_bytes=storage_bytes(model.parameters()))
     past = given.past
     try:
@@ -221,7 +222,7 @@ def _check(logits: Tensor) -> None:
 
 
 def timed(run: Callable[[], ResultT], on: torch.device) -> tuple[float, ResultT]:
-    """Wall time of one run in seconds, and what it gave; on cuda between two events of the stream."""
+    """Wall time of one run in seconds, and its result; on cuda, time between two events of the stream."""
     if on.type == "cuda":
         with torch.cuda.device(on):  # events are recorded on the current device's stream
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
-"""Experts and latent attention beside sequence parallelism, as torchtitan prepares them (`apply_moe_ep_tp`, and the
-plan of its DeepSeek-V3): a class's mixtures between a gather of the stream and a scatter of their sums, or, where ranks
-have whole experts, on the tokens of a rank; latents of all tokens whole on each rank.
+"""Experts and latent attention with sequence parallelism, as in torchtitan (`apply_moe_ep_tp`, and the plan of its
+DeepSeek-V3). A class's MoE modules run between an all-gather of the residual stream and a reduce-scatter of their sums,
+or, with whole experts per rank, on the tokens of a rank. Latents of all tokens are whole on each rank.
 
-No plan of transformers has the two together: the modules are the class's own, and what they send is DTensor's.
+transformers has no plan for the two together: the modules are those of the class, and the collectives those of DTensor.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ BANK = ("gate_up_proj", "down_proj")
 
 
 def mixes(module: Any) -> bool:
-    """True of a class's mixture of experts."""
+    """True for an MoE module of a class."""
     return isinstance(getattr(module, "experts", None), nn.Module)
 
 
 def plan_of(model: Any, *, whole: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """How the modules of each mixture and of latent attention are divided, and beginnings of the mixtures' names;
-    `whole`: experts are not."""
+    """The plan for MoE modules and latent attention, and the name prefixes of the MoE modules; `whole`: experts are not
+    sharded."""
     mixtures = {name: module for name, module in model.named_modules() if mixes(module)}
     plan = latent_plan(model)
     if not whole:
@@ -39,12 +39,12 @@ def plan_of(model: Any, *, whole: bool) -> tuple[dict[str, Any], tuple[str, ...]
 
 
 QUERIES, KEYS = ("q_a_proj", "q_b_proj"), ("kv_a_proj_with_mqa", "kv_b_proj")
-"""Products down to a latent and up to the heads."""
+"""Projections to a latent and to the heads."""
 
 
 def latent_plan(model: Any) -> dict[str, Any]:
-    """How latent attention's products are divided, where it reads the stream gathered: those down to latents not at
-    all, nor their norms, those up to heads by columns."""
+    """The plan for latent attention's matmuls on a gathered residual stream: projections to latents and their norms are
+    replicated, projections to heads are column-parallel."""
     plan: dict[str, Any] = {}
     for name, _ in model.named_modules():
         owner, _, leaf = name.rpartition(".")
@@ -56,8 +56,8 @@ def latent_plan(model: Any) -> dict[str, Any]:
 
 
 class ToLatent(ParallelStyle):
-    """A product down to a latent, that each rank computes for all tokens. All heads read its last `rope_dim`
-    elements as they are, so each rank has a part of the sum that is their gradient."""
+    """A projection to a latent, which each rank computes for all tokens. All heads read its last `rope_dim` elements
+    directly, so their gradient on each rank is a partial sum."""
 
     def __init__(self, rope_dim: int) -> None:
         self.rope_dim = rope_dim
@@ -78,8 +78,8 @@ class ToLatent(ParallelStyle):
 
 
 class Between(ParallelStyle):
-    """A mixture, or a network, whose widths are divided: it reads the stream gathered, once, and what each rank makes
-    is a part of a sum, which is scattered. Inside nothing is sent: gradients are parts of sums too."""
+    """An MoE module or an MLP with sharded widths: it reads the gathered residual stream once, and the output of each
+    rank is a partial sum, which is reduce-scattered. Inside, nothing is sent: gradients are also partial sums."""
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
         for name, weight in [*module.named_parameters()]:
@@ -87,7 +87,7 @@ class Between(ParallelStyle):
         forward: Callable[..., Any] = module.forward
 
         def run(hidden: Any, *args: Any, **named: Any) -> Any:
-            part = Shard(hidden.ndim - 2)  # some classes lay sequences one behind the other
+            part = Shard(hidden.ndim - 2)  # some classes concatenate sequences
             stream = DTensor.from_local(hidden, device_mesh, [part], run_check=False)
             whole = stream.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
             with _reparametrize_module(module, _own(module)):
@@ -100,7 +100,7 @@ class Between(ParallelStyle):
 
 
 class Whole(ParallelStyle):
-    """A module that each rank has and runs on its own tokens: the gradients of its weights are parts of a sum."""
+    """A replicated module that each rank runs on its own tokens: the gradients of its weights are partial sums."""
 
     def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
         for name, weight in [*module.named_parameters()]:
@@ -116,7 +116,7 @@ class Whole(ParallelStyle):
 
 
 def _own(module: nn.Module) -> dict[str, Any]:
-    """A rank's parts of a module's weights, with their gradients as parts of a sum where every rank has them whole."""
+    """A rank's shards of a module's weights; gradients of replicated weights are partial sums."""
     found = {}
     for name, weight in module.named_parameters():
         assert isinstance(weight, DTensor)
@@ -126,7 +126,7 @@ def _own(module: nn.Module) -> dict[str, Any]:
 
 
 def _placed(name: str, weight: Any) -> Placement:
-    """How a weight of a mixture is divided: an expert's by its width, a router's not at all."""
+    """The placement of an MoE weight: an expert is sharded by width, a router is replicated."""
     module, _, leaf = name.rpartition(".")
     which = leaf if leaf in BANK else module.rpartition(".")[2]
     if which in COLUMNS:

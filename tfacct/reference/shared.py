@@ -1,4 +1,4 @@
-"""The reference model's parts of a layer with shared weights: adapters, and the projection of its result.
+"""The reference model's parts of layers with shared weights: adapters, and the output projection.
 
 "The Zamba2 Suite" (arXiv 2411.15242), section 2.
 """
@@ -17,7 +17,7 @@ from tfacct.reference.rotary import Angles
 
 
 class SharedOutput(PartModule):
-    """Product of what the shared block made."""
+    """Projection of the shared layer's output."""
 
     def __init__(self, part: parts.SharedOutput) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class SharedOutput(PartModule):
 
 
 class AdaptedFeedForward(FeedForward):
-    """A gated network, to whose first two products those of an adapter are added; the adapter's first is of both."""
+    """A gated MLP with adapters on its first two projections; both share the adapter's first matrix."""
 
     def __init__(self, part: parts.AdaptedFeedForward) -> None:
         super().__init__(part)
@@ -49,7 +49,7 @@ class AdaptedFeedForward(FeedForward):
 
 
 class JoinedAttention(Attention):
-    """Attention whose queries, keys and values get what adapters add to them."""
+    """Attention with adapters on queries, keys and values."""
 
     def __init__(self, part: parts.JoinedAttention, angles: Angles | None, *, fused: bool, keep_all: bool) -> None:
         super().__init__(part, angles, fused=fused, keep_all=keep_all)

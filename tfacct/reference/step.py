@@ -9,13 +9,13 @@ from tfacct.reference.rotary import Angles
 
 
 class Step:
-    """Tensors that the blocks of one forward pass share: masks, the angles of the new positions, and `bias`, the scores
-    of their distances. Each is computed once. `rows`: the vectors of all distances, where there are some.
-    `per_layer`: the rows of every layer, (batch, tokens, layers, width). `lent`: keys and values that later blocks
-    borrow, by their window; None where none do. `first`: what the first block reads. `chosen`: mask of the keys that
-    an indexer chose last. `carried`: tensors that a part of a layer leaves for the next layer's, by name. `late`:
-    what experts gave that joins the stream behind the next block, and the addition. `latents`: those of the last
-    block that turned what all heads share, and of the last that did not, which later blocks borrow.
+    """Tensors shared by the layers of one forward pass: masks, RoPE angles of the new positions, and `bias`, the
+    relative position bias. Each is computed once. `rows`: embeddings of all distances, if any. `per_layer`: per-layer
+    embeddings, (batch, tokens, layers, width). `lent`: keys and values that later layers reuse, by window; None if none
+    do. `first`: input of the first layer. `chosen`: mask of the keys that an indexer selected last. `carried`: tensors
+    that a part of a layer passes to the next layer, by name. `late`: output of experts that is added to the residual
+    stream after the next layer, and the addition. `latents`: latents for reuse in later layers, of the last layer with
+    rotary embedding and of the last one without.
     """
 
     rows: Tensor | None = None
@@ -35,9 +35,9 @@ class Step:
         self.carried: dict[str, Tensor] = {}
 
     def mask(self, old: int, window: int | None) -> Tensor:
-        """Mask of shape (new, old + new): −∞ where a new token would see a later key, or one before its window.
+        """Mask of shape (new, old + new): −∞ for later keys, and for keys before the window.
 
-        Blocks with the same window keep the same number of keys.
+        Layers with the same window cache the same number of keys.
         """
         if window not in self._masks:
             new = self.like.shape[1]
@@ -47,7 +47,7 @@ class Step:
         return self._masks[window]
 
     def chunk(self, old: int, size: int) -> Tensor:
-        """Mask of shape (new, old + new): −∞ where a key is later, or in an earlier chunk of `size` positions."""
+        """Mask of shape (new, old + new): −∞ for later keys, and for keys in an earlier chunk of `size` positions."""
         if size not in self._chunks:
             new = self.like.shape[1]
             queries = self.positions[:, None]
@@ -59,7 +59,7 @@ class Step:
         return self._chunks[size]
 
     def around(self, window: int) -> Tensor:
-        """Mask of shape (tokens, tokens): −∞ where a key is not in the window around a token."""
+        """Mask of shape (tokens, tokens): −∞ for keys outside the window around a token."""
         if -window not in self._masks:
             apart = self.positions[None, :] - self.positions[:, None]
             far = (apart < -((window - 1) // 2)) | (apart > window // 2)
@@ -70,7 +70,7 @@ class Step:
         return self._masks[-window]
 
     def turn(self, angles: Angles) -> tuple[Tensor, Tensor]:
-        """Cosine and signed sine of every new position's angles."""
+        """Cosine and signed sine of the angles of every new position."""
         if id(angles) not in self._turns:
             cos, sin = angles.turn(self.positions)
             self._turns[id(angles)] = (

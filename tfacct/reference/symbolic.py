@@ -1,8 +1,7 @@
-"""Counts of the reference model with symbols for sizes: what torch's counter returns is then a polynomial.
+"""Counts of the reference model with symbolic sizes: torch's counter then returns a polynomial.
 
-Rests on a private interface of torch (fake tensors whose sizes are symbols). `guards` are the assumptions that torch
-made about the symbols on the way: with none, the polynomial holds for all sizes of at least 2. Smaller ones are
-fixed, each in a run of its own.
+Uses a private interface of torch (fake tensors with symbolic sizes). `guards` are the assumptions that torch made about
+the symbols: without any, the polynomial is valid for all sizes of at least 2. Smaller sizes are fixed in separate runs.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ def polynomials(
     rests: Mapping[str, Sequence[str | int]] | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
 ) -> Polynomials:
-    """Forward and backward FLOPs, parameters and cached elements of a model whose sizes are symbols.
+    """Forward and backward FLOPs, parameters and cached elements of a model with symbolic sizes.
 
-    `open_shape` makes the model from a size for each of `axis_names`. The workload's axes are B, T and C, the tokens
-    already in the cache, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was. A
-    symbol stands for sizes of at least 2, or for those of its range: those that `fixed` names are that number
-    instead. A size with factors, numbers or other axes, is these times its symbol; one with rests is its symbol
-    and those other sizes or numbers together.
+    `open_shape` builds the model from a size for each of `axis_names`. The workload's axes are B, T and C, the cached
+    tokens, with Cw of them in a window, and J, the source that is read, or, with `fixed` I = 0, was read earlier. A
+    symbol is a size of at least 2, or in its range; sizes in `fixed` are numbers instead. A size with factors (numbers
+    or other axes) is their product with its symbol; a size with rests is the sum of its symbol and those sizes or
+    numbers.
     """
     fixed = fixed or {}
     env, own, mode = _opened(axis_names, fixed, ranges)
@@ -78,15 +77,16 @@ def polynomials(
 def _opened(
     axis_names: Iterable[str], fixed: Mapping[str, int], ranges: Mapping[str, tuple[int, int]] | None = None
 ) -> tuple[ShapeEnv, dict[str, Any], FakeTensorMode]:
-    """A world of symbols: a size for each axis, a symbol where it is not fixed, and the mode that tensors live in."""
+    """A symbolic environment: a size for each axis, which is a symbol unless it is fixed, and the mode of fake
+    tensors."""
     try:
-        env = ShapeEnv(duck_shape=False)  # two symbols that happen to have the same example are still two
+        env = ShapeEnv(duck_shape=False)  # two symbols with the same example value are still different
         own = {
             axis: fixed[axis] if axis in fixed else _symbol(env, axis, 2 * hint + 3, (ranges or {}).get(axis))
             for hint, axis in enumerate(axis_names)
         }
         mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-        mode.cache_enabled = False  # no two tensors are alike here: looking for them is half the time
+        mode.cache_enabled = False  # there are no equal tensors here, and searching for them takes half of the time
     except (AttributeError, TypeError) as error:
         raise PrivateInterfaceError(str(error)) from error
     return env, own, mode
@@ -101,8 +101,8 @@ def _found(env: ShapeEnv, own: Mapping[str, Any], fixed: Mapping[str, int], coun
 
 
 def _known(guard: Any, env: ShapeEnv) -> bool:
-    """True for two sizes that differ wherever the symbols are: no factor of their difference is 0 there, which torch
-    does not look for. And for a size that is another one, a sum of symbols too, a whole number of times."""
+    """True for two sizes that differ for all values of the symbols: no factor of their difference can be 0, which torch
+    does not check. Also for a size that is an integer multiple of another one."""
     if isinstance(guard, Eq) and guard.rhs == 0 and isinstance(guard.lhs, (Mod, PythonMod)):
         times = cancel(guard.lhs.args[0] / guard.lhs.args[1])
         return bool(times.is_polynomial()) and all(one.is_integer for one in times.as_coefficients_dict().values())
@@ -118,7 +118,7 @@ def _sizes(
     factors: Mapping[str, Sequence[int | str]],
     rests: Mapping[str, Sequence[str | int]],
 ) -> dict[str, Any]:
-    """The sizes that are made of the symbols: multiples of numbers, then wholes, then multiples of others."""
+    """The sizes in terms of the symbols: multiples of numbers, then sums, then multiples of other sizes."""
     sizes, there = dict(own), [axis for axis in own if axis not in fixed]
     for axis in there:
         sizes[axis] = prod((n for n in factors.get(axis, ()) if isinstance(n, int)), start=own[axis])
@@ -131,7 +131,7 @@ def _sizes(
 
 
 def _expression(size: Any) -> Any:
-    """The sympy expression behind a symbolic integer; a plain one is itself."""
+    """The sympy expression of a symbolic integer; a plain integer is returned unchanged."""
     return Integer(size) if isinstance(size, int) else size.node.expr
 
 

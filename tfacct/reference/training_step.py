@@ -1,4 +1,4 @@
-"""A training step of the reference model: what it reads, and its loss."""
+"""A training step of the reference model: its inputs, and its loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfacct.reference.model import Inputs, build, inputs
 
 
 def build_reference(shape: Transformer, attention: str, dtype: str, recompute: bool, weights_dtype: str) -> Any:
-    """The reference model on meta, in training mode; under autocast where its weights have another dtype."""
+    """The reference model on meta, in training mode; under autocast if its weights have another dtype."""
     model: Any = build(shape, dtype=DTYPES[weights_dtype], fused=attention == "sdpa", recompute=recompute)
     if weights_dtype != dtype:
         under_autocast(model, DTYPES[dtype])
@@ -32,13 +32,13 @@ def build_reference(shape: Transformer, attention: str, dtype: str, recompute: b
 
 @contextmanager
 def _rerun_under_autocast(rerun: Callable[[], AbstractContextManager[Any]], dtype: torch.dtype) -> Iterator[None]:
-    """Recomputation of a block runs under autocast too."""
+    """Makes recomputation of a layer also run under autocast."""
     with rerun(), autocast(dtype):
         yield
 
 
 def batch_of(shape: Transformer, batch: int, tokens: int, source: int, dtype: str) -> dict[str, Any]:
-    """A batch on meta, as the reference model takes it; its tokens are the labels."""
+    """A batch on meta for the reference model; its tokens are the labels."""
     given: Inputs = inputs(
         shape, batch=batch, tokens=tokens, context=tokens, dtype=DTYPES[dtype], source=source, new_source=source
     )
@@ -47,7 +47,7 @@ def batch_of(shape: Transformer, batch: int, tokens: int, source: int, dtype: st
 
 
 def forward(model: Any, batch: Mapping[str, Tensor]) -> Any:
-    """Logits, and their cross entropy in fp32. Raises UsageError for a model without logits of tokens or classes."""
+    """Logits, and their cross-entropy in fp32. Raises UsageError for a model without logits of tokens or classes."""
     if model.lm_head is None and model.classifier is None:
         raise UsageError("the reference model has no loss: it gives no logits", "use a model with a head")
     logits = model(**batch)[0]

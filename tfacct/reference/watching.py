@@ -1,4 +1,4 @@
-"""A user's own module, run once on the meta device: FLOPs by module, its result, matmuls that no counter counts."""
+"""A user's module, run once on the meta device: FLOPs by module, its result, and uncounted matmuls."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tfacct.meta.kernels import compiled
 from tfacct.reference.own_code import failure
 
 CACHE_FIELDS = ("past_key_values", "cache_params", "state", "cache", "kv_cache")
-"""Names under which modules return what they keep for a next step."""
+"""Names under which modules return their cache."""
 CAUSAL = "_detect_is_causal_mask"
-"""A function of torch.nn's encoder that looks at the numbers of a mask, to choose a kernel."""
+"""A function of torch.nn's encoder that reads the values of a mask to choose a kernel."""
 WARNS = "warn_if_padding_and_no_attention_mask"
-"""A method of transformers' classes that looks at the tokens, of which there are none on meta."""
+"""A method of transformers classes that reads the tokens, which have no values on meta."""
 UNCOUNTED = frozenset(
     """
     _int_mm _weight_int4pack_mm _weight_int8pack_mm _scaled_grouped_mm _transformer_encoder_layer_fwd
@@ -38,15 +38,15 @@ UNCOUNTED = frozenset(
     _thnn_fused_gru_cell miopen_rnn _trilinear _cdist_forward _sparse_mm _sparse_addmm
     """.split()
 )
-"""Operators of torch that multiply matrices and are not counted here: a module that runs one is refused."""
+"""Operators of torch that multiply matrices and are not counted: a module that runs one raises an error."""
 PLAIN = ("aten", "prim", "prims", "profiler", "inductor", "debugprims")
-"""Namespaces of operators that are torch's own: any other is somebody's kernel, which may multiply."""
+"""Namespaces of torch's operators: any other is a custom kernel, which may multiply."""
 
 
 class Watched(NamedTuple):
-    """One run: FLOPs that each module computed itself, operators that did, and the bytes of what it returned to keep.
+    """One run: FLOPs of each module alone, their operators, and the bytes of the returned cache.
 
-    `cache_bytes` and `cache_elements` are None where it returned nothing of the kind.
+    `cache_bytes` and `cache_elements` are None if it returned no cache.
     """
 
     flops: dict[str, int]
@@ -56,12 +56,12 @@ class Watched(NamedTuple):
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
-    """Scores and values, full T × S: a mask does not make them fewer."""
+    """Scores and values, full T × S: a mask does not reduce them."""
     return 2 * prod(q.shape[:-1]) * k.shape[-2] * (q.shape[-1] + v.shape[-1])
 
 
 def _grouped(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
-    if left.dim() == 2 and right.dim() == 3:  # each row meets the matrix of one group
+    if left.dim() == 2 and right.dim() == 3:  # each row is multiplied by the matrix of one group
         return 2 * left.shape[0] * left.shape[1] * right.shape[2]
     if left.dim() == 3 and right.dim() == 3:
         return 2 * prod(left.shape) * right.shape[2]
@@ -83,11 +83,11 @@ OWN: dict[Any, Callable[..., int]] = {
     ATEN.vdot: _vectors,
     ATEN.addmv: lambda _, left, right, **__: _vectors(left, right),
 }
-"""FLOPs of operators that torch's own counter does not count, 2 per multiply-add."""
+"""FLOPs of operators that torch's counter does not count, 2 per multiply-add."""
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees every operator, and adds its FLOPs to the module that runs."""
+    """A dispatch mode that adds the FLOPs of every operator to the running module."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -120,7 +120,7 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _refuse(func: Any) -> None:
-    """Raise UsageError for an operator that multiplies, or may, and is not counted."""
+    """Raises UsageError for an operator that multiplies, or may multiply, and is not counted."""
     space, _, name = str(func).partition(".")
     if space not in PLAIN:
         raise UsageError(
@@ -135,10 +135,10 @@ def _refuse(func: Any) -> None:
 def watch(
     module: nn.Module, batch: int, tokens: int, *, source: int = 0, given: Any = None, device: str = "meta"
 ) -> Watched:
-    """Run a module once, without gradients, on token ids, or on the inputs that are given. Raises UsageError.
+    """Runs a module once, without gradients, on token ids or on the given inputs. Raises UsageError.
 
     `given`: inputs as a tuple, a dict, one tensor, or a function of batch and tokens that returns them. On meta nothing
-    is computed; a module that cannot run there, as under autocast, runs on tensors that only look like those of a CPU.
+    is computed; a module that cannot run there, for example under autocast, runs on fake CPU tensors.
     """
     attempts = [_on_meta, _on_fakes] if device == "meta" else [_as_it_is]
     failed: BaseException | None = None
@@ -176,7 +176,7 @@ def _on_fakes(module: nn.Module, batch: int, tokens: int, source: int, given: An
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Without torch's log of what failed, a whole traceback: it is said as one message."""
+    """Suppresses torch's log of a failure, a whole traceback, because it is reported as one message."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was, log.disabled = log.disabled, True
     try:
@@ -198,7 +198,7 @@ def state(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def as_meta(tensor: Tensor) -> Tensor:
-    """The tensor on meta, of the same kind: a parameter stays one."""
+    """The tensor on meta; a parameter stays a parameter."""
     if tensor.is_meta:
         return tensor
     empty = torch.empty_like(tensor, device="meta")
@@ -228,7 +228,7 @@ def inputs(
 
 
 def sizes(given: Any) -> tuple[int, int] | None:
-    """Batch and tokens of inputs that are at hand: of the first ids, or else vectors; None without either."""
+    """Batch and tokens of given inputs, from the first ids or else vectors; None without either."""
     if callable(given) and not isinstance(given, Tensor):
         return None
     held = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
@@ -277,7 +277,7 @@ def _causal(_mask: object, is_causal: bool | None = None, _size: object = None) 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Without dropout, and without torch's one kernel for a whole encoder layer, which nobody counts."""
+    """Eval mode, without torch's fused kernel for a whole encoder layer, which no counter counts."""
     training = {inner: inner.training for inner in module.modules()}
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -295,7 +295,7 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def _cache_tensors(out: Any) -> list[Tensor] | None:
-    """Tensors of a cache that a module returned; None where it returned none."""
+    """Tensors of a returned cache; None if the module returned none."""
     held = None
     if isinstance(out, Mapping):
         held = next((out[name] for name in CACHE_FIELDS if out.get(name) is not None), None)
@@ -312,6 +312,6 @@ def _cache_tensors(out: Any) -> list[Tensor] | None:
 
 
 def _sides(held: Any) -> list[Any]:
-    """A cache, or both of an encoder and decoder's."""
+    """A cache, or the two caches of an encoder-decoder."""
     both = [getattr(held, name, None) for name in ("self_attention_cache", "cross_attention_cache")]
     return [side for side in both if side is not None] or [held]
