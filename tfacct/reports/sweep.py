@@ -12,7 +12,7 @@ from operator import index
 from time import monotonic
 from typing import Any, TypeAlias
 
-from tfacct.accounts.metrics import Metric, Point, attention_overtakes, metric, moved
+from tfacct.accounts.metrics import Metric, attention_overtakes, metric, moved
 from tfacct.algebra.arrays import evaluate
 from tfacct.architecture.parts import mixers
 from tfacct.base import units
@@ -37,7 +37,7 @@ MANY = 1000
 PATIENCE = 1.0
 """Seconds before progress is shown."""
 NAMED = 3
-"""Combinations, and reasons, that the line about those skipped names."""
+"""Combinations, and reasons, that the note on skipped ones names."""
 LABELS = {
     "total_flops": "FLOPs",
     "flops_per_token": "/ token",
@@ -60,7 +60,7 @@ LABELS = {
 
 
 SweepLine: TypeAlias = dict[str, Any]
-"""One combination: the knobs and the metrics by their names."""
+"""One combination: values of options and fields, and metrics, by name."""
 
 
 class SweepReport(MetricsReport):
@@ -75,9 +75,8 @@ class SweepReport(MetricsReport):
 
 @record
 class Grid:
-    """The values of every knob. `contexts` None: each model's own longest. `zipped` fields vary together, as many
-    values of each. `ranks`: numbers of ranks that divide the model, by the axis of their mesh; `sp`: those of `tp`
-    divide the stream's tokens too."""
+    """The values of everything that is swept. `contexts`: None for each model's longest. `zipped`: fields that vary
+    together. `ranks`: numbers of ranks, by mesh axis; `sp`: with sequence parallelism."""
 
     contexts: Collection[int] | None = None
     batches: Collection[int] = (1,)
@@ -88,7 +87,7 @@ class Grid:
 
     @property
     def knobs(self) -> dict[str, Sequence[Any]]:
-        """The values of every field, and of every axis of a mesh."""
+        """Values of fields and of mesh axes, by name."""
         return {**self.alone, **(self.zipped or {})}
 
     @property
@@ -110,20 +109,20 @@ class Grid:
 
     @property
     def varied(self) -> list[str]:
-        """The knobs that have more than one value."""
+        """Names with more than one value."""
         knobs = {name: len(values) for name, values in self.knobs.items()}
         knobs |= {"ctx": len(self.contexts or ()), "batch": len(self.batches)}
         return [name for name, values in knobs.items() if values > 1]
 
     @property
     def corner(self) -> tuple[int | None, int]:
-        """The largest of the contexts and of the batches: the workload that the JSON names next to the lines."""
+        """The largest context and batch: the `workload` of the JSON."""
         return (max(self.contexts) if self.contexts else None), max(self.batches)
 
 
 @record
 class Swept:
-    """One model: its settings, the rows of all of them, and the combinations that cannot be, with the reasons."""
+    """One model: its settings, their rows, and the skipped combinations with the reasons."""
 
     settings: list[LoadedModel] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -131,7 +130,7 @@ class Swept:
     errors: list[TfacctError] = field(default_factory=list)
 
     def skip(self, name: str, fields: Mapping[str, Any], error: TfacctError) -> None:
-        """Leave a setting out, with the reason."""
+        """Skip a setting, with the reason."""
         self.errors.append(error)
         self.skipped.append({**fields, "why": error.message.removeprefix(f"{name}: ")})
 
@@ -141,13 +140,40 @@ class Swept:
         return {model.context for model in self.settings}
 
 
-def at(request: Request, context: int | None, batch: int) -> Request:
-    """The request at a context and a batch."""
-    return replace(request, ctx=context, batch=batch)
+@record
+class Sweep:
+    """What is swept, and the metrics of each combination. `request`: the rest of the workload. `terms`: how metrics
+    are counted. `every`: the models with rows."""
+
+    grid: Grid
+    metrics: Sequence[Metric]
+    request: Request
+    terms: Counting
+    every: Sequence[Swept] = ()
+
+    def at(self, context: int | None, batch: int) -> Request:
+        """The workload of a context and a batch."""
+        return replace(self.request, ctx=context, batch=batch)
+
+    @property
+    def chunk(self) -> bool:
+        """True if the number of new tokens is fixed."""
+        return self.request.decode or self.request.tokens is not None
+
+    @property
+    def settings(self) -> list[LoadedModel]:
+        """Every model in every setting."""
+        return [model for swept in self.every for model in swept.settings]
+
+    @property
+    def knobs(self) -> list[str]:
+        """Names that tell rows apart: those that vary, and the context if settings have their own."""
+        own = self.grid.contexts is None and any(len(swept.contexts) > 1 for swept in self.every)
+        return [*(["model"] * (len(self.every) > 1)), *self.grid.varied, *(["ctx"] * own)] or ["ctx"]
 
 
 def checked(grid: Grid) -> Grid:
-    """The grid with whole numbers for contexts and batches, at least one of each. Raises UsageError."""
+    """The grid with contexts, batches and ranks as whole numbers. Raises UsageError."""
     contexts = None if grid.contexts is None else _sizes(option("ctx"), grid.contexts)
     grid = replace(grid, contexts=contexts, batches=_sizes(option("batch"), grid.batches))
     knobs = {option("ctx"): grid.contexts, option("batch"): grid.batches, **grid.knobs}
@@ -172,7 +198,7 @@ def checked(grid: Grid) -> Grid:
 
 
 def _sizes(what: str, values: Collection[int]) -> Collection[int]:
-    """Whole numbers of at least 1; what was read from the command line is checked already."""
+    """Whole numbers of at least 1; `Values` were checked when they were read."""
     if isinstance(values, Values):
         return values
     try:
@@ -196,11 +222,8 @@ def sweep(
     terms: Counting | None = None,
     progress: Tick = unwatched,
 ) -> Report:
-    """The metrics of every combination, exact. `load` reads a model with fields set over its config.
-
-    `request` says the rest of the workload: decode or new tokens, logits. A combination that cannot be is skipped, and
-    named. Raises UsageError for more points than MOST, and TfacctError where no combination can be.
-    """
+    """The exact metrics of every combination. `load` reads a model with fields set over its config. `request`: the rest
+    of the workload. Impossible combinations are skipped. Raises TfacctError, also if all are impossible."""
     request, terms = request or Request(), terms or Counting()
     grid = checked(grid)
     if terms.train and (request.decode or request.tokens is not None):
@@ -215,7 +238,7 @@ def sweep(
             progress(what, done, points)
 
     found = [_read(load, name, grid, tick) for name in models]
-    every = _settings(found)
+    every = [model for swept in found for model in swept.settings]
     if not every:
         raise found[0].errors[0]
     if tuple(metrics) == DEFAULT and "pp" in (grid.ranks or {}):
@@ -226,11 +249,12 @@ def sweep(
     terms.check_recipe(asked, "a metric such as peak_bytes")
     if clash := {metric.name for metric in asked} & set(grid.knobs):
         raise UsageError(f"{clash.pop()} is a metric, so it cannot be swept as a field")
+    about = Sweep(grid, asked, request, terms)
     done = 0
     for swept in found:
         for model in list(swept.settings):
             try:
-                _sweep(swept, model, grid, asked, request, terms)
+                _sweep(swept, model, about)
             except (ConfigError, UsageError) as error:
                 swept.settings.remove(model)
                 swept.skip(model.name, model.changed, error)
@@ -242,7 +266,7 @@ def sweep(
         raise next(error for swept in found for error in swept.errors)
     others = zip(models, found, strict=True)
     left_out = [Skipped((name,), swept.skipped[0]["why"]) for name, swept in others if not swept.rows]
-    return _report(answered, grid, asked, request, terms, left_out)
+    return _report(replace(about, every=answered), left_out)
 
 
 def _read(
@@ -261,10 +285,9 @@ def _read(
     return swept
 
 
-def _sweep(
-    swept: Swept, model: LoadedModel, grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
-) -> None:
-    """Add one model's metrics at every context and batch. Raises UsageError where none of them can be."""
+def _sweep(swept: Swept, model: LoadedModel, about: Sweep) -> None:
+    """Add one model's metrics at every context and batch. Raises UsageError if none is possible."""
+    grid, terms = about.grid, about.terms
     if not all(selection.takes_context(model, context) for context in grid.contexts or ()):
         raise selection.other_context(model)
     if grid.ranks:
@@ -272,36 +295,32 @@ def _sweep(
         terms = replace(terms, mesh=mesh_of(**own, sp=grid.sp and own["tp"] > 1))
     contexts = [model.context] if grid.contexts is None else grid.contexts
     pieces = 1 if terms.mesh is None else terms.mesh.sequence_chunks
-    whys = {context: why for context in contexts if (why := _unsupported_context(context, request, pieces))}
+    whys = {context: why for context in contexts if (why := _unsupported_context(context, about.request, pieces))}
     counted = [context for context in contexts if context not in whys] if whys else contexts
-    swept.rows.extend(_evaluated(model, counted or contexts, grid.batches, asked, request, terms))
+    swept.rows.extend(_evaluated(model, counted or contexts, replace(about, terms=terms)))
     swept.skipped.extend({**model.changed, "ctx": context, "why": why} for context, why in whys.items() if counted)
 
 
 def _unsupported_context(context: int, request: Request, pieces: int) -> str | None:
-    """Reason why a step cannot have a context; None if it can."""
+    """Why a step cannot have a context; None if it can."""
     if context < (request.tokens or 1):
         return f"fewer than {request.tokens:,} new tokens"
     return f"{pieces:,} pieces do not divide {context:,} tokens" if context % pieces else None
 
 
-def _evaluated(
-    model: LoadedModel,
-    contexts: Collection[int],
-    batches: Collection[int],
-    asked: Sequence[Metric],
-    request: Request,
-    terms: Counting,
-) -> Iterator[dict[str, Any]]:
+def _evaluated(model: LoadedModel, contexts: Collection[int], about: Sweep) -> Iterator[dict[str, Any]]:
     """One model's metrics at every context and batch."""
-    smallest = selection.workload(model, at(request, min(contexts), 1))
-    points = terms.points(model, smallest, asked)
-    point = points[0]
-    chunk = smallest.tokens if request.decode or request.tokens is not None else None
+    asked, batches = about.metrics, about.grid.batches
+    smallest = selection.workload(model, about.at(min(contexts), 1))
+    points = about.terms.points(model, smallest, asked)
+    chunk = smallest.tokens if about.chunk else None
     arrays = len(contexts) * len(batches) >= MANY and not any(metric.of_step for metric in asked)
-    arrays &= terms.mesh is None  # whose ledger is that of one rank
+    arrays &= about.terms.mesh is None  # whose ledger is that of one rank
     if arrays and find_spec("numpy") is not None:
-        values = _through_arrays(model, point, contexts, batches, chunk, asked)
+        knobs: dict[str, Any] = {"ctx": [[context] for context in contexts], "batch": [list(batches)]}
+        knobs |= {} if chunk is None else {"tokens": chunk}
+        every = [evaluate(metric, model.architecture, points[0], knobs, exact=True) for metric in asked]
+        values: Iterator[tuple[Any, ...]] = zip(*(array.ravel().tolist() for array in every), strict=True)
     else:
         values = (
             tuple(max(metric.of(there) for there in every) for metric in asked)
@@ -311,96 +330,65 @@ def _evaluated(
             )
         )
     for (context, batch), found in zip(product(contexts, batches), values, strict=True):
-        knobs = {"model": model.name, **model.changed, "ctx": context, "batch": batch}
-        yield knobs | dict(zip((metric.name for metric in asked), found, strict=True))
+        row = {"model": model.name, **model.changed, "ctx": context, "batch": batch}
+        yield row | dict(zip((metric.name for metric in asked), found, strict=True))
 
 
-def _through_arrays(
-    model: LoadedModel,
-    point: Point,
-    contexts: Collection[int],
-    batches: Collection[int],
-    chunk: int | None,
-    asked: Sequence[Metric],
-) -> Iterator[tuple[Any, ...]]:
-    """The same whole numbers, a thousand at once. Needs numpy."""
-    knobs: dict[str, Any] = {"ctx": [[context] for context in contexts], "batch": [list(batches)]}
-    knobs |= {} if chunk is None else {"tokens": chunk}
-    arrays = [evaluate(metric, model.architecture, point, knobs, exact=True) for metric in asked]
-    return zip(*(array.ravel().tolist() for array in arrays), strict=True)
-
-
-def _report(
-    every: Sequence[Swept],
-    grid: Grid,
-    asked: Sequence[Metric],
-    request: Request,
-    terms: Counting,
-    left_out: Sequence[Skipped],
-) -> Report:
-    models, knobs = _settings(every), _knobs(every, grid)
+def _report(about: Sweep, left_out: Sequence[Skipped]) -> Report:
+    grid, asked, terms, every = about.grid, about.metrics, about.terms, about.every
 
     def notes(some: slice) -> Iterator[str]:
-        settings = _settings(every[some])
-        yield from _skipped(every[some])
-        yield from _past_positions(settings, grid)
+        own = replace(about, every=every[some])
+        yield from _skipped(own.every)
+        yield from _past_positions(own)
         if grid.ranks:
             yield f"Each row counts one rank{', the fullest one' if 'pp' in grid.ranks else ''}."
             if grid.sp:
                 yield "With tp above 1, sp shards the residual stream too."
             yield from on_the_way(" ".join(metric.name for metric in asked), *grid.ranks)
-        yield from model_notes.metric_notes(settings, asked, terms)
-        if len(every[some]) == 1:
-            yield from model_notes.metric_window_notes(settings, asked, masked=terms.masked)
-        yield from _mla_modes(settings, grid, asked, request, terms)
+        yield from model_notes.metric_notes(own.settings, asked, terms)
+        if len(own.every) == 1:
+            yield from model_notes.metric_window_notes(own.settings, asked, masked=terms.masked)
+        yield from _mla_modes(own)
 
     return build.report(
         "sweep",
         [replace(swept.settings[0], defaulted=build.shared_defaults(swept.settings), changed={}) for swept in every],
-        _table(every, knobs, asked, terms),
-        [
-            {
-                "set": {name: values[0] for name, values in grid.knobs.items() if len(values) == 1},
-                "swept": knobs,
-                "metrics": [metric.name for metric in asked],
-                **terms.facts(
-                    swept.settings[0],
-                    selection.workload(max(swept.settings, key=lambda model: model.context), at(request, *grid.corner)),
-                    selection.stored_name(swept.settings, terms.dtype),
-                ),
-                **terms.recipe_facts(asked),
-                "lines": swept.rows,
-                "skipped": swept.skipped,
-            }
-            for swept in every
-        ],
-        title=_title(every, knobs, request) + model_notes.assumed([swept.settings[0] for swept in every], asked, terms),
+        _table(about),
+        [_facts(swept, about) for swept in every],
+        title=_title(about) + model_notes.assumed([swept.settings[0] for swept in every], asked, terms),
         convention=model_notes.convention(asked),
-        answer=_crossing(models, grid, asked, request, terms) or _range(every, asked[0], knobs),
+        answer=_crossing(about) or _range(about),
         notes=notes,
-        counted=model_notes.counted(models, asked, terms, request),
-        requests=[at(request, max(grid.contexts) if grid.contexts else None, 1)],
+        counted=model_notes.counted(about.settings, asked, terms, about.request),
+        requests=[about.at(max(grid.contexts) if grid.contexts else None, 1)],
         settings=[swept.settings for swept in every],
         skipped=left_out,
     )
 
 
-def _settings(every: Sequence[Swept]) -> list[LoadedModel]:
-    return [model for swept in every for model in swept.settings]
+def _facts(swept: Swept, about: Sweep) -> dict[str, Any]:
+    """Keys of `SweepReport`."""
+    longest = max(swept.settings, key=lambda model: model.context)
+    work = selection.workload(longest, about.at(*about.grid.corner))
+    stored = selection.stored_name(swept.settings, about.terms.dtype)
+    return {
+        "set": {name: values[0] for name, values in about.grid.knobs.items() if len(values) == 1},
+        "swept": about.knobs,
+        "metrics": [metric.name for metric in about.metrics],
+        **about.terms.facts(swept.settings[0], work, stored),
+        **about.terms.recipe_facts(about.metrics),
+        "lines": swept.rows,
+        "skipped": swept.skipped,
+    }
 
 
-def _knobs(every: Sequence[Swept], grid: Grid) -> list[str]:
-    """What tells one row from another: the knobs that vary, and the context where settings have their own."""
-    own = grid.contexts is None and any(len(swept.contexts) > 1 for swept in every)
-    return [*(["model"] if len(every) > 1 else []), *grid.varied, *(["ctx"] if own else [])] or ["ctx"]
-
-
-def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric], terms: Counting) -> Table:
-    drawn = asked[-1].name
-    varies = len({values[drawn] for swept in every for values in swept.rows}) > 1
+def _table(about: Sweep) -> Table:
+    drawn = about.metrics[-1].name
+    varies = len({values[drawn] for swept in about.every for values in swept.rows}) > 1
     columns = (
-        *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in knobs),
-        *(Column(metric.name, label(metric.name, train=terms.train), metric.unit) for metric in asked),
+        *(Column(knob, knob, "text" if knob == "model" else "amount", names_rows=True) for knob in about.knobs),
+        *(Column(metric.name, label(metric.name, train=about.terms.train), metric.unit) for metric in about.metrics),
         *((Column("bar", "", "bar", drop=4),) if varies else ()),
     )
 
@@ -413,19 +401,20 @@ def _table(every: Sequence[Swept], knobs: Sequence[str], asked: Sequence[Metric]
         }
         return {**shown, "bar": Fraction(values[drawn])}
 
-    return columns, tuple(tuple(map(row, swept.rows)) for swept in every), ()
+    return columns, tuple(tuple(map(row, swept.rows)) for swept in about.every), ()
 
 
 def label(name: str, *, train: bool = False) -> str:
-    """What a table calls a metric."""
+    """The label of a metric in a table."""
     if name == "ratio_to_rule_of_thumb":
         return build.ratio_label(train)
     part = name.removeprefix("share.")
     return part if part != name and part in mixers() else LABELS.get(name, name)
 
 
-def _title(every: Sequence[Swept], knobs: Sequence[str], request: Request) -> str:
+def _title(about: Sweep) -> str:
     """The model, what varies, and what does not."""
+    every, knobs, request = about.every, about.knobs, about.request
     first, values = every[0].settings[0], every[0].rows[0]
     fixed = {name: value for name, value in values.items() if name in ("ctx", "batch") and name not in knobs}
     fixed |= {name: value for name, value in first.changed.items() if name not in knobs}
@@ -437,22 +426,20 @@ def _title(every: Sequence[Swept], knobs: Sequence[str], request: Request) -> st
     return ", ".join([f"{first.name if len(every) == 1 else 'Sweep'} over {', '.join(knobs)}", *words])
 
 
-def _crossing(
-    models: Sequence[LoadedModel], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
-) -> str:
+def _crossing(about: Sweep) -> str:
     """Where attention overtakes the rest, in a sweep of one model over contexts that shows its share."""
-    shown = any(metric.name == "share.attn_scores_values" for metric in asked)
-    if grid.ranks or len(models) > 1 or "ctx" not in grid.varied or not shown:
+    shown = any(metric.name == "share.attn_scores_values" for metric in about.metrics)
+    if about.grid.ranks or len(about.settings) > 1 or "ctx" not in about.grid.varied or not shown:
         return ""
-    (model,) = models
-    point = terms.point(model, selection.workload(model, at(request, *grid.corner)))
-    overtakes = attention_overtakes(point, chunk=request.decode or request.tokens is not None)
-    return "".join(model_notes.overtaken(model, overtakes))
+    (model,) = about.settings
+    point = about.terms.point(model, selection.workload(model, about.at(*about.grid.corner)))
+    return "".join(model_notes.overtaken(model, attention_overtakes(point, chunk=about.chunk)))
 
 
-def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
-    """The least and the greatest value of a metric, and where it has them."""
-    name, column, rows = asked.name, Column(asked.name, "", asked.unit), [row for swept in every for row in swept.rows]
+def _range(about: Sweep) -> str:
+    """The least and the greatest value of the first metric, with their combinations."""
+    metric, rows = about.metrics[0], [row for swept in about.every for row in swept.rows]
+    name, column = metric.name, Column(metric.name, "", metric.unit)
     least, most = (side(rows, key=lambda values: values[name]) for side in (min, max))
     if least[name] == most[name]:
         return f"{name} is {column.text(least[name])}{' throughout' if len(rows) > 1 else ''}."
@@ -460,7 +447,7 @@ def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
     def words(values: Mapping[str, Any]) -> str:
         where = (
             str(values[knob]) if knob == "model" else f"{knob} {build.format_value(values[knob])}"
-            for knob in knobs
+            for knob in about.knobs
             if knob in values
         )
         return f"{column.text(values[name])} at {', '.join(where)}"
@@ -469,7 +456,7 @@ def _range(every: Sequence[Swept], asked: Metric, knobs: Sequence[str]) -> str:
 
 
 def _skipped(every: Sequence[Swept]) -> list[str]:
-    """Which combinations cannot be, and why."""
+    """The skipped combinations, by reason."""
     reasons: dict[str, list[str]] = {}
     for swept in every:
         who = f"{swept.settings[0].name} with " if len(every) > 1 else ""
@@ -481,11 +468,11 @@ def _skipped(every: Sequence[Swept]) -> list[str]:
     return [f"Skipped as impossible: {'; '.join(words)}{f'; {more:,} more' if more else ''}."] if words else []
 
 
-def _past_positions(models: Sequence[LoadedModel], grid: Grid) -> list[str]:
-    """Which rows are past the end of a learned position embedding."""
+def _past_positions(about: Sweep) -> list[str]:
+    """The models whose learned position embedding is shorter than a context."""
     limits: dict[str, set[int]] = {}
-    for model in models:
-        if model.past_words(max(grid.contexts or [0])):
+    for model in about.settings:
+        if model.past_words(max(about.grid.contexts or [0])):
             limits.setdefault(model.name, set()).add(model.position_limit or 0)
     if not limits:
         return []
@@ -493,12 +480,10 @@ def _past_positions(models: Sequence[LoadedModel], grid: Grid) -> list[str]:
     return [f"Contexts past the position embedding cannot run ({named})."]
 
 
-def _mla_modes(
-    models: Sequence[LoadedModel], grid: Grid, asked: Sequence[Metric], request: Request, terms: Counting
-) -> Sequence[str]:
-    """Which modes latent attention runs in: a longer context moves a step from one to the other once."""
-    contexts = [context for context in grid.contexts or () if context >= (request.tokens or 1)]
+def _mla_modes(about: Sweep) -> Sequence[str]:
+    """The modes of latent attention at the shortest and the longest context: it changes once between them."""
+    contexts = [context for context in about.grid.contexts or () if context >= (about.request.tokens or 1)]
     ends = [min(contexts), max(contexts)] if contexts else [None]
-    latents = [model for model in models if model.mla_mode is not None]
-    steps = [(model, selection.workload(model, at(request, end, 1))) for model in latents for end in ends]
-    return model_notes.latent_notes(steps, asked, masked=terms.masked)
+    latents = [model for model in about.settings if model.mla_mode is not None]
+    steps = [(model, selection.workload(model, about.at(end, 1))) for model in latents for end in ends]
+    return model_notes.latent_notes(steps, about.metrics, masked=about.terms.masked)
