@@ -1,8 +1,8 @@
-"""Model FLOPs utilization (MFU) of a run: the FLOPs that its speed needs, over its devices' peak; or measured here."""
+"""Model FLOPs utilization (MFU): of a run whose speed is given, or of one on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
@@ -92,8 +92,8 @@ def mfu(
 ) -> Report:
     """MFU of a training run, or of forward passes, in every convention.
 
-    The speed is that of all devices together: `tokens_per_second`, or the seconds of one step of `request.batch` whole
-    sequences. `dtype`: the units that multiply. Raises TfacctError.
+    Speed of all devices together: `tokens_per_second`, or the seconds of one step of `request.batch` whole sequences.
+    `dtype`: of the matmuls. Raises TfacctError.
     """
     count, device = devices.several(option("on"), on)
     units_of, peak = peak_of(device, dtype)
@@ -102,8 +102,7 @@ def mfu(
     work = selection.runnable(model, request)
     speed = _speed(tokens_per_second, step_time, work.batch * work.context)
     point = Point(model.ledger, work, train=train)
-    missing: list[str] = []
-    lines = list(_lines(point, speed / count, peak, missing))
+    lines, missing = _lines(point, speed / count, peak)
     full = lines[0]
     each = " on each device" if count > 1 else ""
     rate = f"{_tera(full['flops_per_second'])} of {_tera(peak)} TFLOP/s{each}"
@@ -152,7 +151,7 @@ def _speed(tokens_per_second: float | None, step_time: float | None, tokens: int
 
 
 def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, str]:
-    """Memory of a step with one sequence on each device, in words; nothing where it may fit."""
+    """Memory of a step with one sequence on each device, in words; empty if it may fit."""
     least = least_bytes(
         model.ledger, replace(work, batch=1).axes(), Trained(work.context, 1, limit.count, recompute=True)
     )
@@ -160,23 +159,28 @@ def _short(model: LoadedModel, work: Workload, limit: MemoryLimit) -> dict[str, 
     return words if least > limit.usable else {}
 
 
-def _lines(point: Point, each: float, peak: float, missing: list[str]) -> Iterator[dict[str, Any]]:
-    """What each convention counts at `each` tokens per second of a device; `missing` gets why the model lacks one."""
+def _lines(point: Point, each: float, peak: float) -> tuple[list[MfuLine], list[str]]:
+    """A line for each convention at `each` tokens per second of a device; and why the model lacks one."""
+    lines: list[MfuLine] = []
+    missing = []
     for convention in CONVENTIONS:
         try:
             per_token = float(flops_per_token(point, convention))
         except TfacctError as error:
             missing.append(error.message)
             continue
-        yield {
-            "convention": convention,
-            "flops_per_token": per_token,
-            "flops_per_second": per_token * each,
-            "mfu": utilization(per_token, each, peak),
-        }
+        lines.append(
+            {
+                "convention": convention,
+                "flops_per_token": per_token,
+                "flops_per_second": per_token * each,
+                "mfu": utilization(per_token, each, peak),
+            }
+        )
+    return lines, missing
 
 
-def _table(lines: list[dict[str, Any]]) -> Table:
+def _table(lines: Sequence[MfuLine]) -> Table:
     rows: list[Row] = [
         {
             "convention": CONVENTIONS[line["convention"]],
@@ -196,11 +200,10 @@ def _table(lines: list[dict[str, Any]]) -> Table:
 
 
 def _tera(flops: float) -> str:
-    """FLOP/s in 10^12, with three digits."""
     return units.three(flops / 1e12)
 
 
-# A run that is measured
+# A run on this machine.
 
 
 CONVENTION = "2 FLOPs per multiply-add; matmuls only; MFU relative to a matmul timed on the same device in the same run"
@@ -240,76 +243,86 @@ class MeasureReport(build.ModelReport):
     counted_flops: int
 
 
+CHECKS = (
+    ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
+    ("{cache} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
+    ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
+)
+"""Counts that a run checks: label, and keys of the formula and of the measurement."""
+
+
 @answers(MeasureReport)
 def measure(model: LoadedModel, request: Request, plan: Plan, *, progress: Tick = unwatched) -> Report:
     """Run one model on a device and compare time and bytes with the formulas. Needs torch and fvcore."""
     from tfacct.verify.measured import measured
 
-    return _report(model, request, plan, measured(model, request, plan, progress))
-
-
-def _report(model: LoadedModel, request: Request, plan: Plan, facts: Mapping[str, Any]) -> Report:
-    spread = facts["seconds_max"] / facts["seconds_min"] - 1
-    attention = model_notes.attends([model])
-    full = ", full T × S" if attention else ""
+    facts = measured(model, request, plan, progress)
     what = "training step" if plan.train else "decode step" if request.decode else "forward pass"
-    speed: list[Row] = [
-        {"what": "wall time, fastest", "value": _time(facts["seconds_min"])},
-        {"what": "wall time, median", "value": _time(facts["seconds_median"])},
-        *(
-            [{"what": f"spread of {facts['runs']} runs", "value": units.percent(spread, 0)}]
-            if facts["runs"] > 1
-            else []
-        ),
-        {"what": "tokens/s", "value": f"{facts['tokens_per_second']:,.1f}"},
-        {"what": f"achieved{full}", "value": f"{units.si(round(facts['flops_per_second']))}FLOP/s"},
-        {"what": "achieved, masked pairs only", "value": f"{units.si(round(facts['masked_flops_per_second']))}FLOP/s"},
-        {"what": "matmul peak here", "value": f"{units.si(round(facts['peak_flops_per_second']))}FLOP/s"},
-        {"what": f"MFU{full}", "value": units.percent(facts["mfu"])},
-        {"what": "MFU, masked pairs only", "value": units.percent(facts["masked_mfu"])},
-    ]
-    if not attention:
-        speed = [row for row in speed if "masked" not in str(row["what"])]
-    checks = (
-        ("parameter bytes", "weights_bytes", "measured_weights_bytes"),
-        (f"{model_notes.cache_name([model])} bytes", "kv_cache_bytes", "measured_kv_cache_bytes"),
-        ("forward FLOPs, by fvcore", "forward_flops", "counted_flops"),
-    )
-    held: list[Row] = [
+    cache = model_notes.cache_name([model])
+    checks: tuple[Row, ...] = tuple(
         {
-            "what": name,
+            "what": name.format(cache=cache),
             "value": f"{facts[measured]:,}",
             "formula": f"{facts[formula]:,}",
             "verdict": "ok" if facts[formula] == facts[measured] else "DIFFERS",
         }
-        for name, formula, measured in checks
-    ]
-    held.append({"what": "peak bytes", "value": f"{facts['peak_bytes']:,}"})
+        for name, formula, measured in CHECKS
+    )
+    peak: Row = {"what": "peak bytes", "value": f"{facts['peak_bytes']:,}"}
     columns = (
         Column("what", what),
         Column("value", "measured", "count"),
         Column("formula", "formula", "count"),
         Column("verdict", "", "verdict"),
     )
+    differing = sum(row["verdict"] != "ok" for row in checks)
     partial = " (interrupted: what was finished)" if facts["interrupted"] else ""
     where = "resident memory of the process" if facts["device"].startswith("cpu") else "torch's allocator"
     counted = "its unfused equivalent" if plan.sdpa else "the model that ran"
     report = build.report(
         "measure",
         [model],
-        (columns, (tuple(speed), tuple(held)), ()),
+        (columns, (_speeds(model, facts), (*checks, peak)), ()),
         [facts],
         title=f"{build.label(model)}: {what} in {units.dtype_name(plan.dtype)}"
         f" {build.of_workload([model], request)}{partial}",
         convention=CONVENTION,
-        answer=_answer(what, facts, [row["verdict"] == "ok" for row in held if "verdict" in row]),
+        answer=f"{_time(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak here;"
+        + (
+            f" {differing} of {len(checks)} counts differ."
+            if differing
+            else f" all {len(checks)} counts agree exactly."
+        ),
         notes=lambda _: notes(RUN_NOTES, {**facts, "where": where, "counted": counted}),
         requests=[request],
         defaults=[],
         headline="total_flops",
-        agrees=all(facts[formula] == facts[measured] for _, formula, measured in checks),
+        agrees=not differing,
     )
     return replace(report, interrupted=facts["interrupted"])
+
+
+def _speeds(model: LoadedModel, facts: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Times, FLOP/s and MFU; of masked pairs too if the model has attention."""
+
+    def flops(key: str) -> str:
+        return f"{units.si(round(facts[key]))}FLOP/s"
+
+    attention, masked = model_notes.attends([model]), "masked pairs only"
+    full = ", full T × S" if attention else ""
+    spread = facts["seconds_max"] / facts["seconds_min"] - 1
+    found = {
+        "wall time, fastest": _time(facts["seconds_min"]),
+        "wall time, median": _time(facts["seconds_median"]),
+        f"spread of {facts['runs']} runs": units.percent(spread, 0) if facts["runs"] > 1 else None,
+        "tokens/s": f"{facts['tokens_per_second']:,.1f}",
+        f"achieved{full}": flops("flops_per_second"),
+        f"achieved, {masked}": flops("masked_flops_per_second") if attention else None,
+        "matmul peak here": flops("peak_flops_per_second"),
+        f"MFU{full}": units.percent(facts["mfu"]),
+        f"MFU, {masked}": units.percent(facts["masked_mfu"]) if attention else None,
+    }
+    return tuple({"what": what, "value": value} for what, value in found.items() if value is not None)
 
 
 RUN_NOTES = (
@@ -324,18 +337,10 @@ RUN_NOTES = (
         "peak",
         2,
         lambda facts: facts["where"],
-        "The peak is the fastest square matmul timed in this run. Peak: {} bytes.",
+        "The peak is the fastest square matmul timed in this run. Peak bytes: {}.",
     ),
     NoteRow("counter", 3, lambda facts: facts["counted"], "fvcore counted {}."),
 )
-
-
-def _answer(what: str, facts: Mapping[str, Any], agreeing: Sequence[bool]) -> str:
-    """How long it took, how near the peak that is, and whether the counts were right."""
-    took = f"{_time(facts['seconds_min'])} for a {what}, {units.percent(facts['mfu'])} of the matmul peak here"
-    if all(agreeing):
-        return f"{took}; all {len(agreeing)} counts agree exactly."
-    return f"{took}; {len(agreeing) - sum(agreeing)} of {len(agreeing)} counts differ."
 
 
 def _time(seconds: float) -> str:
