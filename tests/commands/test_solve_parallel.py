@@ -192,7 +192,7 @@ def test_ranks_beside_the_unknown_ones_are_named(run: Callable[..., Ran]) -> Non
     assert "fsdp until peak_bytes = 52.5 GB, tp 2, context 4,096" in words
     assert "The smallest fsdp is 1: peak_bytes stays within 52.5 GB on each rank." in words  # there are two
     words = " ".join(run("solve", "phi-3-medium-4k", "--for", "tp", "--until", "kv_cache_bytes=200MB").out.split())
-    assert "Not counted: 4." in words  # 40 query heads, 10 key/value heads
+    assert "Not supported: 4." in words  # 40 query heads, 10 key/value heads
     asked = ("solve", "llama-3.1-8b", "--for", "tp", "--until")
     said = run(*asked, "peak_bytes=10GB", "--ctx", "4k").err
     assert "still above 10 GB with --tp 32" in " ".join(said.split())  # of which four have each key/value head

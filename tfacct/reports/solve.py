@@ -4,7 +4,7 @@ layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -22,7 +22,7 @@ from tfacct.ledger.workload import Request, Workload, new_tokens
 from tfacct.loading import selection
 from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
-from tfacct.output.report import Column, Report, Row
+from tfacct.output.report import Column, Report, Row, Table
 from tfacct.parallel.mesh import Mesh
 from tfacct.parallel.search import rank_counts, with_ranks
 from tfacct.reports import build, model_notes
@@ -54,8 +54,8 @@ class SolveReport(MetricsReport):
 
 
 class _Solved(NamedTuple):
-    """A solution, what the metrics read at a value of the unknown, and notes. `form`: the solution in symbols;
-    `settings`: the models on both sides of it, where the unknown is a field."""
+    """A solution, the point at a value of the unknown, and notes. `form`: the solution in symbols. `settings`: the
+    models on both sides of it, if the unknown is a field."""
 
     found: Solution
     at: Callable[[Size], Point]
@@ -69,7 +69,6 @@ class _Question(NamedTuple):
 
     unknown: str
     equation: Equation
-    metrics: list[Metric]
     model: LoadedModel
     request: Request
     work: Workload
@@ -77,20 +76,29 @@ class _Question(NamedTuple):
     point: Point
 
     @property
+    def metrics(self) -> list[Metric]:
+        """The metrics of both sides."""
+        return _metrics(self.equation)
+
+    @property
     def chunk(self) -> bool:
         """True if the number of new tokens is fixed."""
         return self.request.decode or self.request.tokens is not None
+
+
+def _metrics(equation: Equation) -> list[Metric]:
+    return [side.metric for side in (equation.left, equation.right) if side.metric is not None]
 
 
 @answers(SolveReport)
 def solve(
     model: LoadedModel, request: Request, *, unknown: str, until: str, terms: Counting | None = None, label: str = ""
 ) -> Report:
-    """The last whole `unknown` until `until`, such as `kv_cache_bytes=weights_bytes`.
+    """The last whole value of `unknown` for which `until` holds, such as `kv_cache_bytes=weights_bytes`.
 
-    The unknown is ctx, batch, num_key_value_heads, any field of the config that holds a whole number, or the ranks of
-    tp, fsdp, pp or ep. Exact: the answer is checked in whole numbers on both sides of the boundary. Raises UsageError
-    where there is no solution, or more than one. Needs sympy for ctx and batch. `label`: of the right side.
+    `unknown`: ctx, batch, num_key_value_heads, a field of the config with a whole number, or the ranks of tp, fsdp, pp
+    or ep. The answer is checked in whole numbers on both sides of the boundary. `label`: of the right side. Needs sympy
+    for ctx and batch. Raises TfacctError, also if there is no solution, or more than one.
     """
     terms = terms or Counting()
     if terms.mesh is not None and unknown not in RANKS:
@@ -106,28 +114,26 @@ def solve(
     budget = _is_budget(equation)
     if unknown != "ctx" and budget:
         selection.runnable(model, request)
-    metrics = [side.metric for side in (equation.left, equation.right) if side.metric is not None]
+    metrics = _metrics(equation)
     terms.check_recipe(metrics, "a metric such as peak_bytes")
     plain = _without_ranks(unknown, terms)
-    asked = _Question(unknown, equation, metrics, model, request, work, plain, plain.point(model, work, metrics))
+    asked = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics))
     if unknown in RANKS:
         answer = _fewest_ranks(asked, terms)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and model_notes.stepped(metrics)):
         answer = _by_field(asked)
     else:
         answer = _by_algebra(asked)
-    found = answer.found
-    limit = model.position_limit if unknown == "ctx" and budget else None
-    limited = limit is not None and found.rises and found.answer > limit
+    limit, found = model.position_limit, answer.found
+    limited = unknown == "ctx" and budget and limit is not None and found.rises and found.answer > limit
     if limited and limit is not None:
         note = f"Memory alone would allow ctx = {found.answer:,}."
         answer = _Solved(Solution(limit, None, rises=True), answer.at, [note])
-        found = answer.found
     return _report(asked, answer, terms.mesh, limited=limited)
 
 
 def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Request:
-    """The request without the unknown. Raises UsageError where it is given, or the model has none."""
+    """The request without the unknown. Raises UsageError if it is given, or if the model has none."""
     if unknown == "ctx" and request.ctx is not None:
         raise UsageError(f"{option('unknown', 'ctx')} solves for the context: leave {option('ctx')} out")
     if unknown == "ctx" and not selection.takes_context(model, model.context + 1):
@@ -140,7 +146,7 @@ def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Requ
     if unknown == "batch" and request.batch != 1:
         raise UsageError(f"{option('unknown', 'batch')} solves for the batch: leave {option('batch')} out")
     if unknown == "ctx" and (request.decode or request.tokens is not None):
-        # Any context that holds the new tokens will do to begin with.
+        # Any context with room for the new tokens.
         return replace(request, ctx=max(model.context, request.tokens or 1))
     return request
 
@@ -152,12 +158,14 @@ def _is_budget(equation: Equation) -> bool:
 
 
 def _by_algebra(asked: _Question) -> _Solved:
-    """The context, the batch or the key/value heads, of ledgers in which the unknown is a symbol."""
-    unknown, equation, metrics, model, _, work, terms, point = asked
+    """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger."""
+    unknown, equation, model, point, metrics = asked.unknown, asked.equation, asked.model, asked.point, asked.metrics
     at = placed(unknown, model.architecture, point, chunk=asked.chunk)
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
     # A training step saves masks from where a context reaches across a window.
-    bends = any(metric.of_step for metric in metrics) and (windowed or terms.recipe.for_model(model).rounds_tokens)
+    bends = any(metric.of_step for metric in metrics) and (
+        windowed or asked.terms.recipe.for_model(model).rounds_tokens
+    )
     # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
     bends |= unknown == "ctx" and model.ledger.leaps
     together = model.ledger.together if unknown == "ctx" else 1
@@ -174,13 +182,13 @@ def _by_algebra(asked: _Question) -> _Solved:
         jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
         notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
         return _Solved(found, at, notes)
-    found = solved(unknown, equation, at, work.tokens if unknown == "ctx" and asked.chunk else 1)
+    found = solved(unknown, equation, at, asked.work.tokens if unknown == "ctx" and asked.chunk else 1)
     form = None if found.leaps else _closed_form(asked, [at(found.answer), at(found.beyond)])
     return _Solved(found, at, _root(unknown, found, form, rounded=point.cache.rounds), form)
 
 
 def _closed_form(asked: _Question, around: Sequence[Point]) -> str | None:
-    """The solution in symbols; None where latent attention runs in another mode on its other side."""
+    """The solution in symbols; None if latent attention changes its mode there."""
     answer, beyond = (point.ledger.settled(point.at, masked=point.masked) for point in around)
     if answer is not beyond:
         return None
@@ -199,7 +207,7 @@ def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> 
 
 
 def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Point], answer: int) -> list[str]:
-    """The phase of the peak at the answer, and where another phase has it."""
+    """The phase of the peak at the answer, and from which value on."""
     from tfacct.accounts.metrics import PEAK, peak_phase
 
     if all(metric.name != PEAK for metric in metrics):
@@ -210,8 +218,8 @@ def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Po
 
 
 def _by_field(asked: _Question) -> _Solved:
-    """Any field of the config, by loading the model with values of it."""
-    unknown, equation, metrics, model, request, _, terms, _ = asked
+    """A field of the config, by loading the model with values of it."""
+    unknown, model, request, metrics = asked.unknown, asked.model, asked.request, asked.metrics
 
     def read_with(value: Size) -> LoadedModel:
         return model.with_fields({**model.changed, unknown: value})
@@ -219,14 +227,14 @@ def _by_field(asked: _Question) -> _Solved:
     def at(value: Size) -> Point:
         other = read_with(value)
         try:
-            return terms.point(other, selection.workload(other, request), metrics)
+            return asked.terms.point(other, selection.workload(other, request), metrics)
         except UsageError as error:
             if not model_notes.stepped(metrics):
                 raise
             # Its training step is not counted, so it cannot be the answer.
             raise ConfigError(error.message, error.hint) from None
 
-    found = searched(unknown, equation, at, _given(model, unknown))
+    found = searched(unknown, asked.equation, at, _given(model, unknown))
     if found.step is None:
         notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here; all were tried."]
     else:
@@ -237,7 +245,8 @@ def _by_field(asked: _Question) -> _Solved:
 
 
 def _given(model: LoadedModel, unknown: str) -> int:
-    """The whole number that a field of the config holds. Raises NotFoundError where there is no such field."""
+    """The value of a field, a whole number. Raises NotFoundError if there is no such field, UsageError for another
+    value."""
     fields = {**model.config.model_dump(), **model.defaulted, **model.raw}
     if unknown not in fields:
         whole = [name for name, value in fields.items() if isinstance(value, int) and not isinstance(value, bool)]
@@ -251,9 +260,8 @@ def _given(model: LoadedModel, unknown: str) -> int:
 
 
 def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
-    """The fewest ranks with which the left side is no larger than the right one. Raises UsageError where no number of
-    ranks is enough."""
-    unknown, equation, metrics, model, _, work, _, _ = asked
+    """The fewest ranks with which the left side is at most the right one. Raises UsageError if no number is enough."""
+    unknown, equation, model = asked.unknown, asked.equation, asked.model
     mesh = terms.mesh or Mesh()
     if getattr(mesh, unknown) != 1:
         raise UsageError(f"{option('unknown', unknown)} solves for the ranks: leave {option(unknown)} out")
@@ -262,7 +270,7 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
     def at(count: Any) -> Point:
         if count not in known:
             own = with_ranks(mesh, unknown, count)
-            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(model, work, metrics)
+            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(model, asked.work, asked.metrics)
         return known[count]
 
     def fits(count: int) -> bool:
@@ -301,8 +309,7 @@ def _without_ranks(unknown: str, terms: Counting) -> Counting:
 
 
 def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple[int, list[int]]:
-    """The fewest ranks up to a power of 2 that are enough, and one fewer; the powers alone where some numbers between
-    them are not supported."""
+    """The fewest ranks that are enough, and one fewer; powers of 2 alone if numbers between them are not supported."""
     least, most = (tried[-1] if tried else 0), count
     try:
         while most - least > 1:
@@ -314,9 +321,9 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
 
 
 def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
-    """`limited`: the answer is the end of a learned position embedding."""
-    unknown, equation, metrics, model, request, work, terms, _ = asked
-    found = answer.found
+    """`limited`: the answer is the length of a learned position embedding."""
+    unknown, equation, model, request, terms = asked.unknown, asked.equation, asked.model, asked.request, asked.terms
+    metrics, found = asked.metrics, answer.found
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
     solution = points[found.answer]
@@ -337,11 +344,11 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
     else:
         past = model.past_words(found.answer) if unknown == "ctx" else ""
         words = _answer(unknown, equation, found, past, limited)
-    where = _where(unknown, request, model, same=solution.work == work)
+    where = _where(unknown, request, model, same=solution.work == asked.work)
     return build.report(
         "solve",
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],
-        (_columns(unknown, equation), (tuple(_row(equation, value, point) for value, point in points.items()),), ()),
+        _table(unknown, equation, points),
         [
             {
                 **terms.facts(model, solution.work, solution.weights.name),
@@ -375,28 +382,25 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
     )
 
 
-def _columns(unknown: str, equation: Equation) -> tuple[Column, ...]:
-    return (
+def _table(unknown: str, equation: Equation, points: Mapping[int, Point]) -> Table:
+    """Both sides at each value of the unknown."""
+    columns = (
         Column("value", unknown, "count"),
         Column("left", equation.left.text, "number"),
-        Column("sign", "", "text"),
+        Column("sign", ""),
         Column("right", equation.right.text, "number"),
     )
-
-
-def _row(equation: Equation, value: int, point: Point) -> Row:
-    left, right = equation.left.at(point), equation.right.at(point)
-    return {
-        "value": value,
-        "left": left,
-        "sign": "=" if left == right else "<" if left < right else ">",
-        "right": right,
-    }
+    rows: list[Row] = []
+    for value, point in points.items():
+        left, right = equation.left.at(point), equation.right.at(point)
+        sign = "=" if left == right else "<" if left < right else ">"
+        rows.append({"value": value, "left": left, "sign": sign, "right": right})
+    return columns, (tuple(rows),), ()
 
 
 def _answer(unknown: str, equation: Equation, found: Solution, past: str, limited: bool) -> str:
-    """What is true up to the last value, in one sentence. `past`: that this context is past a position embedding;
-    `limited`: it is the end of one."""
+    """The last value, and what holds up to it. `past`: words on a context past a position embedding. `limited`: the
+    context is the length of one."""
     left, right = equation.left.text, equation.right.text
     answer = f"{found.answer:,}{past and f' tokens{past}'}"
     if limited:
@@ -413,7 +417,7 @@ def _answer(unknown: str, equation: Equation, found: Solution, past: str, limite
 
 
 def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) -> str:
-    """What is known: the context, unless it is asked for or not the `same`, and the batch, unless that is asked for."""
+    """The workload without the unknown. `same`: the solution has the context of the question."""
     if unknown == "ctx":
         new = 1 if request.decode else request.tokens
         step = "" if new is None else f", {new_tokens(new)}"
@@ -425,7 +429,7 @@ def _where(unknown: str, request: Request, model: LoadedModel, *, same: bool) ->
 
 
 def _axis_names(form: str | None, model: LoadedModel) -> list[str]:
-    """What the axes of a closed form stand for, and their sizes."""
+    """The meaning of the axes in a closed form."""
     shown = set(AXIS.findall(form or ""))
     if not shown:
         return []
@@ -451,7 +455,7 @@ def _ranks_answer(unknown: str, equation: Equation, found: Solution, mesh: Mesh 
 
 
 def _other_ranks(unknown: str, mesh: Mesh | None) -> str:
-    """The ranks that were given, for a title."""
+    """The given ranks, in a title."""
     if mesh is None:
         return ""
     given = {axis: getattr(mesh, axis) for axis in (*RANKS, "cp") if axis != unknown}
