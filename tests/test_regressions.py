@@ -65,7 +65,7 @@ def test_the_whole_model_says_which_class_it_is() -> None:
 def test_any_context_fits_where_every_block_has_a_window(run) -> None:
     ran = run("memory", "mistral-7b-v0.1", "--on", "24GiB")
     assert (
-        "Every layer keeps only a window, so nothing limits the context." in " ".join(ran.out.split())
+        "Every layer caches only its window, so nothing limits the context." in " ".join(ran.out.split())
         and "1,000,000,000,000" not in ran.out + ran.err
     )
     fit = json.loads(run("memory", "mistral-7b-v0.1", "--on", "24GiB", "--json").out)["models"][0]["fit"]

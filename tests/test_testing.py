@@ -40,7 +40,7 @@ def test_the_hook_reads_files_and_fails_where_a_total_is_not_the_expected_one(ru
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(Path(files[0]).read_text().replace("124_439_808", "124_439_809"))
     found: Ran = run(*words, *files, str(wrong))
-    assert found.code == 1 and "124,439,808 parameters, but 124,439,809 are expected" in found.err
+    assert found.code == 1 and "124,439,808 parameters, expected 124,439,809" in found.err
     assert run("params", str(wrong)).code == 0  # without --strict it is a warning
     (tmp_path / "broken.toml").write_text("[config]\nmodel_type = 'no-such-type'\n")
     assert run(*words, str(tmp_path / "broken.toml")).code == 2

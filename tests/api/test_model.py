@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "by": (lambda: GPT2.flops(by="row"), "by must be one of line, part, layer, not 'row'"),  # type: ignore[arg-type]
     "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
-    "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give ctx: its tokens, for example 2048"),  # type: ignore[arg-type]
+    "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give the prompt length with ctx, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
     "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
     "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),

@@ -50,7 +50,7 @@ LLAMA = {"model_type": "llama", "vocab_size": 32, "hidden_size": 16, "num_hidden
         ("flops gpt2 --csv --markdown", ["choose one"]),
         ("flops gpt2 --by part --pointwise", ["--pointwise lists lines"]),
         ("flops gpt2 gpt2-xl --pointwise", ["--pointwise lists lines"]),
-        ("flops gpt2 gpt2-xl --by block", ["--by block needs one MODEL"]),
+        ("flops gpt2 gpt2-xl --by block", ["--by layer works with one MODEL"]),
         ("flops gpt2 --ctx 1,5k", ["--ctx must be a whole number", "'1,5k'"]),
         ("models --max-params 1,5B", ["--max-params must be a number of parameters"]),
         ("models --max-params=", ["--max-params must be a number of parameters, not ''"]),
@@ -186,7 +186,7 @@ def test_a_preset_whose_total_differs_says_so(run, tmp_path: Path) -> None:
     # a block of gpt2 is 12·768² + 13·768 parameters
     assert (
         ran.code == 0
-        and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, but 124,439,808 are expected" in ran.err
+        and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, expected 124,439,808" in ran.err
     )
 
 

@@ -38,7 +38,7 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  2·params·tokens                                  51.0 T  × 2.61
 
 From 10,124 tokens on, past the 1,024 positions of its position embedding,
-attention scores and values cost more than everything else together.
+attention scores and attention-weighted values cost more than everything else together.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting
 defaulted: n_inner = 6,400, tie_word_embeddings = true
@@ -234,15 +234,15 @@ def test_fit_for_one_and_for_all(run) -> None:
         for line in run("memory", "llama-3.1-8b", "--on", "24GiB", "--ctx", "8k").out.splitlines()
     ]
     # 16,060,522,496 bytes of weights; a request takes 8,192 · 131,072 = 1 GiB; 9 leave 45,544,448 bytes of 24 GiB. With
-    # one byte an element it takes half: (25,769,803,776 − 16,060,522,496) / 2²⁹ = 18.1. One may have 74,075 tokens:
+    # one byte an element it takes half: (25,769,803,776 − 16,060,522,496) / 2²⁹ = 18.1. One can have 74,075 tokens:
     # 74,075 · 131,072 = 9,709,158,400 of the 9,709,281,280 bytes that the weights leave.
     assert one[0] == "Fits in 24 GiB: 9 requests of 8,192 tokens at once."
     assert [line.partition(" █")[0].removesuffix(" ▌") for line in one[4:8]] == [
         "weights, bf16 15.0", "KV cache, 9 requests 9.00", "free 0.042", "usable 24.0",
     ]  # fmt: skip
     assert " ".join(one[9:]).startswith(
-        "One request takes 1.00 GiB of cache in bf16, 128 KiB per token. In fp8: 18 requests."
-        " One request may have 74,075 tokens."
+        "One request needs 1.00 GiB of cache in bf16, 128 KiB per token. In fp8: 18 requests."
+        " One request can have 74,075 tokens."
     )
     table = run("memory", "--on", "24GiB", columns=120).out
     line = next(line for line in table.splitlines() if line.startswith(" llama-3.1-405b"))
@@ -317,7 +317,7 @@ def test_a_file_is_called_by_its_folder(run, tmp_path) -> None:
     for path in (folder, folder / "config.json"):
         out = run("flops", str(path)).out
         assert out.startswith("my-model: ")
-        assert "defaulted: 7 fields of my-model; tfacct models MODEL names them" in " ".join(out.split())
+        assert "defaulted: 7 fields of my-model; tfacct models MODEL lists them" in " ".join(out.split())
         (notes,) = (model["notes"] for model in json.loads(run("flops", str(path), "--json").out)["models"])
         assert "intermediate_size = 11,008" in notes[-1] and "max_position_embeddings = 2,048" in notes[-1]
 

@@ -100,7 +100,7 @@ def test_flops_says_which_keys_are_counted(run) -> None:
         " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())
         for options in ((), ("--masked",))
     )
-    assert "in 31 of them also keys made of 128 tokens each; in 30 of them also keys made of 4 tokens each" in whole
+    assert "31 of them also have compressed keys of 128 tokens each; 30 of them also have compressed keys of 4 tokens each" in whole
     assert "All of these keys are counted" in whole and "or not chosen, are left out" in masked
 
 
@@ -112,7 +112,7 @@ def test_kv_says_what_further_tokens_add_together(run) -> None:
     for command in ("kv", "memory"):
         full = " ".join(run(command, "deepseek-v4-flash", "--ctx", "4095").out.split())
         assert "next token -5.22 MiB" in full and "The next token completes a compressed key" in full
-    assert "in 21 of them also keys made of 4 tokens each, of which an indexer chooses at most 512" in said
+    assert "21 of them also have compressed keys of 4 tokens each, of which an indexer selects at most 512" in said
 
 
 @pytest.mark.parametrize(

@@ -284,8 +284,8 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     config, context = {"model_type": "dots3_note_text"}, 8192
     assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
     said = " ".join(load(config).flops(ctx=context).notes)
-    assert "In 33 of 46 layers a token sees at most 512 keys" in said and "of all tokens in sight are rebuilt" in said
-    assert "In 13 of 46 layers an indexer chooses at most 2,048 keys for a token" in said
+    assert "In 33 of 46 layers, a token sees at most 512 keys" in said and "of all visible tokens are rebuilt" in said
+    assert "In 13 of 46 layers, an indexer selects at most 2,048 keys for a token" in said
     assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
 
 

@@ -87,7 +87,7 @@ def test_params_and_memory_name_the_layers_that_they_do_not_include(run) -> None
     for command, size in (("params", "11.6 B parameters"), ("memory", "10.8 GiB of weights")):
         assert said.format(size) in " ".join(run(command, "deepseek-v3").out.split())
     both = " ".join(run("params", "deepseek-v3", "glm-4.5", "gpt2").out.split())
-    assert "MTP layers and drafts that configs name are not included: deepseek-v3, glm-4.5." in both
+    assert "Not included: MTP layers and draft models of deepseek-v3, glm-4.5." in both
     assert "Not included: 1 MTP layer (num_nextn_predict_layers)." in " ".join(run("params", "glm-4.5").out.split())
 
 

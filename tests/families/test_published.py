@@ -297,7 +297,7 @@ def test_what_a_body_is_called_whose_file_names_a_head_too(run, tmp_path, family
     file = tmp_path / "config.json"
     file.write_text(json.dumps({**TINY[family], "architectures": [f"{stem}Model", f"{stem}{other}"]}))
     said = " ".join(run("params", str(file)).err.split())
-    assert f"only the {word} is counted, not {stem}{other}" in said
+    assert f"only the {word} is counted, without {stem}{other}" in said
 
 
 def test_kimi_vls_language_model_is_deepseek_v3s() -> None:

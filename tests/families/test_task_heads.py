@@ -70,10 +70,10 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     assert sum(ours.ledger.flops({"B": 1, "T": 512, "S": 512, "O": 512}).values()) == blocks + ends
     config = json.dumps({"model_type": "albert", **sizes}).encode()
     ran = run("params", "-", "--explain", stdin=config)
-    assert "The blocks share 7,087,872 parameters; everything outside these blocks has 4,133,808." in " ".join(
+    assert "The blocks share 7,087,872 parameters; everything outside these layers has 4,133,808." in " ".join(
         ran.out.split()
     )
-    assert "All 12 layers share the weights of one, which are stored once." in " ".join(ran.out.split())
+    assert "All 12 layers share one set of weights, stored once." in " ".join(ran.out.split())
     assert "2 FLOPs each time that a weight multiplies it" in run("flops", "-", "--explain", stdin=config).out
 
 

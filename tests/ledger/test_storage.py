@@ -231,7 +231,7 @@ def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None
     """12.8 GiB of weights do not fit 12 GiB, as published."""
     named, published = (load("gpt-oss-20b").memory(dtype=dtype, on="12GiB") for dtype in ("mxfp4", None))
     assert named.weights_bytes == 13_761_264_768 and not named.fit["fits"]
-    assert named.answer == "Does not fit in 12 GiB: the weights alone are 12.8 GiB of 12.0 GiB usable."
+    assert named.answer == "Does not fit in 12 GiB: the weights alone need 12.8 GiB of 12.0 GiB usable."
     assert published.answer == named.answer and run("memory", "gpt-oss-20b", "--on", "12GiB").code == 0
 
 
@@ -261,7 +261,7 @@ def test_a_cache_in_blocks_by_hand(run: Callable[..., Ran], name: str, size: int
     swept = llama.sweep("kv_cache_bytes", kv_dtype=name, ctx=[7, 19])
     assert [line["kv_cache_bytes"] for line in swept.models[0]["lines"]] == [7 * token, 19 * token]
     explained = run("memory", "--kv", "llama-3.1-8b", "--ctx", "1000", "--kv-dtype", name, "--explain")
-    assert f"Each token of context adds {token:,} bytes for each sequence." in explained.out
+    assert f"Each token of context adds {token:,} bytes per sequence." in explained.out
 
 
 def test_a_cache_in_blocks_at_a_float_and_of_an_array() -> None:

@@ -151,7 +151,7 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     half of both is 85.7 GiB, a quarter 42.9 GiB of 69.4 GiB."""
     found = load("llama-3.1-70b").memory(on="h100-sxm", **paged)
     assert found.answer == (
-        "Does not fit on H100 SXM5 80GB: the weights alone are 131 GiB of 69.4 GiB usable."
+        "Does not fit on H100 SXM5 80GB: the weights alone need 131 GiB of 69.4 GiB usable."
         " It fits on 4 × h100-sxm (tp=4)."
     )
     assert not found.fit["fits"] and found.fit["largest_context"] is found.fit["largest_batch"] is None

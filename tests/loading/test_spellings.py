@@ -64,7 +64,7 @@ def test_what_the_page_holds_beside_the_preset_is_named(run) -> None:
     ran = run("flops", "google/gemma-3-4b-pt", "gpt2", "--ctx", "9", "--json")
     first, second = json.loads(ran.out)["models"]
     assert first["left_out"] == ["vision_config"] and second["left_out"] == []
-    assert "only the language model is counted, not vision_config" in ran.err
+    assert "only the language model is counted, without vision_config" in ran.err
     assert run("flops", "gemma-3-4b-text").err == ""
 
 
@@ -88,7 +88,7 @@ def test_an_encoder_does_not_answer_for_the_model_that_writes_text(run, typed: s
 def test_a_model_of_several_means_its_language_model(run) -> None:
     ran = run("params", "gemma-3-4b")
     assert ran.code == 0 and ran.out == run("params", "gemma-3-4b-text").out
-    assert "only the language model is counted, not vision_config" in ran.err
+    assert "only the language model is counted, without vision_config" in ran.err
 
 
 def test_an_encoder_is_named_beside_what_the_hub_says(run) -> None:

@@ -408,7 +408,7 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
     assert "The index names 7.48 GiB of tensors, 7.48 GiB less than is counted." in said
     (model,) = json.loads(run(name, at, *options, "--json").out)["models"]
     assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
-    assert any("7.48 GiB less than is counted" in note for note in model["notes"])
+    assert any("7.48 GiB less than counted" in note for note in model["notes"])
     given = run(name, at, *options, "--dtype", "bf16").out
     assert "assumed" not in given.split("\n\n")[0] and "The index" not in given
 
@@ -450,7 +450,7 @@ def test_model_optimizers_algorithms_by_hand(tmp_path: Path, said: dict[str, Any
     assert weights(str(at)) == total
 
 
-NEITHER = "stores the cache in nvfp4, whose bytes are not counted."
+NEITHER = "stores the cache in nvfp4, which is not supported."
 
 
 @pytest.mark.parametrize(

@@ -166,16 +166,16 @@ def test_a_line_as_it_stands_in_the_issue() -> None:
 @pytest.mark.parametrize(
     ("of", "terms", "said"),
     [
-        ("flops", {}, "Each new token costs 2 FLOPs per weight that multiplies it (7,504,658,432 weights), plus 524,288"
+        ("flops", {}, "Each new token costs 2 FLOPs per matmul weight (7,504,658,432 weights), plus 524,288"
                       " per token of context."),
-        ("flops", {"train": True}, "Each token costs 6 FLOPs per weight that multiplies it (7,504,658,432 weights),"
+        ("flops", {"train": True}, "Each token costs 6 FLOPs per matmul weight (7,504,658,432 weights),"
                                    " plus 1,572,864 per token of context."),
-        ("flops", {"masked": True}, "Each new token costs 2 FLOPs per weight that multiplies it (7,504,658,432"
+        ("flops", {"masked": True}, "Each new token costs 2 FLOPs per matmul weight (7,504,658,432"
                                     " weights). Each query–key pair that the mask keeps costs 524,288 more."),
-        ("kv", {}, "Each token of context adds 131,072 bytes for each sequence."),
-        ("kv", {"dtype": "fp8"}, "Each token of context adds 65,536 bytes for each sequence."),
-        ("memory", {}, "The weights take 16,060,522,496 bytes, whatever the workload. Each token of context adds"
-                       " 131,072 bytes for each sequence."),
+        ("kv", {}, "Each token of context adds 131,072 bytes per sequence."),
+        ("kv", {"dtype": "fp8"}, "Each token of context adds 65,536 bytes per sequence."),
+        ("memory", {}, "The weights take 16,060,522,496 bytes, independent of the workload. Each token of context adds"
+                       " 131,072 bytes per sequence."),
         # A block: 2 · 4,096 · (4,096 + 1,024) + 3 · 4,096 · 14,336 + 2 · 4,096. Outside: 2 · 128,256 · 4,096 + 4,096.
         ("params", {}, "Each of the 32 layers has 218,112,000 parameters; everything outside these layers has"
                        " 1,050,677,248."),
@@ -190,7 +190,7 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
     [
         ("bert-base", Request(), "flops", {}, "per token of its sequence."),
         ("bert-base", Request(), "memory", {}, "Nothing is cached between steps."),
-        ("mamba-130m", Request(), "flops", {}, "in products of two activations, the same at every context."),
+        ("mamba-130m", Request(), "flops", {}, "in activation–activation matmuls, the same at every context."),
         ("mamba-130m", Request(), "kv", {}, "Each sequence keeps a state of"),
         ("gemma-3-4b-text", Request(decode=True), "flops", {}, "per visible token of a windowed layer."),
         ("gemma-3-4b-text", Request(), "flops", {"masked": True}, "mask keeps in the windowed layers costs"),
@@ -201,7 +201,7 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ("mixtral-8x7b", Request(), "flops", {}, "weights, of the experts only those that it is sent to)"),
         ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, new or not, costs"),
         ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per weight"),
-        ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes for each sequence."),
+        ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes per sequence."),
         ("deepseek-v3", Request(), "params", {}, "each of the 58 expert layers has"),
         ("t5-small", Request(), "params", {}, "each of the 6 decoder layers has"),
         ("gpt2", Request(logits="last"), "flops", {}, "Each sequence costs 77,194,752 more, whatever its length."),

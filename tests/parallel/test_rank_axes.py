@@ -133,7 +133,7 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
     words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--on", "80GiB").out.split())
-    assert "One request may have 339,922 tokens, past the 131,072 it was trained with; stage 1 is full first." in words
+    assert "One request can have 339,922 tokens, more than the 131,072 it was trained for; stage 1 fills up first." in words
     # Windows and blocks without one: the stage that holds most is not the one that holds no more.
     words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out.split())
     found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]
@@ -142,7 +142,7 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
 
 def test_windows_of_a_stage_are_said_of_the_model(run: Callable[..., Ran]) -> None:
     words = " ".join(run("memory", "--kv", "gemma-3-1b", "--pp", "4", "-v").out.split())
-    assert "In 22 of 26 layers a token sees at most 512 keys" in words and "6 of 7" not in words
+    assert "In 22 of 26 layers, a token sees at most 512 keys" in words and "6 of 7" not in words
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b"])
@@ -224,7 +224,7 @@ def test_a_sweep_skips_what_ranks_do_not_divide(run: Callable[..., Ran]) -> None
     out = run("sweep", "llama-3.1-8b", "--pp", "1,2,4", "--ctx", "1k").out
     assert "Each row counts one rank, the one that has most." in out
     peaks = run("sweep", "llama-3.1-8b", "--pp", "1,2", "--cp", "1,2", "--metric", "peak_bytes", "--ctx", "1k").out
-    assert "Buffers for keys and values of other ranks of cp are in no peak." in " ".join(peaks.split())
+    assert "Peaks exclude buffers for keys and values of other cp ranks." in " ".join(peaks.split())
     for given, said in {
         "--pp 2 --metric share.attn": "share.attn is a ratio, which cannot be compared between --pp stages",
         "--tp 2 --ep 2 --metric total_flops": "has no experts for --ep 2 to shard",
@@ -290,7 +290,7 @@ def test_letters_of_experts_are_divided(name: str, tp: int, ep: int) -> None:
 
 def test_tokens_of_the_stream_are_divided_where_they_are_counted(run: Callable[..., Ran]) -> None:
     words = " ".join(run("formula", "llama-3.1-8b", "--tp", "t", "--sp", "--ctx", "1k").out.split())
-    assert "sp shards the residual stream between matmuls, of which nothing is counted here." in words
+    assert "sp shards the residual stream between matmuls, so it changes nothing here." in words
 
 
 @pytest.mark.parametrize(

@@ -208,8 +208,8 @@ def test_a_rank_of_whole_experts_by_hand() -> None:
 
 def test_experts_of_ranks_are_said(run: Callable[..., Ran]) -> None:
     words = " ".join(run("memory", "deepseek-v3", "--ep", "64", "--ctx", "8k", "-v").out.split())
-    assert "memory of one of 64 ranks" in words and "A rank has 4 of 256 experts, each of them whole" in words
-    assert "Each rank has a batch of its own." in words
+    assert "memory of one of 64 ranks" in words and "Each rank has 4 of 256 experts, unsharded" in words
+    assert "Each rank has its own batch." in words
     assert "--ep 7 does not divide E = 256 (experts)" in run("memory", "deepseek-v3", "--ep", "7").err
     assert "shards experts over whole --tp 3" in run("memory", "deepseek-v3", "--tp", "3", "--ep", "8").err
     assert "has no experts for --ep 2 to shard" in run("memory", "llama-3.1-8b", "--ep", "2").err

@@ -102,11 +102,11 @@ SWEPT = ("sweep", "gemma-3-4b-text", "--ctx", "8k")
 @pytest.mark.parametrize(
     ("swept", "said"),
     [
-        ("sliding_window=512", "In 29 of 34 layers a token sees at most 512 keys"),
-        ("sliding_window=512,4096", "In 29 of 34 layers a token sees at most 512 or 4,096 keys"),
-        ("sliding_window=512,1024,4096", "In 29 of 34 layers a token sees at most 512 to 4,096 keys"),
+        ("sliding_window=512", "In 29 of 34 layers, a token sees at most 512 keys"),
+        ("sliding_window=512,4096", "In 29 of 34 layers, a token sees at most 512 or 4,096 keys"),
+        ("sliding_window=512,1024,4096", "In 29 of 34 layers, a token sees at most 512 to 4,096 keys"),
         # of 6 blocks one is global, of 12 two
-        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 layers a token sees at most 1,024 keys"),
+        ("num_hidden_layers=6,12", "In 5 or 10 of 6 or 12 layers, a token sees at most 1,024 keys"),
     ],
 )
 def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) -> None:
@@ -116,7 +116,7 @@ def test_the_window_of_a_sweep_is_that_of_every_row(run, swept: str, said: str) 
 
 def test_a_window_that_only_some_settings_have(run) -> None:
     swept = run("sweep", "mistral-7b-v0.1", "--ctx", "8k", "--set", "sliding_window=null,512").out
-    assert "With a window, in 32 of 32 layers a token sees at most 512 keys" in " ".join(swept.split())
+    assert "With a window, in 32 of 32 layers, a token sees at most 512 keys" in " ".join(swept.split())
     assert "S in a window" in swept
 
 

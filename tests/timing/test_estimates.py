@@ -225,7 +225,7 @@ def test_no_number_without_a_known_link_is_recommended() -> None:
     assert {row["device"]: row["reason"] for row in rows} == {
         "a10": "no link past 8", "m3-max": "no link", "t4": "too small at 128"
     }  # fmt: skip
-    assert model.fit(on="a10").answer == "It would take 128 × a10, but no link of more than 8 is known."
+    assert model.fit(on="a10").answer == "It would need 128 × a10, but no link between more than 8 is known."
     for on in ("128xa10", "8xm3-max"):
         with pytest.raises(TfacctError, match=r"no .* is known for"):
             model.time(on=on)
@@ -264,7 +264,7 @@ def test_blocks_of_weights_that_devices_would_cut_are_refused_alike(ask: str) ->
 def test_numbers_that_cut_blocks_are_no_answer() -> None:
     """261 GiB: 4 of 18 GiB do not hold it, 16 would, whose experts' share is 96 wide."""
     model = tfacct.load("minimax-m2")
-    assert model.fit(on="l4").answer == "More than 4 × l4 would hold it, but cut blocks of its weights."
+    assert model.fit(on="l4").answer == "More than 4 × l4 have enough memory, but sharding would cut quantization blocks."
     assert [line["count"] for line in model.fit(on=["l4", "h100-sxm"]).lines] == [None, 4]
     assert model.fit(on="a100-sxm-40gb", ep=8).lines[0]["count"] == 8  # whole experts
 
@@ -425,7 +425,7 @@ def test_mixtures_of_llama_cpp_are_estimated_on_one_device() -> None:
     with pytest.raises(TfacctError, match="sharding is not supported for q4_k_m weights"):
         model.time(on="2xh100-sxm", dtype="q4_k_m", ctx=1024)
     large = tfacct.load("llama-3.1-70b").fit(on="t4", dtype="q4_k_m", ctx=1024)
-    assert large.answer == "One of this device does not hold it."
+    assert large.answer == "It does not fit on one of this device."
 
 
 @pytest.mark.parametrize("requests", [[1], [8], [4, 298]])
@@ -481,7 +481,7 @@ def test_what_is_no_run_of_your_own(tmp_path: Path, text: str, message: str) -> 
 def test_a_device_named_twice_is_asked_about_once() -> None:
     fitting = tfacct.load("gpt2").fit(on=["h100-sxm", "t4", "h100-sxm"])
     assert [line["device"] for line in fitting.lines] == ["h100-sxm", "t4"]
-    assert fitting.answer == "One device holds it: h100-sxm, t4."
+    assert fitting.answer == "It fits on one device: h100-sxm, t4."
 
 
 @pytest.mark.parametrize("model", ["bert-base", "t5-small", "mamba-130m"])

@@ -49,7 +49,7 @@ class WorkloadFacts(TypedDict):
 
 
 class LinkUsed(TypedDict):
-    """The link of so many devices; bytes per second of one, one way."""
+    """The link between these devices; bytes per second of one device, one way."""
 
     devices: int
     reach: Literal["domain", "node", "network"]
@@ -58,7 +58,7 @@ class LinkUsed(TypedDict):
 
 
 class Otherwise(TypedDict):
-    """The form of latent attention that a step does not run in, and its FLOPs."""
+    """The other form of latent attention, and its FLOPs."""
 
     latent_attention: MlaMode
     total_flops: int
@@ -106,7 +106,7 @@ class Step(TypedDict):
 
 
 class Component(TypedDict):
-    """Steps that are summed under one name."""
+    """Steps added up under one name."""
 
     component: str
     steps: list[Step]
@@ -114,7 +114,7 @@ class Component(TypedDict):
 
 
 class Derivation(TypedDict):
-    """A total that a reader can do again by hand."""
+    """The total, step by step."""
 
     unit: str
     takeaway: str | None
@@ -125,7 +125,7 @@ class Derivation(TypedDict):
 
 
 class NotIncluded(TypedDict):
-    """Layers that a config names and the counts do not include, with their size where it is known."""
+    """Layers in the config that are not counted, with their size if known."""
 
     kind: Literal["MTP", "DSpark"]
     field: str
@@ -394,10 +394,10 @@ def _defaulted(models: Sequence[Subject]) -> str:
     if len(models) == 1 and len(silent[0].defaulted) <= SHORT:
         return defaulted_notes(silent)[0]
     if len(silent) > SHORT:
-        return "defaulted: fields of some models; tfacct models MODEL names them"
+        return "defaulted: fields of some models; tfacct models MODEL lists them"
     names = listed([label(model) for model in silent])
     fields = sum(len(model.defaulted) for model in silent)
-    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL names them"
+    return f"defaulted: {fields} field{'' if fields == 1 else 's'} of {names}; tfacct models MODEL lists them"
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
@@ -406,7 +406,7 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
     if not silent:
         return []
     if len(models) > 4:
-        return ["Some configs leave fields to their class's defaults: `tfacct models MODEL` names them."]
+        return ["Some config fields have class defaults: `tfacct models MODEL` lists them."]
     notes = []
     for model in silent:
         fields = ", ".join(f"{name} = {format_value(value)}" for name, value in model.defaulted.items())
@@ -427,15 +427,15 @@ def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
 
 TIED = "tie_word_embeddings"
 NO_FORMAT = (
-    "warning: {}: its config does not say whether the head is tied; it is counted as tied, its class's default. "
-    "A checkpoint may store a head of its own: --set tie_word_embeddings=false counts it"
+    "warning: {}: the config does not set tie_word_embeddings, so the head counts as tied, the class default. "
+    "If the checkpoint has a separate head, count it with --set tie_word_embeddings=false"
 )
 
 
 def unknown_hints(models: Sequence[Subject]) -> list[str]:
     """Names the fields that nobody here knows, and the models beside the language model."""
     unknown = [
-        f"warning: {model.name}: unknown fields, not counted if they add anything: {listed(model.unknown)}"
+        f"warning: {model.name}: unknown fields (weights that they add are not counted): {listed(model.unknown)}"
         for model in models
         if model.unknown
     ]
@@ -459,12 +459,12 @@ def _left_out(model: Subject, count: int) -> str:
     part = getattr(model, "part", "")
     if part == BOTH and count > 1:
         many = "two" if count == 2 else "three"
-        return f"warning: {_whole(model)}: {many} models are counted, not {listed(model.left_out)}"
+        return f"warning: {_whole(model)}: {many} models are counted, without {listed(model.left_out)}"
     encodes = isinstance(model, LoadedModel) and model.architecture.head is None and not model.has_cache
     reads = "text encoder" if encodes else "language model"
     part = model.encodes if isinstance(model, LoadedModel) else None
     which = f"{part} model" if part else reads
-    return f"warning: {model.name}: only the {which} is counted, not {listed(model.left_out)}"
+    return f"warning: {model.name}: only the {which} is counted, without {listed(model.left_out)}"
 
 
 def _whole(model: Subject) -> str:
@@ -504,7 +504,7 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
     hints = [_past_context(group, context) for group in past]
     if len(past) > 4:
         names = ", ".join(group[0].name for group in past)
-        hints = [f"hint: context {context:,} is longer than these were trained with: {names}"]
+        hints = [f"hint: context {context:,} is longer than these models were trained for: {names}"]
     return [*hints, *_past_source(groups, request), *_without_logits(groups, request)]
 
 
@@ -532,7 +532,7 @@ def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> l
     if not read:
         return []
     named = ", ".join(f"{name} of {units.between(sources)}" for name, sources in read.items())
-    return [f"hint: a source of {asked:,} is longer than the model was made for: {named}. Counted anyway."]
+    return [f"hint: a source of {asked:,} is longer than the model supports: {named}. Counted anyway."]
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
@@ -667,7 +667,7 @@ class Counting:
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
         """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
-            raise UsageError(f"{option(name)} applies to a training step's bytes: it needs {needs}")
+            raise UsageError(f"{option(name)} applies to training memory: it needs {needs}")
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
         """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
@@ -677,7 +677,7 @@ class Counting:
         if len(points) == 1 or not own:
             return points[0]
         if len(metrics) > 1:
-            raise UsageError(f"stages of {option('pp')} are compared by one metric, not by {len(metrics):,}")
+            raise UsageError(f"{option('pp')} works with one metric, not with {len(metrics):,}")
         return max(points, key=lambda one: int(own[0].of(one)))
 
     def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
@@ -686,7 +686,7 @@ class Counting:
             raise whole_sequences("train")
         if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
             others = f"{option('masked')} and {option('train')}"
-            raise UsageError(f"moved bytes are counted for a plain forward pass: leave {others} out")
+            raise UsageError(f"bytes moved are counted for a plain forward pass: leave {others} out")
         _, cached = dtypes(self.dtype, self.kv_dtype)
         weighed = any(metric.name in (*WEIGHED, *MEMORY_TRAFFIC) for metric in metrics)
         weights = self._weights(model, weighed=weighed)
@@ -718,9 +718,9 @@ class Counting:
             return None
         if work.tokens != work.context:
             parts = f"{option('decode')} and {option('tokens')}"
-            raise UsageError(f"{asked} is of a training step, which takes whole sequences: leave {parts} out")
+            raise UsageError(f"{asked} is a training metric, for whole sequences: leave {parts} out")
         if work.logits == "last":
-            raise UsageError(f"{asked} is of a training step, which computes all logits: leave {option('logits')} out")
+            raise UsageError(f"{asked} is a training metric, with all logits: leave {option('logits')} out")
         from tfacct.training.memory import memory_at
 
         return memory_at(model, self.recipe)

@@ -100,7 +100,7 @@ def explained(
     The options are those that the report was asked with. Raises UsageError.
     """
     if len(models) != 1:
-        raise UsageError(f"{option('explain')} derives the numbers of one MODEL, not of {len(models)}")
+        raise UsageError(f"{option('explain')} works with one MODEL, not with {len(models)}")
     (model,) = models
     if report.command == "flops":
         derivation = _flops(model, request, train, masked)
@@ -134,7 +134,7 @@ def _flops(model: LoadedModel, request: Request, train: bool, masked: bool) -> D
         return build.COMPONENTS.get(name, name)
 
     rule = f"{FLOPS_PER_MULTIPLY_ADD} FLOPs per multiply-add · multiply-adds per layer · layers = FLOPs"
-    rule = f"3 products (one forward, two gradients) · {rule}" if train else rule
+    rule = f"3 matmuls (one forward, two gradients) · {rule}" if train else rule
     in_words = _flops_in_words(model, work, entries, train=train)
     return _derivation(spelled, entries, "FLOPs", rule, component, in_words)
 
@@ -162,7 +162,7 @@ def _memory(model: LoadedModel, request: Request, how: Storage, cached: str) -> 
     spelled = _spelled(model, work)
     if how.by_block:
         why = f"{model.name}: in {how.name} the bytes of a matrix differ between layers"
-        raise UsageError(f"{why}, so {option('explain')} has no one formula for it", f"another {option('dtype')}")
+        raise UsageError(f"{why}, so {option('explain')} has no single formula", f"another {option('dtype')}")
     rule = f"{_BYTES}; {how.name}: {how.about}" if how.narrow else _BYTES
     weights, states = list(spelled.tensors(how)), list(spelled.states(width(cached)))
     cache_paths = {entry.path for entry in states}
@@ -196,9 +196,9 @@ def _derivation(
     components = tuple(Component(name, tuple(model.steps(own, unit))) for name, own in found.items())
     steps = [step for one in components for step in one.steps]
     if any("⌈" in step.symbols for step in steps):
-        rule = f"{rule}; ⌈ ⌉ is rounded up to a whole number"
+        rule = f"{rule}; ⌈ ⌉ rounds up"
     if any("⌊" in step.symbols for step in steps):
-        rule = f"{rule}; ⌊ ⌋ is rounded down"
+        rule = f"{rule}; ⌊ ⌋ rounds down"
     used = model.axis_names(steps)
     return Derivation(unit, rule, used, components, *in_words)
 
@@ -302,9 +302,9 @@ def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: b
         case "I":
             return f"Each source token costs {_of_token(model, share, entries)}."
         case "S":
-            return f"Each token of context, new or not, costs {share.beside:,} more."
+            return f"Each token of context, cached or new, adds {share.beside:,}."
         case "J":
-            return f"Each source token, new or not, costs {share.beside:,} more."
+            return f"Each source token, cached or new, adds {share.beside:,}."
         case "":
             chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
             length = (
@@ -318,8 +318,8 @@ def _pair(entries: Sequence[Entry]) -> str:
     """A pair that a mask keeps, of these products: with which keys, and whether an indexer chooses them."""
     made = next((MADE[axis] for axis in AXIS.findall(entries[0].spec) if axis in MADE), "")
     chosen = all(entry.line is not None and entry.line.mask.startswith("chosen") for entry in entries)
-    pair = f"pair of a query and a {made}" if made else "query–key pair"
-    return f"{pair} that the mask{' and the indexer keep' if chosen else ' keeps'}"
+    pair = f"pair of query and {made}" if made else "query–key pair"
+    return f"{pair} inside the mask{' that the indexer selects' if chosen else ''}"
 
 
 def _where(model: LoadedModel, spec: str) -> str:
@@ -334,18 +334,18 @@ def _where(model: LoadedModel, spec: str) -> str:
 
 
 def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> str:
-    """`2 FLOPs per weight that multiplies it (… weights), plus 36,864 per token of context`."""
+    """`2 FLOPs per matmul weight (… weights), plus 36,864 per token of context`."""
     clauses = []
     if share.weights:
         experts = any(entry.line is not None and entry.line.expert_axis for entry in entries)
-        only = ", of the experts only those that it is sent to" if experts else ""
+        only = ", of the experts only those that it is routed to" if experts else ""
         clauses = [
-            f"{share.per_weight} FLOPs each time that a weight multiplies it ({share.weights:,} times{only})"
+            f"{share.per_weight} FLOPs per use of a weight ({share.weights:,} uses{only})"
             if _again(entries) or any(stack.shared_weights for stack in model.architecture.every_stack)
-            else f"{share.per_weight} FLOPs per weight that multiplies it ({share.weights:,} weights{only})"
+            else f"{share.per_weight} FLOPs per matmul weight ({share.weights:,} weights{only})"
         ]
     clauses += [f"{cost:,} {_per(model, key)}" for key, (cost, _) in share.keys.items() if cost]
-    clauses += [f"{share.beside:,} in products of two activations, the same at every context"] if share.beside else []
+    clauses += [f"{share.beside:,} in activation–activation matmuls, the same at every context"] if share.beside else []
     return ", plus ".join(clauses)
 
 
@@ -406,7 +406,7 @@ def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]
 def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
     """What the weights take, and what the cache takes."""
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
-    sentence = f"The weights take {taken:,} bytes, whatever the workload."
+    sentence = f"The weights take {taken:,} bytes, independent of the workload."
     if not states:
         return f"{sentence} Nothing is cached between steps.", ""
     by_key = _by_key(work, states)
@@ -444,25 +444,25 @@ def _adds(by_key: Mapping[str, tuple[int, int]]) -> str:
     windowed = {name: each for name, (each, _) in by_key.items() if name.startswith(CACHED_KEYS)}
     each = by_key.get("S", (0, 0))[0]
     if each:
-        sentences.append(f"Each token of context adds {each:,} bytes for each sequence")
+        sentences.append(f"Each token of context adds {each:,} bytes per sequence")
     for name, own in windowed.items():
         mark = name.removeprefix(CACHED_KEYS)
         until = f"until the window{f' W{mark}' if mark else ''} is full"
         sentences.append(
             f"and {own:,} more {until}"
             if sentences
-            else f"Each token of context adds {own:,} bytes for each sequence {until}"
+            else f"Each token of context adds {own:,} bytes per sequence {until}"
         )
     found = [f"{' '.join(sentences)}."] if sentences else []
     for name, (own, _) in by_key.items():
         if own and name in MADE:
-            found.append(f"Each {MADE[name]} adds {own:,} bytes for each sequence.")
+            found.append(f"Each {MADE[name]} adds {own:,} bytes per sequence.")
         if own and name in WAITING:
-            found.append(f"Each token that waits for a {WAITING[name]} to be complete takes {own:,} bytes.")
+            found.append(f"Each token of an incomplete {WAITING[name]} takes {own:,} bytes.")
     if own := by_key.get(ANY, (0, 0))[0]:
-        found.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once for each sequence.")
+        found.append(f"The first {MADE[ENTRIES]} adds {own:,} bytes more, once per sequence.")
     if (source := by_key.get("J", (0, 0))[0]) > 0:
-        found.append(f"Each source token adds {source:,} bytes for each sequence.")
+        found.append(f"Each source token adds {source:,} bytes per sequence.")
     if (state := by_key.get("", (0, 0))[0]) > 0:
-        found.append(f"Each sequence keeps a state of {state:,} bytes, the same at every context.")
+        found.append(f"Each sequence has a state of {state:,} bytes, the same at every context.")
     return " ".join(found)

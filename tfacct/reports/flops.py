@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 By = Literal["line", "part", "layer"]
 AGAIN = {"none": "", "full": " with full recomputation", "attention": " with attention recomputed"}
-STEP = "A training step is one forward and one backward pass, without the optimizer's update."
-UNFUSED = "every operand of a product read once, every result written once, each rounded up to whole bytes"
+STEP = "A training step is one forward and one backward pass, without the optimizer step."
+UNFUSED = "every matmul operand is read once, every result written once, each rounded up to whole bytes"
 
 
 class FlopsLine(TypedDict):
@@ -108,7 +108,7 @@ class FlopsReport(build.ExplainedReport, build.RankReport):
 
 
 class TrafficReport(build.RankReport):
-    """Bytes that each product reads and writes."""
+    """Bytes read and written by each matmul."""
 
     _line = TrafficLine
 
@@ -236,9 +236,9 @@ def _check_options(
 
         check_elements(mesh)
     if pointwise and (by != "line" or len(models) > 1):
-        raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and with no other {option('by')}")
+        raise UsageError(f"{option('pointwise')} lists lines: use it with one MODEL and without {option('by')}")
     if by == "layer" and len(models) > 1:
-        raise UsageError(f"{option('by', 'layer')} needs one MODEL: several are compared by part")
+        raise UsageError(f"{option('by', 'layer')} works with one MODEL; several are compared by part")
 
 
 # Facts
@@ -526,10 +526,10 @@ def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
 
 
 def _traffic_details(models: Sequence[LoadedModel]) -> list[str]:
-    sentence = "The traffic of unfused kernels: every operand is read once and every result written once"
+    sentence = "Bytes moved by unfused kernels: every operand is read once, every result is written once"
     if model_notes.attends(models):
         sentence += (
-            "; keys and values once for all the query heads that share them. Fused attention never moves the T × S"
+            "; shared keys and values are read once for all their query heads. Fused attention does not move the T × S"
         )
         sentence += " scores"
     unfused = dict.fromkeys(mixer.unfused for mixer in model_notes.mixers(models) if mixer.unfused)
@@ -596,9 +596,9 @@ def _recomputes(about: About) -> dict[str, str] | None:
         return None
     whole = about.first.recompute == "full"
     return {
-        "what": "every layer again, up to the last matmul that it needs"
+        "what": "every layer again, up to its last needed matmul"
         if whole
-        else "attention again, all its matmuls but the last",
+        else "attention again, except its last matmul",
         "more": f": {units.si(about.first.recomputed)} FLOPs" if len(about.counted) == 1 else "",
     }
 
@@ -621,9 +621,9 @@ def _touched(about: About) -> dict[str, str] | None:
         return None
     mesh = about.first.mesh
     if mesh is None or mesh.ep == 1:
-        return {"experts": "E, B·T·A", "who": "a step can touch."}
+        return {"experts": "E, B·T·A", "who": "a step can use."}
     pairs = "B·T·A" if mesh.tp == 1 else f"B·T·A / {mesh.tp:,}"
-    who = "the rows that come to a rank can touch. Each row is read by itself."
+    who = "the tokens sent to a rank can use. Each routed token is read separately."
     return {"experts": f"E / {mesh.ep:,}, {pairs}", "who": who}
 
 
@@ -642,7 +642,7 @@ NOTES = (
         "pointwise",
         3,
         lambda about: about.pointwise,
-        "Pointwise work is counted in elements of its results and is in no total.",
+        "Pointwise work is counted in output elements, and is not included in totals.",
     ),
     NoteRow("active", 2, lambda about: len(about.models) > 1 and model_notes.active_notes(about.models)),
     *model_notes.BLOCKS,
@@ -656,7 +656,7 @@ TRAFFIC_NOTES = (
     NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.dtype)),
     NoteRow("formats", 2, _in_formats, "Weights in {stored}; {what} in {cached}."),
     NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.dtype)),
-    NoteRow("experts_read", 2, _touched, "Expert weights: those of min({experts}) experts, as many as {who}"),
+    NoteRow("experts_read", 2, _touched, "Expert weights read: min({experts}) experts, the most that {who}"),
     *model_notes.BLOCKS,
     NoteRow("latent", 2, lambda about: model_notes.latent_step_notes(about.points)),
     NoteRow("ranks", 1, _of_ranks),
@@ -719,7 +719,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
     with logits of its last position, and a decode step for each new token but the first. Raises UsageError."""
     prompt = _prompt(request, new_tokens)
     if len(models) == 1 and not models[0].has_cache:
-        raise UsageError(f"{models[0].name} caches nothing between steps, so there is no decode step to generate with")
+        raise UsageError(f"{models[0].name} caches nothing between steps, so it cannot generate tokens")
     models, headless = selection.generating(models)
     models, encoders = selection.keeping(models)
     steps = new_tokens - 1
@@ -740,7 +740,7 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
         requests=[replace(request, ctx=prompt + steps)],
         skipped=[*headless, *encoders],
         convention=f"{model_notes.products_convention(request, masked, models)};"
-        " one prefill, then new tokens - 1 decode steps",
+        " one prefill, then (new tokens - 1) decode steps",
         headline="total_flops",
     )
 
@@ -759,12 +759,12 @@ def _prompt(request: Request, new_tokens: int) -> int:
     """Tokens of the prompt. Raises UsageError without a context, and for one that ends past the largest."""
     check_size(option("new_tokens"), new_tokens)
     if request.ctx is None:
-        hint = f"give {option('ctx')}: its tokens, for example {spelled('2k', '2048')}"
-        raise UsageError(f"{option('generate')} needs the length of the prompt", hint)
+        hint = f"give the prompt length with {option('ctx')}, for example {spelled('2k', '2048')}"
+        raise UsageError(f"{option('generate')} needs a prompt length", hint)
     end = request.ctx + new_tokens - 1
     if end > LARGEST:
         raise UsageError(
-            f"{option('ctx', request.ctx)} with {option('new_tokens', new_tokens)} ends at a context of {end:,}:"
+            f"{option('ctx', request.ctx)} with {option('new_tokens', new_tokens)} reaches a context of {end:,}:"
             f" at most {LARGEST:,}"
         )
     return request.ctx
@@ -865,14 +865,12 @@ class RequestAbout(NamedTuple):
 def _steps(about: RequestAbout) -> str:
     prompt, steps = about.counted[0].work.tokens, about.counted[0].steps
     if steps == 0:
-        return ": there is no decode step."
+        return ", so there is no decode step."
     if not model_notes.attends(about.whole_models):
-        return f"; the others take {steps:,} decode steps of one token, which all cost the same."
+        return f"; the other {steps:,} take one decode step each, all at the same cost."
     if steps == 1:
-        return f"; the other takes a decode step of one token with {prompt + 1:,} keys."
-    return (
-        f"; the others take {steps:,} decode steps, each of one token with {prompt + 1:,} to {prompt + steps:,} keys."
-    )
+        return f"; the other one takes a decode step with {prompt + 1:,} keys."
+    return f"; the other {steps:,} take one decode step each, with {prompt + 1:,} to {prompt + steps:,} keys."
 
 
 REQUEST_NOTES = (

@@ -55,11 +55,11 @@ NARROWER = ("fp8", "int4")
 """Dtypes of weights that are suggested where a model does not fit."""
 LARGEST_PAGE = 1 << 20
 """No page is larger, in tokens."""
-END = "the end of its position embedding"
+END = "the length of its position embedding"
 
 
 class Fit(build.Budgeted):
-    """What of weights and cache fits a budget, and what it leaves free."""
+    """The largest context and batch that fit a budget, and the free memory."""
 
     context_slack_bytes: int | None
     batch_slack_bytes: int | None
@@ -68,7 +68,7 @@ class Fit(build.Budgeted):
 
 
 class Pages(TypedDict):
-    """Pages of the cache that a budget has room for, and how many requests of the context they hold at once."""
+    """Cache pages that fit a budget, and how many requests of this context they hold."""
 
     page_bytes: int
     count: int
@@ -79,7 +79,7 @@ class Pages(TypedDict):
 
 
 class BatchLine(TypedDict):
-    """Bytes at one batch; with a budget, the largest context that fits at it."""
+    """Bytes at one batch size; with a budget, also the largest context that fits."""
 
     batch: int
     weights_bytes: int
@@ -91,7 +91,7 @@ class BatchLine(TypedDict):
 
 
 class MemoryLine(TypedDict):
-    """A part of the weights, or a state that is kept."""
+    """A part of the weights, or a cached state."""
 
     what: str
     kind: Literal["weights", "cache"]
@@ -101,7 +101,7 @@ class MemoryLine(TypedDict):
 
 
 class WholeMemory(TypedDict):
-    """The whole model, beside what one rank holds."""
+    """The whole model, next to one rank."""
 
     total_params: int
     weights_bytes: int
@@ -228,7 +228,7 @@ def by_batch(
     Raises UsageError for several models.
     """
     if len(models) != 1:
-        raise UsageError(f"several batches ({option('batch')}) are of one MODEL", "name one model, or give one batch")
+        raise UsageError(f"several batch sizes ({option('batch')}) need one MODEL", "name one model, or give one batch")
     batches = sorted(set(batches))
     requests = [replace(request, batch=batch) for batch in batches]
     reports = [memory(models, one, mesh=mesh, fit=fit, **stored) for one in requests]
@@ -275,7 +275,7 @@ def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | Non
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
     if fit is not None and mesh is not None and mesh.fsdp > 1:
-        problem = "weights are gathered as they run, and take room that is not counted"
+        problem = "gathered weights need memory that is not counted"
         raise UsageError(
             f"{option('on')} does not work with {option('fsdp')}: {problem}", f"{option('tp')} gathers no weights"
         )
@@ -304,7 +304,7 @@ def _paged(
         return models, []
     if asked.cached.block > 1:
         raise UsageError(
-            f"engines that keep the cache in pages store none in {asked.cached.name}, a type of llama.cpp",
+            f"paged engines do not store the cache in {asked.cached.name}, a llama.cpp format",
             f"leave {option('kv_block')} out",
         )
     able = [one for one in models if one.has_cache and one.architecture.attentions]
@@ -475,7 +475,7 @@ def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], aske
         if len(facts) == 1:
             return _fitting(model, fact, where)
         fitting = sum(fact["fit"]["fits"] for fact in facts)
-        return f"{fitting:,} of {len(facts):,} models fit {where} at the context shown."
+        return f"{fitting:,} of {len(facts):,} models fit {where} at this context."
     if len(facts) == 1:
         total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
         return f"{total}: {weights} of weights" + (f" and {cache} of {model.cache_name}." if model.has_cache else ".")
@@ -498,7 +498,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
             return f"{'Both' if len(rows) == 2 else f'All {len(rows):,}'} batches fit {where}."
         if not inside:
             return f"None of these batches fits {where}{why}."
-        return f"Fits {where} up to batch {inside[-1]:,} of these."
+        return f"Fits {where} up to batch {inside[-1]:,} of those listed."
     least, most = rows[0], rows[-1]
     if least["total_bytes"] == most["total_bytes"]:
         return f"{units.binary(least['total_bytes'])} at every batch."
@@ -516,10 +516,10 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     if _nothing_fits(fact):
         return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"{_requests(asked)} of {tokens} take{'s' if asked == 1 else ''}"
+        takes = f"{_requests(asked)} of {tokens} need{'s' if asked == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not model.has_cache:
-        return f"Fits {where}: the weights take {units.binary(fact['weights_bytes'])}, and nothing is cached."
+        return f"Fits {where}: the weights need {units.binary(fact['weights_bytes'])}; there is no cache."
     if most is None:
         return f"Fits {where}: any number of requests of {tokens}."
     if asked > 1:
@@ -542,20 +542,20 @@ def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
     usable = fact["fit"]["budget_bytes"]
     taken, room = map(units.binary, (size, usable))
     taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
-    return f"{taken} of {room} usable"
+    return f"{taken}, and {room} is usable"
 
 
 def _too_large(fact: Mapping[str, Any]) -> str:
     """Why nothing fits, as a clause: the weights alone, or what they leave."""
     weights, usable, batch = fact["weights_bytes"], fact["fit"]["budget_bytes"], fact["workload"]["batch"]
     if weights > usable:
-        return f"the weights alone are {_of_usable(weights, fact)}"
-    many = "one token" if batch == 1 else f"one token of each of {batch:,} sequences"
+        return f"the weights alone need {_of_usable(weights, fact)}"
+    many = "one token" if batch == 1 else f"one token in each of {batch:,} sequences"
     needs = f"KV cache of {many}"
     if not fact["kv_bytes_per_token"]:
         needs = f"state of {batch:,} sequence{'' if batch == 1 else 's'}"
     free = units.binary(usable - weights)
-    return f"the weights take {units.binary(weights)} and leave {free}, less than the {needs}"
+    return f"the weights need {units.binary(weights)} and leave {free}, less than the {needs}"
 
 
 def _instead(model: LoadedModel, asked: Asked) -> str:
@@ -641,17 +641,17 @@ def _longest_request(about: About) -> str:
     batch, stage = about.alone["workload"]["batch"], fit.get("context_stage")
     if not model.has_cache:
         ends = "the context or the batch" if limit is None else f"the batch; {END} limits the context to {limit:,}"
-        return "" if free is None else f"{units.binary(free)} stay free. No cache limits {ends}."
+        return "" if free is None else f"{units.binary(free)} are free. Nothing is cached, so nothing limits {ends}."
     if context is None:
         if free is None:
             return f"Not even one token fits at batch {batch:,}."
         windows = model_notes.attends(about.models)
-        return "Every layer keeps only a window, so nothing limits the context." if windows else ""
-    past = f", past the {model.context:,} it was trained with" if context > model.context else ""
+        return "Every layer caches only its window, so nothing limits the context." if windows else ""
+    past = f", more than the {model.context:,} it was trained for" if context > model.context else ""
     past = f", {END}" if context == limit else past
     who = "One request" if batch == 1 else f"{batch:,} requests"
-    full = f"; stage {stage:,} is full first" if stage else ""
-    return f"{who} may have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
+    full = f"; stage {stage:,} fills up first" if stage else ""
+    return f"{who} can have {context:,} tokens{'' if batch == 1 else ' each'}{past}{full}."
 
 
 def _vllm(about: About) -> str:
@@ -660,7 +660,7 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = f", less what its trial run needs{beyond}, which is not counted here"
+    less = f", minus the memory of its profiling run{beyond}, which is not counted here"
     if found["starts"]:
         return (
             f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
@@ -696,18 +696,18 @@ UNWINDOWED = NoteRow(
     "unwindowed",
     2,
     _unwindowed,
-    "An engine that caches every token in every layer takes {size} ({whole:,} bytes) of cache.",
+    "Without windows, an engine would cache {size} ({whole:,} bytes).",
 )
 SHRINKING = NoteRow(
     "shrinking",
     3,
     lambda about: about.alone.get("kv_bytes_next_token", 0) < 0,
-    "The next token completes a compressed key, which takes less than the tokens it replaces: the cache shrinks.",
+    "The next token completes a compressed key, which is smaller than the tokens it replaces, so the cache shrinks.",
 )
-LARGEST_MEANS = "the largest that {}, even past the trained context, but not past a learned position embedding."
+LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
-    NoteRow("request", 1, _per_request, "One request takes {size} of {state}{each}.{most}"),
+    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{each}.{most}"),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(
         "batch_stage",
@@ -735,22 +735,20 @@ NOTES = (
         "largest",
         2,
         lambda about: about.fit is not None and not about.alone and "fit",
-        f"max ctx, max batch: {LARGEST_MEANS} –: not even 1 fits.",
+        f"max ctx, max batch: {LARGEST_MEANS} –: none fits.",
     ),
     NoteRow(
         "pages",
         2,
         lambda about: next((fact["kv_block"] for fact in about.facts if "kv_block" in fact), None),
-        "The cache is in pages of {:,} tokens: the last page of a sequence takes its whole space.",
+        "Cache pages have {:,} tokens; the last page of a sequence counts in full.",
     ),
     NoteRow("usable", 3, lambda about: about.fit is not None and about.fit.notes),
     NoteRow("ranks", 2, lambda about: about.mesh and ranks.notes(about.whole_models, about.facts, about.mesh)),
     NoteRow("padded", 3, _padded),
 )
 BATCHES_NOTES = (
-    NoteRow(
-        "largest", 2, lambda fit: fit is not None and "fits at the batch", f"max ctx: {LARGEST_MEANS} –: not even 1."
-    ),
+    NoteRow("largest", 2, lambda fit: fit is not None and "fits at this batch", f"max ctx: {LARGEST_MEANS} –: none."),
     NoteRow("usable", 2, lambda fit: fit is not None and fit.notes),
 )
 
@@ -758,8 +756,8 @@ BATCHES_NOTES = (
 # The KV cache by context
 
 
-CACHE_CONVENTION = "bytes an engine must keep for every token of the context; weights left out"
-STATE = "bytes an engine must keep between steps, the same at every context; weights left out"
+CACHE_CONVENTION = "bytes that an engine caches for all tokens of the context; without weights"
+STATE = "bytes that an engine keeps between steps, the same for every context; without weights"
 
 
 class KvLine(TypedDict):
@@ -773,7 +771,7 @@ class KvLine(TypedDict):
 
 
 class WholeCache(TypedDict):
-    """The cache of the whole model, beside what one rank keeps of it."""
+    """The cache of the whole model, next to that of one rank."""
 
     kv_bytes_per_token: int
     kv_bytes_next_token: int
@@ -1003,8 +1001,8 @@ def _variants(about: About) -> str:
     if not model_notes.attends(about.models) or all(map(is_compressed, about.models)):
         return ""
     if about.alone and is_latent(about.models[0]):
-        return "MHA: the keys and values of each query head are cached, not the latent that they come from."
-    return "MHA: one KV head for each query head. MQA: one for all. Query heads unchanged."
+        return "MHA: caches keys and values of every query head instead of the latent."
+    return "MHA: one KV head per query head. MQA: one KV head for all query heads."
 
 
 def _cross(about: About) -> dict[str, Any] | None:
@@ -1029,12 +1027,12 @@ def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:
     sentences = ranks.uneven(whole_models, Mesh(tp))
     gathered = [one.name for one in whole_models if gathers_heads(one)]
     if gathered and len(whole_models) > 1:
-        sentences.append(f"Those of {listed(gathered)} are whole on every rank: a norm reads all heads together.")
+        sentences.append(f"{listed(gathered)}: whole on every rank, because a norm spans all heads.")
     latents = [one.name for one in whole_models if is_latent(one)]
     if latents:
-        sentences.append("A latent is whole on every rank: the heads that read it are divided.")
+        sentences.append("Every rank caches the whole latent; only the heads that read it are sharded.")
     all_whole = len({*latents, *gathered}) == len(whole_models)
-    return sentences if all_whole else ["A rank keeps keys and values of its heads.", *sentences]
+    return sentences if all_whole else ["A rank caches keys and values of its own heads.", *sentences]
 
 
 CACHE_NOTES = (
@@ -1056,8 +1054,7 @@ CACHE_NOTES = (
         "cross",
         2,
         _cross,
-        "At every context, {cross:,} bytes ({size}) of it are the cross keys and values of a source of {source:,}"
-        " tokens. The rest belongs to the tokens themselves.",
+        "At every context, {cross:,} bytes ({size}) are cross keys and values of a source of {source:,} tokens.",
     ),
     NoteRow("windows", 2, lambda about: about.alone and model_notes.window_notes(about.whole_models, cached=True)),
     UNWINDOWED,
@@ -1085,7 +1082,7 @@ class FittingDevice(TypedDict):
 
 
 class FitReport(build.ModelReport):
-    """How many of each device the weights and the cache need: a count."""
+    """How many of each device the weights and the cache need."""
 
     _line = FittingDevice
 
@@ -1129,7 +1126,7 @@ def fit(
     """How many of each device hold the weights and the cache at the end of a step. `where`: `ep`, `use` and `reserve`.
     Raises TfacctError."""
     if request.tokens is not None or request.decode:
-        raise UsageError(f"{option('tokens')} and {option('decode')} do not change the cache", "leave them out")
+        raise UsageError(f"{option('tokens')} and {option('decode')} do not affect the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
 
     work = selection.runnable(model, request)
@@ -1154,7 +1151,7 @@ def fit(
         Column("count", "in use", "count", empty="none"),
         Column("each_bytes", "on each", "bytes", drop=1, empty="–"),
         Column("left_bytes", "left on each", "bytes", drop=1, empty="–"),
-        *((Column("reason", "why none"),) if any(one.reason for one in needed) else ()),
+        *((Column("reason", "reason"),) if any(one.reason for one in needed) else ()),
     )
     facts = {
         "workload": selection.workload_facts(work, dtype=placed.dtype),
@@ -1176,7 +1173,7 @@ def fit(
         [facts],
         title=f"{build.label(model)}: {weights} of weights and {cache} of cache, {stored},"
         f" {build.workload_words([model], request)}",
-        convention="weights and cache as stored; each device holds its share, and what is not divided",
+        convention="weights and cache as stored; each device has its shard, plus everything that is not sharded",
         answer=_fit_answer(about),
         notes=lambda _: notes(FIT_NOTES, about),
         requests=[request],
@@ -1202,20 +1199,24 @@ def _fit_answer(about: Fitting) -> str:
         (one,) = needed
         most = one.device.links.largest
         if counts:
-            return f"It takes {counts[one.device.id]:,} × {one.device.id}."
+            return f"It needs {counts[one.device.id]:,} × {one.device.id}."
         if one.unlinked is not None:
-            known = f"no link of more than {most} is known" if most != 1 else "no link between them is known"
-            return f"It would take {one.unlinked:,} × {one.device.id}, but {known}."
+            known = f"no link between more than {most} is known" if most != 1 else "no link between them is known"
+            return f"It would need {one.unlinked:,} × {one.device.id}, but {known}."
         if one.cut:
-            return f"More than {one.most:,} × {one.device.id} would hold it, but cut blocks of its weights."
-        return "One of this device does not hold it." if about.alone else "No number of this device holds it."
+            return (
+                f"More than {one.most:,} × {one.device.id} have the memory, but sharding would cut quantization blocks."
+            )
+        return (
+            "It does not fit on one of this device." if about.alone else "It does not fit on any number of this device."
+        )
     if not counts:
-        return "None of these devices hold it."
+        return "It does not fit on any of these devices."
     fewest, left = min(counts.values()), len(needed) - len(counts)
     names = [name for name, count in counts.items() if count == fewest]
     more = f" and {len(names) - 3} others" if len(names) > 3 else ""
-    none = f"; the table says why none of the other {left} does" if left else ""
-    hold = "One device holds it:" if fewest == 1 else f"The fewest that hold it are {fewest:,}, of"
+    none = f"; the table gives the reason for the other {left}" if left else ""
+    hold = "It fits on one device:" if fewest == 1 else f"It needs at least {fewest:,} devices:"
     return f"{hold} {', '.join(names[:3])}{more}{none}."
 
 
@@ -1236,19 +1237,29 @@ def _cuts(about: Fitting) -> dict[str, Any] | None:
 
 FIT_NOTES = (
     NoteRow("files", 1, lambda about: model_notes.files_notes([about.model], about.placed.asked)),
-    NoteRow("unlinked", 1, _unlinked, "No link: none is known for the number that would hold it ({devices}{more})."),
-    NoteRow("cuts", 1, _cuts, "Cuts blocks: more than {most:,} devices cut blocks of {stored}{whole}."),
+    NoteRow(
+        "unlinked",
+        1,
+        _unlinked,
+        "No link: no link is known between as many devices as the model needs ({devices}{more}).",
+    ),
+    NoteRow(
+        "cuts",
+        1,
+        _cuts,
+        "Cuts blocks: sharding over more than {most:,} devices cuts quantization blocks of {stored}{whole}.",
+    ),
     NoteRow(
         "whole",
         1,
         lambda about: about.alone and about.placed.dtype,
-        "Weights in {} are not divided here: one of each device is asked about.",
+        "Sharding is not supported for {} weights, so each row is for one device.",
     ),
     NoteRow(
         "rule",
         2,
         lambda about: about.devices[0].memory.rule,
-        "Usable: {}. In use: the fewest devices that divide the query heads and hold weights and cache.",
+        "Usable: {}. In use: the fewest devices that divide the query heads and fit weights and cache.",
     ),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes([about.model], about.placed.cache)),
     NoteRow(

@@ -71,7 +71,7 @@ def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
     """How many blocks of one model run with the weights of one."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
-    sentences = [f"All {count:,} layers share the weights of one, which are stored once." for count in whole]
+    sentences = [f"All {count:,} layers share one set of weights, stored once." for count in whole]
     parts = [stack.count for stack in stacks if stack.shared]
     if max(parts, default=0) < 2:
         return sentences
@@ -85,10 +85,10 @@ def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
 READ = {
     "first": "the first position",
     "last": "the last position",
-    "end": "the position at the end of the text",
-    "mean": "the mean of the positions",
-    "average": "the mean of all positions",
-    "both": "the mean of the first two positions",
+    "end": "the end-of-text position",
+    "mean": "the mean over positions",
+    "average": "the mean over all positions",
+    "both": "the mean over the first two positions",
     "each": "every position",
     "all": "all positions",
 }
@@ -103,7 +103,7 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
     if shape.classes is None:
         reads = READ.get(getattr(shape.pooler, "reads", "all"))
         gives = f"the pooler reads {reads} of each sequence" if shape.pooler else "no logits are computed"
-        return [f"There is no language model's head: {gives}."]
+        return [f"No language modeling head: {gives}."]
     if shape.classes.pooled:
         who = "the pooler" if shape.pooler is not None else "the classifier"
         beside = "" if shape.head is None else " next to the logits"
@@ -114,8 +114,8 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
     if not models[0].config.task_head.picks:
         return ["The classifier scores every position."]
     return [
-        "The classifier scores every position, as the class does, and keeps the scores of one position per sequence:"
-        " --logits last counts only those."
+        "As in the class, the classifier scores every position and keeps one position per sequence;"
+        " --logits last counts only that one."
     ]
 
 
@@ -123,13 +123,12 @@ def _distance_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Scores of one model that are no product."""
     lines = [line for group in models[0].ledger.groups for line in group.lines] if len(models) == 1 else []
     far = [paths.short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
-    return [f"Scores are max |q − k|, pointwise work in no total: {', '.join(far)} (--pointwise)."] if far else []
+    return (
+        [f"Not included: scores max |q − k|, which are pointwise work: {', '.join(far)} (--pointwise)."] if far else []
+    )
 
 
-IDLE = (
-    "Some of the router's choices are zero-computation experts. Counted is a token that chooses none of them, which"
-    " costs most."
-)
+IDLE = "The router can select zero-computation experts. The count assumes that no token does, which costs the most."
 
 
 def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
@@ -145,11 +144,11 @@ def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
         kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [
-        f"In {count:,} of {blocks:,} layers a token uses {active:,} of {experts:,} experts"
+        f"In {count:,} of {blocks:,} layers, a token uses {active:,} of {experts:,} experts"
         f"{' and a shared expert' if shared else ''}."
         for (active, experts, shared), count in found.items()
     ]
-    sentences[-1] += " Active parameters: all stored parameters less the unused experts."
+    sentences[-1] += " Active parameters: all parameters minus the unused experts."
     if any(part.idle is not None for _, part in routed):
         sentences.append(IDLE)
     return sentences
@@ -201,7 +200,7 @@ def not_included_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[st
     missing = [(one, fact["not_included"]) for one, fact in zip(models, facts, strict=True) if fact["not_included"]]
     if len(models) != 1:
         names = listed([one.name for one, _ in missing], 4)
-        return [f"MTP layers and drafts that configs name are not included: {names}."] if missing else []
+        return [f"Not included: MTP layers and draft models of {names}."] if missing else []
     return [_not_included(one, found) for one, found in missing]
 
 
@@ -221,7 +220,7 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
 def active_notes(models: Sequence[LoadedModel]) -> list[str]:
     """Definition of the parameters P, where a token does not meet all of them."""
     routed = any(isinstance(part, Experts) for model in models for part in model.architecture.parts())
-    return ["P: active parameters, all stored parameters less the unused experts."] if routed else []
+    return ["P: active parameters, i.e. all parameters minus the unused experts."] if routed else []
 
 
 def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
@@ -232,28 +231,28 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     longest = models[0].architecture.longest
     if longest is not None and work is not None and work.tokens % longest:
         padded = rounded_up(work.tokens, longest) * longest
-        return [
-            f"Up to the last layer it runs over {padded:,} tokens: the text is padded to whole windows of {longest:,}."
-        ]
+        return [f"The layers run over {padded:,} tokens: the text is padded to whole windows of {longest:,}."]
     if models[0].source is None:
         return []
     read = work is None or work.new_source
     encoder = models[0].architecture.encoder
     if encoder is not None and encoder.given:
-        what = "The source is an image's features from another model, which is not counted."
+        what = "The source is image features from another model, which is not counted."
         cached = "Its cross keys and values are cached."
         return [
             f"{what} {cached}"
             if read
-            else f"{what} Its cross keys and values are cached: they cost nothing in this step."
+            else f"{what} Its cross keys and values are cached and cost nothing in this step."
         ]
     window, padding = (encoder and encoder.longest) or 1, ""
     if work is not None and work.source % window:
-        padding = f", padded to {rounded_up(work.source, window) * window:,} tokens, whole windows of {window:,}"
+        padding = (
+            f", padded to {rounded_up(work.source, window) * window:,} tokens, a multiple of the window ({window:,})"
+        )
     return [
         f"The encoder runs once, over the whole source{padding}. Its cross keys and values are cached."
         if read
-        else "The encoder ran before this step, and its cross keys and values are cached: neither costs anything."
+        else "The encoder ran before this step; its cross keys and values are cached, so neither costs anything here."
     ]
 
 
@@ -305,7 +304,7 @@ def _dtype_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
     for path, dtype in _own_dtypes(models, cached).items():
         found.setdefault(dtype, []).append(path)
     return [
-        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, whatever the dtype of the cache."
+        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
         for dtype, named in found.items()
     ]
 
@@ -315,15 +314,17 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
         stacks, every = models[0].architecture.having(Mixer), models[0].architecture.stacks
         some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
         where = f"the {blocks:,} layers of this stage" if staged else f"{blocks:,} layers"
-        return [f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same at every context."]
+        return [
+            f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same for every context."
+        ]
     without = [model.name for model in models if not model.architecture.attentions]
     if not without:
         return []
-    size = "a state of fixed size, the same at every context: further tokens add nothing"
+    size = "a state of fixed size, so further tokens add nothing"
     if staged and len(models) == 1:
-        return [f"No attention in this stage, so no keys and values: every layer has {size}."]
+        return [f"No attention in this stage, so no KV cache: every layer keeps {size}."]
     if len(without) == len(models) and not staged:
-        return [f"No attention, so no keys and values: every layer has {size}."]
+        return [f"No attention, so no KV cache: every layer keeps {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
@@ -336,7 +337,7 @@ def overtaken(model: LoadedModel, context: int | None) -> list[str]:
         return []
     past = model.past_words(context)
     on = f"From {context:,} tokens on{past}, {whose}"
-    return [f"{on} scores and values cost more than everything else together."]
+    return [f"{on} scores and attention-weighted values cost more than everything else together."]
 
 
 def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
@@ -359,9 +360,9 @@ def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
             found.setdefault(how.differs, []).append(model.name)
     if found and len(models) == 1:
         least, most = selection.weight_range(models[0], dtype)
-        return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals take the upper end." for why in found]
+        return [f"Weights: {least:,} to {most:,} bytes, since {why}. Totals use the upper end." for why in found]
     return [
-        f"The weights of {listed(names)} have a range, since {why}. Totals take the upper end."
+        f"The weights of {listed(names)} have a range, since {why}. Totals use the upper end."
         for why, names in found.items()
     ]
 
@@ -398,7 +399,7 @@ def _files_note(model: LoadedModel, alone: bool) -> str:
     if abs(more) <= ROUNDING * found.bytes or (more > 0 and model.left_out):
         return ""
     of = "" if alone else f" of {model.name}"
-    apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than is counted"
+    apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than counted"
     if not found.dtypes:  # the files themselves are not here
         return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
     compared = spelled(f"`tfacct check {model.folder}` compares them", "tfacct.checkpoint compares them")
@@ -416,7 +417,7 @@ def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype"
     for stored, names in found.items():
         whose = models[0].format_file or "The config" if len(models) == 1 else f"The config of {', '.join(names)}"
         known = f"8 bits; {option(by, stored)} counts it so."
-        bits = known if stored in ("fp8", "int8") else f"{stored}, whose bytes are not counted."
+        bits = known if stored in ("fp8", "int8") else f"{stored}, which is not supported."
         sentences.append(f"{whose} stores the cache in {bits}")
     return sentences
 
@@ -433,19 +434,19 @@ def _left(how: Storage) -> str:
         return ""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     some = " in some layers" if how.by_block else ""
-    return f" So do, by name{some}: {', '.join(names[:SHOWN])}{more}."
+    return f" These too, by name{some}: {', '.join(names[:SHOWN])}{more}."
 
 
 def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
-    ends = [name for role, name in (("head", "the head"), ("embedding", "the table of tokens")) if role in how.takes]
+    ends = [name for role, name in (("head", "the head"), ("embedding", "the token embedding")) if role in how.takes]
     tied = all(model.architecture.head is None or model.architecture.head.tied for model in models)
     ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
     experts = {model.ledger.experts and "dense" not in how.takes for model in models}
-    matrices = "the matrices of the layers"
+    matrices = "the weight matrices of the layers"
     if experts == {True, False}:
-        matrices = f"{matrices}, or, in models with experts, only those of the experts"
+        matrices = f"{matrices}, or only of the experts in models with experts"
     elif experts == {True}:
-        matrices = "the matrices of the experts"
+        matrices = "the weight matrices of the experts"
     return " and ".join(filter(None, (", ".join([matrices, *ends[:-1]]), *ends[-1:])))
 
 
@@ -465,12 +466,11 @@ def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, maske
     chunked = any(_chunked(part) for model in settings for part in model.architecture.attentions)
     span = "chunk" if chunked else "window"
     follows = (
-        f", and only those are cached: once the {span} is full, further tokens add nothing there."
+        f", and only those are cached; once the {span} is full, further tokens add nothing in these layers."
         if cached
-        else f"; pairs outside the {span} are left out."
+        else f"; pairs outside the {span} are not counted."
         if masked
-        else "; every pair of new tokens is counted, as an unfused kernel runs it"
-        f" (--masked: only pairs in the {span})."
+        else f"; all pairs of new tokens are counted, as in an unfused kernel (--masked: only pairs in the {span})."
     )
     if len(windows) == 1:
         sentences = [
@@ -479,12 +479,12 @@ def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, maske
     else:
         counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
         sentences = [(units.between(counts), units.between(blocks), units.between(sizes))]
-    chunk = ", those of its own chunk" if chunked else ""
+    chunk = ", within its own chunk" if chunked else ""
     where = "" if all(windows) else "With a window, in"
     chosen = _chosen(settings[0], cached=cached, masked=masked) if len(settings) == 1 else []
     return [
         *(
-            f"{where or 'In'} {count} of {of} layers a token sees at most {window} keys{chunk}{follows}"
+            f"{where or 'In'} {count} of {of} layers, a token sees at most {window} keys{chunk}{follows}"
             for count, of, window in sentences
         ),
         *chosen,
@@ -501,13 +501,13 @@ def _chosen(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
     if not found:
         return _chosen_blocks(model, cached=cached, masked=masked)
     follows = (
-        "; the cache keeps all keys, and the indexer's own."
+        "; the cache keeps all keys, plus the keys of the indexer."
         if cached
-        else "; the other pairs are left out."
+        else "; the other pairs are not counted."
         if masked
-        else "; all are counted, as transformers runs it (--masked: only those chosen)."
+        else "; all pairs are counted, as transformers computes them (--masked: only the selected ones)."
     )
-    return [f"In {where} an indexer chooses at most {units.between([*found])} keys for a token{follows}"]
+    return [f"In {where}, an indexer selects at most {units.between([*found])} keys per token{follows}"]
 
 
 def _compressed(settings: Sequence[LoadedModel], *, cached: bool, masked: bool) -> list[str]:
@@ -517,19 +517,19 @@ def _compressed(settings: Sequence[LoadedModel], *, cached: bool, masked: bool) 
     if not any(each):
         return []
     if len(each) > 1:
-        return ["A token sees the last tokens, and keys that are made of several tokens each."]
+        return ["A token sees the most recent tokens, and compressed keys of several tokens each."]
     parts = [part.compression for part in settings[0].architecture.attentions]
     light = any(keys is not None and keys.chosen is not None for keys in parts)
     follows = (
-        " The cache also holds the tokens of keys that are not full yet."
+        " The cache also holds the tokens of incomplete keys."
         if cached
-        else f" Pairs with keys that are not full yet{', or not chosen,' if light else ''} are left out."
+        else f" Pairs with incomplete{' or unselected' if light else ''} keys are not counted."
         if masked
-        else " All of these keys are counted, as transformers runs them (--masked: only those that a token sees)."
+        else " All these keys are counted, as transformers computes them (--masked: only the keys that a token sees)."
     )
     window = next(part.window for part in settings[0].architecture.attentions if part.compression is not None)
     total = sum(stack.count for stack in settings[0].architecture.stacks)
-    return [f"In {total:,} layers a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
+    return [f"In {total:,} layers, a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
 
 
 def _of_keys(model: LoadedModel) -> tuple[str, ...]:
@@ -538,8 +538,8 @@ def _of_keys(model: LoadedModel) -> tuple[str, ...]:
     for stack, part in model.architecture.having(SelfAttention):
         keys = part.compression
         if keys is not None and keys.tokens is not None:
-            chosen = f", of which an indexer chooses at most {keys.chosen:,}" if keys.chosen is not None else ""
-            found.append(f"in {stack.count:,} of them also keys made of {keys.tokens:,} tokens each{chosen}")
+            chosen = f", of which an indexer selects at most {keys.chosen:,}" if keys.chosen is not None else ""
+            found.append(f"{stack.count:,} of them also have compressed keys of {keys.tokens:,} tokens each{chosen}")
     return tuple(found)
 
 
@@ -549,7 +549,10 @@ def _tiled(model: LoadedModel) -> list[str]:
     tiled = [(stack.count, part.tiles) for stack, part in model.architecture.having(Attention) if part.tiles]
     every = sum(stack.count for stack in stacks)
     what = "position" if isinstance(model.architecture.embed, Stem) else "patch"
-    return [f"In {count} of {every} layers, a {what} sees only the {size} of its own window." for count, size in tiled]
+    return [
+        f"In {count} of {every} layers, a {what} sees only the {size} positions of its own window."
+        for count, size in tiled
+    ]
 
 
 def _chosen_blocks(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
@@ -560,13 +563,13 @@ def _chosen_blocks(model: LoadedModel, *, cached: bool, masked: bool) -> list[st
     count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in model.architecture.stacks)
     tops, sizes = (units.between([*{getattr(own, name) for _, own in found}]) for name in ("top", "size"))
     follows = (
-        "the cache keeps all keys, and the indexer's own."
+        "the cache keeps all keys, plus the keys of the indexer."
         if cached
-        else "those left out are counted under --masked too."
+        else "the unselected keys are counted even with --masked."
         if masked
-        else "all are counted, as transformers runs it."
+        else "all keys are counted, as transformers computes them."
     )
-    return [f"In {count:,} of {all_:,} layers an indexer chooses {tops} × {sizes} keys for a token; {follows}"]
+    return [f"In {count:,} of {all_:,} layers, an indexer selects {tops} × {sizes} keys per token; {follows}"]
 
 
 def _chunked(part: object) -> bool:
@@ -584,9 +587,9 @@ def _windows(model: LoadedModel) -> tuple[tuple[int, int, int], ...]:
 
 
 MLA_MODES: dict[MlaMode, str] = {
-    "expanded": "the latent is cached, and the keys and values of the whole context are rebuilt from it in every step,"
-    " as transformers does",
-    "absorbed": "the latent is cached, and attention is computed in its space, as engines do in decode steps",
+    "expanded": "the latent is cached, and every step recomputes the keys and values of the whole context from it,"
+    " as in transformers",
+    "absorbed": "the latent is cached, and attention runs in latent space, as engines do in decode steps",
     "unpacked": "the keys and values of all heads are cached; engines cache the latent",
 }
 
@@ -594,7 +597,7 @@ MLA_MODES: dict[MlaMode, str] = {
 def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
     """What a mode does, in words: layers with a window rebuild what is in it."""
     windowed = any(part.window is not None for _, part in model.architecture.having(LatentAttention))
-    return MLA_MODES[runs].replace("of the whole context", "of all tokens in sight") if windowed else MLA_MODES[runs]
+    return MLA_MODES[runs].replace("of the whole context", "of all visible tokens") if windowed else MLA_MODES[runs]
 
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
@@ -613,7 +616,7 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
         else:
             return [
                 f"Latent attention runs {runs}, which takes fewer FLOPs here: {does}."
-                f" {other[0].capitalize()}, it would take {units.si(other[1])}FLOPs"
+                f" In {other[0]} form it would take {units.si(other[1])}FLOPs"
                 f" (--set {model.config.mla_mode_field}={other[0]})."
             ]
     return [f"Latent attention: {'; '.join(sentences)}."] if sentences else []
@@ -679,7 +682,7 @@ def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
     if runs is None:
         return []
     why = ", which takes fewer FLOPs in this step" if given.mla_mode == "auto" else ", as set"
-    other = f"--set {given.config.mla_mode_field}=FORM writes another form."
+    other = f"--set {given.config.mla_mode_field}=FORM gives the formula of another form."
     return [f"Latent attention runs {runs}{why}: {_mode_words(model, runs)}. {other}"]
 
 
@@ -690,17 +693,17 @@ def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
         return [f"Latent attention runs unpacked: {MLA_MODES[runs]}."]
     if runs is None:
         return []
-    return ["Latent attention caches a latent for each token, not the keys and values computed from it."]
+    return ["Latent attention caches one latent per token instead of keys and values."]
 
 
-CONVENTION = "2 FLOPs per multiply-add; products only; bytes of weights and KV cache, every tensor rounded up"
-TRAINING = "every tensor that autograd saves or makes; no allocator rounding, kernel workspace or device context"
+CONVENTION = "2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up"
+TRAINING = "every tensor that autograd saves or allocates; no allocator rounding, kernel workspace or device context"
 
 
 def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What was counted as FLOPs, for the JSON, in ASCII: of these models, or of any."""
     pairs = attention_words(models, masked).replace("×", "x").replace("−", "-") if attends(models) else ""
-    sentence = f"2 FLOPs per multiply-add; products only;{pairs}"
+    sentence = f"2 FLOPs per multiply-add; matmuls only;{pairs}"
     return f"{sentence} {_which_logits(request)}" if has_logits(models) else sentence.removesuffix(";")
 
 
@@ -817,8 +820,8 @@ def _unsure(models: Sequence[LoadedModel], terms: build.Counting, to: build.Coun
 
     recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
     names = [name for name, recipe in recipes.items() if any(unsure(model, recipe) for model in models)]
-    order = "the order of the parameters decides what it holds while it updates"
-    return [f"The peak with {name} is the most that it can be: {order}." for name in names]
+    order = "its temporary memory depends on the parameter order"
+    return [f"The peak with {name} is an upper bound: {order}." for name in names]
 
 
 def _of_products(metrics: Sequence[Metric]) -> bool:
@@ -841,36 +844,39 @@ def _weighed(metrics: Sequence[Metric]) -> bool:
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
     """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
     if not attends(models):
-        return " no attention, so --masked leaves nothing out;" if masked else ""
-    pairs, whole = _pairs(models), {"I J": "I × J in an encoder", "T J": "T × J across", "both": "all T × T pairs"}
+        return " no attention, so --masked changes nothing;" if masked else ""
+    pairs, whole = (
+        _pairs(models),
+        {"I J": "I × J in an encoder", "T J": "T × J in cross-attention", "both": "all T × T pairs"},
+    )
     if len(pairs) > 1:
-        whole |= {"tiles": "in windows of patches only their own", "windows": "in windows that overlap only their own"}
+        whole |= {"tiles": "within each window of patches", "windows": "within each overlapping window"}
     if masked and "near" in pairs:
-        whole["I J"] += " where it has no window"
-    whole |= {"overlap": "in an encoder those in windows that overlap"}
+        whole["I J"] += " outside windowed layers"
+    whole |= {"overlap": "in an encoder, pairs within overlapping windows"}
     others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
     if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
-        return " of attention only the pairs that the windows keep, which see both ways;"
+        return " only attention pairs inside the bidirectional windows;"
     if pairs and pairs <= {"tiles", "windows"}:
-        return f" of attention all pairs in {'each window' if 'tiles' in pairs else 'windows that overlap'};"
+        return f" all attention pairs within {'each window' if 'tiles' in pairs else 'overlapping windows'};"
     if not pairs & {"causal", "window", "chunks", "chosen"}:
         if pairs & {"tiles", "windows"}:
-            return f" of attention {whole['both']}, in windows only their own;"
+            return f" {whole['both']} of attention, in windowed layers within each window;"
         return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
     if masked:
-        named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer's choice"}
+        named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer"}
         named_pairs = [words for pair, words in named.items() if pair in pairs]
         mask = (
             f"the causal mask{''.join(f' and {words}' for words in named_pairs)} {'keep' if named_pairs else 'keeps'}"
         )
-        rest = [*others, *(["all where there is no causal mask"] if "both" in pairs else [])]
-        rest += ["those in the window where it sees both ways"] if "near" in pairs else []
-        return f" of attention only the pairs that {mask}{''.join(f', {words}' for words in rest)};"
+        rest = [*others, *(["all pairs in layers without a causal mask"] if "both" in pairs else [])]
+        rest += ["pairs inside bidirectional windows"] if "near" in pairs else []
+        return f" only attention pairs that {mask}{''.join(f', {words}' for words in rest)};"
     window = [WINDOWED] if pairs & {"window", "chunks"} else []
     return f" full T × S attention{''.join(f', {words}' for words in (*window, *others))};"
 
 
-WINDOWED = "S in a window T + min(S − T, W − 1)"
+WINDOWED = "in a window S = T + min(S − T, W − 1)"
 """The keys that the new tokens meet in a windowed block."""
 
 
@@ -897,8 +903,8 @@ def _pairs(models: Sequence[LoadedModel]) -> set[str]:
 
 
 def left_out(models: Sequence[LoadedModel], *more: str) -> str:
-    """The work that is no product."""
+    """Work that is not a matmul."""
     words = ["norms", *(["softmax"] if attends(models) else []), "activations"]
-    words += ["rotary"] if attends(models) else []
+    words += ["rotary embedding"] if attends(models) else []
     words += dict.fromkeys(mixer.recurrence for mixer in mixers(models) if mixer.recurrence)
-    return f"Left out: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."
+    return f"Not included: {', '.join([*words, 'additions', 'embedding look-ups', *more])}."

@@ -22,7 +22,7 @@ from tfacct.reports import build, model_notes, ranks
 if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
-CONVENTION = "unique tensors, a tied head once; every stored parameter, embeddings and norms included"
+CONVENTION = "every stored parameter once, tied heads not repeated, embeddings and norms included"
 
 
 class ParamsLine(TypedDict):
@@ -141,7 +141,7 @@ def _facts(model: LoadedModel, mesh: Mesh | None) -> dict[str, Any]:
 
 def _differing(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> list[str]:
     return [
-        f"warning: {model.name}: {fact['total_params']:,} parameters, but {fact['expected_params']:,} are expected"
+        f"warning: {model.name}: {fact['total_params']:,} parameters, expected {fact['expected_params']:,}"
         for model, fact in zip(models, facts, strict=True)
         if fact["expected_params"] not in (None, fact["total_params"])
     ]
@@ -221,8 +221,8 @@ def _head(about: About) -> str:
     if not about.alone:
         return "A tied head has no parameters of its own: its weight is the embedding."
     return {
-        None: "There is no language model's head.",
-        True: "lm_head is tied to embed: one table, counted once, as embedding.",
+        None: "No language modeling head.",
+        True: "lm_head is tied to embed: one weight, counted once, as embedding.",
         False: "lm_head is not tied: it has its own weight, counted as non-embedding.",
     }[about.facts[0]["tied_head"]]
 
@@ -263,10 +263,10 @@ def _stages(about: About) -> str:
 def _one_rank(about: About) -> str:
     if about.mesh is None:
         return ""
-    sentence = "One rank: what the fullest stores. All other columns are of the whole model."
+    sentence = "One rank: parameters of the fullest rank. All other columns: the whole model."
     if not about.alone:
-        sentence = "Counted is what the fullest rank stores, part by part, next to the total of the whole model."
-    return f"{sentence} A tensor whose rows fsdp does not divide is padded." if about.mesh.fsdp > 1 else sentence
+        sentence = "Parameters of the fullest rank, by part, next to the total of the whole model."
+    return f"{sentence} Tensors are padded if FSDP does not divide their rows." if about.mesh.fsdp > 1 else sentence
 
 
 def _idle(about: About) -> list[str]:
@@ -283,12 +283,12 @@ NOTES = (
     NoteRow("shared_weights", 2, lambda about: model_notes.shared_notes(about.models)),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
-    NoteRow("untrained", 2, _untrained, "Stored and counted, but not trained: {} (sines and cosines)."),
+    NoteRow("untrained", 2, _untrained, "Counted, but not trained: {} (sines and cosines)."),
     NoteRow(
         "never_called",
         2,
         _never_called,
-        "{names} {are} stored but never called: {their} parameters count, {their} work does not.",
+        "{names} {are} stored but never called: {their} parameters are counted, {their} FLOPs are not.",
     ),
     NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),

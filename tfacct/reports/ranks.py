@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from tfacct.parallel.mesh import Mesh
 
 HEADS_GATHERED = (
-    "Queries, keys and values are gathered, because a norm spans all heads: attention and the KV cache are whole on"
+    "A norm spans all heads, so queries, keys and values are gathered: attention and the KV cache are whole on"
     " each rank, as in the plan that transformers publishes."
 )
-SHARES = "A rank has shards of heads, MLP widths and vocabulary; everything else is whole on each."
+SHARES = "Each rank has a shard of heads, MLP width and vocabulary; all other weights are replicated."
 
 
 Given = ParamSpec("Given")
@@ -101,18 +101,18 @@ def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
-    sentence = f"A rank has 1 of {ep:,} of the experts, each of them whole"
+    sentence = f"Each rank has 1/{ep:,} of the experts, unsharded"
     if len(models) == 1:
         axes = next(group.axes for group in models[0].ledger.groups if "E" in group.axes)
-        sentence = f"A rank has {axes['E'] // ep:,} of {axes['E']:,} experts, each of them whole"
-    rest = "" if tp > 1 else "; everything else is whole on each"
+        sentence = f"Each rank has {axes['E'] // ep:,} of {axes['E']:,} experts, unsharded"
+    rest = "" if tp > 1 else "; all other weights are replicated"
     return [f"{sentence}{rest}. {_batches(tp, ep)}".strip()]
 
 
 def _batches(tp: int, ep: int) -> str:
     if ep == tp:
-        return "The ranks share a batch."
-    return "Each rank has a batch of its own." if tp == 1 else f"Each {tp:,} of the ranks have a batch of their own."
+        return "All ranks share one batch."
+    return "Each rank has its own batch." if tp == 1 else f"Each group of {tp:,} ranks has its own batch."
 
 
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
@@ -120,7 +120,7 @@ def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: 
     sentences = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
     sentences += [*of_tokens(mesh), *idle(mesh, "sp")]
     if mesh.fsdp > 1:
-        sentences.append("Ranks of fsdp shard weights, and have a batch each. Gathered weights are not included.")
+        sentences.append("FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters.")
     if len(facts) > 1:
         return sentences
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
@@ -144,11 +144,9 @@ def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
     sentences = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
     sentences += of_experts(models, mesh)
     if mesh.ep > 1:
-        sentences.append("Tokens are spread evenly over the experts.")
+        sentences.append("Routing is assumed even over the experts.")
     if mesh.cp > 1:
-        sentences.append(
-            f"A rank has the queries of 1 of {mesh.cp:,} shards of each sequence, and sees the keys of all."
-        )
+        sentences.append(f"Each cp rank has the queries of 1/{mesh.cp:,} of each sequence, and all keys.")
     return [*sentences, *idle(mesh, "sp", "fsdp")]
 
 
@@ -156,14 +154,14 @@ def of_tokens(mesh: Mesh) -> list[str]:
     """Notes on the tokens that a rank caches."""
     if mesh.cp == 1:
         return []
-    return [f"A rank caches 1 of {mesh.cp:,} shards of each sequence; one of them caches a further token."]
+    return [f"Each cp rank caches 1/{mesh.cp:,} of each sequence; one rank also caches the next token."]
 
 
 IDLE = {
-    "sp": "sp shards the residual stream between matmuls, of which nothing is counted here.",
-    "fsdp": "Ranks of fsdp have a batch each, and the batch here is that of one; each gathers all weights.",
-    "ep": "ep shares experts, which cache nothing between steps.",
-    "cp": "Ranks of cp have the same weights.",
+    "sp": "sp shards the residual stream between matmuls, so it changes nothing here.",
+    "fsdp": "The batch is that of one FSDP rank, which gathers all weights.",
+    "ep": "ep shards experts, which cache nothing.",
+    "cp": "cp ranks have the same weights.",
 }
 """Notes on axes that shard nothing of what is counted."""
 
@@ -182,7 +180,7 @@ def of_stage(
     from tfacct.parallel.mesh import Mesh
 
     stages = division(models[0].ledger, Mesh(pp=mesh.pp))
-    return [f"{stages} Shown is stage {facts[0]['stage']:,}, which {does} most."]
+    return [f"{stages} Shown: stage {facts[0]['stage']:,}, which {does} the most."]
 
 
 def on_the_way(metrics: str, *axes: str) -> list[str]:
@@ -191,11 +189,9 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
         return []
     sentences = []
     if "tp" in axes:
-        sentences.append(
-            "A peak includes buffers of collectives of tp as far as they were measured: `tfacct train` says so."
-        )
+        sentences.append("Peaks include the measured tp communication buffers only; see `tfacct train`.")
     if "cp" in axes:
-        sentences.append("Buffers for keys and values of other ranks of cp are in no peak.")
+        sentences.append("Peaks exclude buffers for keys and values of other cp ranks.")
     return sentences
 
 
@@ -216,7 +212,7 @@ def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
     for axis, whole in padded_axes(ledger, mesh):
         share = mesh.shard_size(axis, whole)
         sentences.append(
-            f"{axis} = {whole:,} is not divided evenly: the fullest rank has {share:,}, the last ones fewer."
+            f"{axis} = {whole:,} is not split evenly: the fullest rank has {share:,}, the last ranks have fewer."
         )
     return sentences
 
@@ -228,7 +224,9 @@ def gathered(model: LoadedModel, count: int) -> list[str]:
     if count == 1 or not gathers_heads(model):
         return []
     plan = spelled(f"`tfacct memory {model.name} --tp {count}`", f"memory(tp={count})")
-    return [f"The cache is divided by heads, as in vLLM. Under transformers' plan each rank has all of it ({plan})."]
+    return [
+        f"The cache is sharded by heads, as in vLLM. With transformers' plan, each rank has the whole cache ({plan})."
+    ]
 
 
 def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) -> list[str]:
@@ -241,15 +239,17 @@ def padded_blocks(whole: LoadedModel, ranked: LoadedModel, dtype: str | None) ->
         for tensor, part in pairs
         if stored.dtype(tensor.stored) in PADDED and stored.cuts(tensor.stored, part.stored)
     }
-    return [f"A rank's shard is padded to whole blocks of {name}, as engines pad it." for name in sorted(names)]
+    return [f"Each shard is padded to whole {name} blocks, as in engines." for name in sorted(names)]
 
 
 def of_units(mesh: Mesh, train: bool = True) -> str:
     """When ranks of `fsdp` gather weights and scatter gradients."""
     if mesh.pp == 1:
-        return "Weights are gathered layer by layer, as fully_shard does."
-    once = "Weights are gathered once for all micro-batches" + (", gradients scattered after the last" if train else "")
-    return f"{once}, as torch's schedules run fully_shard without resharding."
+        return "Parameters are gathered layer by layer, as in fully_shard."
+    once = "Parameters are gathered once for all micro-batches" + (
+        ", gradients are scattered after the last one" if train else ""
+    )
+    return f"{once}, as in torch's pipeline schedules with fully_shard without resharding."
 
 
 def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
@@ -260,20 +260,20 @@ def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str
     sentences = []
     if mesh.cp > 1:
         pieces = mesh.sequence_shards * CP_CHUNKS
-        how = "go around from rank to rank" if mesh.cp_method == "ring" else "are gathered"
+        how = "pass from rank to rank" if mesh.cp_method == "ring" else "are gathered"
         cut = (
-            f"A sequence is cut into {pieces:,} chunks. Each rank has one from the front and one from the back, so all"
-            " see as many keys under the causal mask."
+            f"A sequence is cut into {pieces:,} chunks. Each rank has one from the start and one from the end, so that"
+            " the causal mask leaves equally many pairs on every rank."
         )
         sentences.append(
             f"{cut if masked else 'Each rank has consecutive tokens, which see all others.'} Keys and values {how}."
         )
     if mesh.ulysses > 1:
-        sentences.append("Ranks of ulysses shard tokens, and heads inside attention.")
+        sentences.append("Ulysses ranks shard tokens, and heads inside attention.")
     if mesh.sequence_shards > 1:
         sums = " and sum gradients" if train else ""
-        weights = "shard weights with those of fsdp" if mesh.fsdp > 1 else f"have the same weights{sums}"
-        sentences.append(f"The ranks of a sequence {weights}.")
+        weights = "shard weights together with the FSDP ranks" if mesh.fsdp > 1 else f"have the same weights{sums}"
+        sentences.append(f"The ranks that share a sequence {weights}.")
     return sentences
 
 
@@ -287,7 +287,7 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
     first = "first" if more == 1 else f"first {more:,}"
     sizes = f"{each:,} each" if not more else f"{each + 1:,} in the {first}, {each:,} in the others"
     many = f"{len(every):,} stages" + (f", {mesh.chunks:,} on a rank" if mesh.chunks > 1 else "")
-    ends = "The first has the embeddings, the last the head."
+    ends = "The first stage has the embeddings, the last one the output head."
     return f"{many} of {whole:,} layers: {sizes}. {ends}"
 
 
@@ -298,9 +298,5 @@ def waits(mesh: Mesh, times: int) -> str:
     ratio = bubble(mesh, times)
     value = f" = {ratio}" if ratio is not None else ""
     many = f"{times:,} micro-batch{'' if times == 1 else 'es'}"
-    sentence = f"{mesh.schedule}, {many}: a stage waits {BUBBLE[mesh.schedule]}{value} of the time that it computes."
-    return (
-        sentence
-        if ratio is not None
-        else f"{sentence} F, B, W: a forward pass, gradients of inputs, gradients of weights."
-    )
+    sentence = f"{mesh.schedule}, {many}: the bubble is {BUBBLE[mesh.schedule]}{value} of a stage's compute time."
+    return sentence if ratio is not None else f"{sentence} F: forward pass; B: input gradients; W: weight gradients."
