@@ -1,6 +1,4 @@
-"""How a report is built: keys that several reports share, titles, defaults and hints, shares; and the conventions of a
-count.
-"""
+"""What reports share: keys, titles, notes on defaults and warnings, shares, and how metrics are counted."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from tfacct.training.recipe import Recipe
 
 DtypeFrom: TypeAlias = Literal["given", "published", "assumed"]
-"""Where the format of weights is from: the user, a config or the files next to it, or nobody."""
+"""Source of the weights' format: the user, the config or its files, or an assumption."""
 
 
 class WorkloadFacts(TypedDict):
@@ -156,7 +154,7 @@ class MeshFacts(TypedDict):
 
 
 class ModelReport(Answer):
-    """Keys of every model. (`defaulted` and `notes` are the sentences of every Report.)"""
+    """Keys of every model."""
 
     _reserved: ClassVar[dict[str, Any]] = {"defaulted": dict[str, Any], "notes": list[str], "note_keys": list[str]}
 
@@ -166,7 +164,7 @@ class ModelReport(Answer):
 
 
 class ExplainedReport(ModelReport):
-    """Keys of a report that `explain` derives. (`derivation` is a value of every Report.)"""
+    """Keys of a report that `--explain` derives."""
 
     _reserved: ClassVar[dict[str, Any]] = {"derivation": Derivation | None}
 
@@ -180,8 +178,25 @@ class RankReport(ModelReport):
     mesh: MeshFacts | None
 
 
+class StoredReport(ModelReport):
+    """Keys of a report on stored bytes: formats, weights, cache, and the range of weights that vary by file."""
+
+    workload: WorkloadFacts
+    dtype_from: DtypeFrom
+    published_dtype: str | None
+    kv_dtype: str
+    weights_bytes: int
+    weights_low_bytes: int | None
+    weights_high_bytes: int | None
+    total_low_bytes: int | None
+    total_high_bytes: int | None
+    range_reason: str | None
+    kv_cache_bytes: int
+    total_bytes: int
+
+
 class MetricsReport(ModelReport):
-    """Metrics, with the recipe where one is of a training step."""
+    """Keys of metrics, and the training recipe if a metric needs one."""
 
     optimizer: str | None
     recompute: str | None
@@ -197,21 +212,21 @@ class MetricsReport(ModelReport):
 
 
 Subject: TypeAlias = "LoadedModel | Listed"
-"""A model that is asked, or one that a list shows."""
+"""A loaded model, or one of a list of presets."""
 SHORT = 3
-"""Fields, or models, that one line names."""
+"""Most fields, or models, named in one line."""
 BOTH = "both"
-"""The part that is one of two which are counted together."""
+"""The part of a model whose text model and encoder are counted together."""
 SUMMED: Mapping[str, Callable[[int], str]] = {
     "total_params": lambda total: f"{total:,} parameters",
     "total_flops": lambda total: f"{units.si(total)} FLOPs",
     "total_bytes": units.binary,
 }
-"""Headlines that two parts of one whole add up to, and how such a sum is said."""
+"""Headlines that add up over the parts of one model, and the text of the sum."""
 CACHE = "kv_cache_bytes"
-"""The headline of an answer that includes an encoder without a word about it: it has no cache."""
+"""A headline that is complete without the encoder, which has no cache."""
 UNCOUNTED = (Column("unknown", "unknown"), Column("left_out", "left out"))
-"""Columns of a CSV of several models: what of each was not counted."""
+"""Columns that only the CSV of several models has."""
 
 
 def report(
@@ -241,64 +256,59 @@ def report(
     in one line. `requests`: one for all models, or one for each. `settings`: the variants of each model in a sweep.
     `defaults`: the models whose defaulted fields are reported (all without it). `skipped`: models not in the table.
     """
-    about = models[len(models) - len(facts) :]
-    missing = [name for one in skipped for name in one.models] if headline != CACHE and _whole_of(about) else []
+    reported = models[len(models) - len(facts) :]
+    missing = [name for one in skipped for name in one.models] if headline != CACHE and _whole_of(reported) else []
     groups = settings or [[model] for model in models if isinstance(model, LoadedModel)]
-    asked = list(requests) * len(groups) if len(requests) == 1 else list(requests)
-    past = context_hints(groups, requests[0]) if len(requests) == 1 else _past_each(groups, asked)
+    each_request = list(requests) * len(groups) if len(requests) == 1 else list(requests)
+    if len(requests) == 1:
+        too_long = context_hints(groups, requests[0])
+    else:
+        too_long = [hint for at in zip(groups, each_request, strict=False) for hint in context_hints([at[0]], at[1])]
+    named = models if defaults is None else defaults
+
+    def entry(at: int, model: Subject, fact: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON of one model."""
+        own, of_defaults, hints = slice(at, at + 1), [model] if defaults is None else [], too_long
+        if len(facts) == 1:
+            of_defaults = list(named)
+        else:
+            hints = context_hints(groups[own], each_request[at]) if each_request else []
+        background = {"counted": [f"Counted: {counted}."] if counted else [], "details": details(own)}
+        background["defaulted"] = defaulted_notes(of_defaults)
+        sentences = [
+            *notes(own),
+            *(Note(key, 3, text) for key, texts in background.items() for text in texts),
+            *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in [*answering_hints([model]), *hints]),
+        ]
+        first = facts_of(model)
+        return {**first, "left_out": [*first["left_out"], *missing], "notes": sentences, **fact}
+
     every = [model for group in settings for model in group] if settings else models
-
-    def notes_of(at: slice, own: Sequence[Subject]) -> list[str]:
-        background = [("counted", f"Counted: {counted}.")] if counted else []
-        background += [("details", text) for text in details(at)]
-        background += [("defaulted", text) for text in defaulted_notes(own)]
-        return [*notes(at), *(Note(key, 3, text) for key, text in background)]
-
-    everyone, named = slice(None), models if defaults is None else defaults
-    entries = []
-    for number, (model, fact) in enumerate(zip(about, facts, strict=True)):
-        at = slice(number, number + 1)
-        own = notes_of(at, named if len(facts) == 1 else [model] if defaults is None else [])
-        beside = past if len(facts) == 1 else context_hints(groups[at], asked[number]) if asked else []
-        beside = [*answering_hints([model]), *beside]
-        told = [*own, *(Note("hint", 1, hint.removeprefix("hint: ")) for hint in beside)]
-        facts_first = facts_of(model)
-        facts_first["left_out"] += missing
-        entries.append({**facts_first, "notes": told, **fact})
+    warnings = [*answering_hints(every), *too_long, *hints, *unknown_hints(every), *(one.hint for one in skipped)]
     columns, sections, totals = table
     return Report(
         command=command,
         title=title,
         columns=columns,
-        sections=_with_uncounted(sections, about) if len(about) > 1 else sections,
+        sections=_with_uncounted(sections, reported) if len(reported) > 1 else sections,
         totals=totals,
-        answer=answer if command == "verify" else _answer(about, facts, headline, missing, answer),
-        notes=tuple(notes(everyone)),
+        answer=answer if command == "verify" else _answer(reported, facts, headline, missing, answer),
+        notes=tuple(notes(slice(None))),
         counted=counted,
         defaulted=_defaulted(named),
-        details=tuple(details(everyone)),
-        hints=tuple(
-            dict.fromkeys(
-                [
-                    *answering_hints(every),
-                    *past,
-                    *hints,
-                    *unknown_hints(every),
-                    *(one.hint for one in skipped),
-                ]
-            )
-        ),
-        models=tuple(entries),
+        details=tuple(details(slice(None))),
+        hints=tuple(dict.fromkeys(warnings)),
+        models=tuple(entry(at, *both) for at, both in enumerate(zip(reported, facts, strict=True))),
         convention=convention,
         headline=headline,
         agrees=agrees,
-        aside=UNCOUNTED if len(about) > 1 else (),
+        aside=UNCOUNTED if len(reported) > 1 else (),
         models_left_out=tuple({"model": name, "why": one.why} for one in skipped for name in one.models),
     )
 
 
 def facts_of(model: Subject) -> dict[str, Any]:
-    """Who was counted, and what of it was not: the same first keys in every JSON."""
+    """The first keys of every JSON: the model, its changed fields, and what is not counted."""
     return {
         "model": model.name,
         "family": model.family,
@@ -309,52 +319,46 @@ def facts_of(model: Subject) -> dict[str, Any]:
     }
 
 
-def _past_each(groups: Sequence[Sequence[LoadedModel]], requests: Sequence[Request]) -> list[str]:
-    """What is said of each model by the workload that it is asked for."""
-    each = (context_hints([group], request) for group, request in zip(groups, requests, strict=False))
-    return list(dict.fromkeys(hint for hints in each for hint in hints))
-
-
-def _with_uncounted(sections: Sequence[Sequence[Row]], about: Sequence[Subject]) -> tuple[tuple[Row, ...], ...]:
-    """The rows with what of each model was not counted: as many rows of each, or a section of each."""
-    names = [{"unknown": ", ".join(s.unknown), "left_out": ", ".join(s.left_out)} for s in about]
-    if len(sections) == len(about):
-        each = zip(sections, names, strict=True)
-        return tuple(tuple({**row, **cells} for row in section) for section, cells in each)
-    rows = sum(map(len, sections)) // len(about)
-    following = (cell for cell in names for _ in range(rows))
+def _with_uncounted(sections: Sequence[Sequence[Row]], models: Sequence[Subject]) -> tuple[tuple[Row, ...], ...]:
+    """The rows with the cells of `UNCOUNTED`: a section for each model, or equally many rows for each."""
+    cells = [{"unknown": ", ".join(model.unknown), "left_out": ", ".join(model.left_out)} for model in models]
+    if len(sections) == len(models):
+        each = zip(sections, cells, strict=True)
+        return tuple(tuple({**row, **own} for row in section) for section, own in each)
+    rows = sum(map(len, sections)) // len(models)
+    following = (own for own in cells for _ in range(rows))
     return tuple(tuple({**row, **next(following)} for row in section) for section in sections)
 
 
 def workload_words(models: Sequence[LoadedModel], request: Request) -> str:
-    """`context 16,384, batch 1`, or what stands for it when every model has its own."""
-    batch = f"batch {request.batch:,}"
+    """`context 16,384, batch 1`, or `each model's own longest context, batch 1`."""
+    own = _own_contexts(models, request)
     sources = {request.source or model.source for model in models if model.source is not None}
-    one_source = f", source {max(sources):,}" if len(sources) == 1 else ""
-    some = "" if all(model.source is not None for model in models) else " if any"
-    one_source = one_source and f"{one_source}{some}"
+    source = (
+        ("" if len(sources) == 0 else f", source {max(sources):,}")
+        if len(sources) < 2
+        else (" and source" if own else ", own sources")
+    )
+    if source and any(model.source is None for model in models):
+        source += " if any"
     new = _new_tokens(models, request)
     step = "" if new is None else f"{new_tokens(new)} at "
-    if _own_contexts(models, request):
-        read = f" and source{some}" if len(sources) > 1 else one_source
-        return f"{step}each model's own longest context{read}, {batch}"
-    work = selection.workload(models[0], request)
-    read = f", own sources{some}" if len(sources) > 1 else one_source
-    return f"{step}context {work.context:,}{read}, {batch}"
+    where = "each model's own longest context" if own else f"context {selection.workload(models[0], request).context:,}"
+    return f"{step}{where}{source}, batch {request.batch:,}"
 
 
 def of_workload(models: Sequence[LoadedModel], request: Request, *, of: str = "of ", at: str = "at ") -> str:
-    """`at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`: what follows `FLOPs`."""
+    """The workload after `FLOPs`: `at context 16,384, batch 1`, or `of 1 new token at context 16,384, batch 1`."""
     return f"{at if _new_tokens(models, request) is None else of}{workload_words(models, request)}"
 
 
 def _own_contexts(models: Sequence[LoadedModel], request: Request) -> bool:
-    """True if each model is asked for its own context, and they differ."""
+    """True if the models have different contexts and none is given."""
     return request.ctx is None and len({model.context for model in models}) > 1
 
 
 def _new_tokens(models: Sequence[LoadedModel], request: Request) -> int | None:
-    """The new tokens of a step that is no whole pass."""
+    """The new tokens of a step, or None if all tokens are new."""
     if _own_contexts(models, request):
         return 1 if request.decode else request.tokens
     work = selection.workload(models[0], request)
@@ -367,14 +371,14 @@ def titled(models: Sequence[Subject], what: str) -> str:
 
 
 def label(model: Subject) -> str:
-    """The model's name with what was set over it: `gpt2-xl (n_layer=2)`."""
+    """The model's name and its changed fields: `gpt2-xl (n_layer=2)`."""
     if not model.changed:
         return model.name
     return f"{model.name} ({', '.join(f'{name}={format_value(value)}' for name, value in model.changed.items())})"
 
 
 def format_value(value: object) -> str:
-    """A field's value as a config spells it, with digits grouped."""
+    """A field's value as in a config, with digits grouped."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -387,7 +391,7 @@ def format_value(value: object) -> str:
 
 
 def _defaulted(models: Sequence[Subject]) -> str:
-    """One line that names the fields left to a class's defaults, or says who names them."""
+    """One line on the fields with class defaults, or the command that lists them."""
     silent = [model for model in models if model.defaulted and model.family != CUSTOM]
     if not silent:
         return ""
@@ -401,7 +405,7 @@ def _defaulted(models: Sequence[Subject]) -> str:
 
 
 def defaulted_notes(models: Sequence[Subject]) -> list[str]:
-    """Names every field that the config left to its class; for many models, says where to look."""
+    """Notes on all fields with class defaults; for more than four models, the command that lists them."""
     silent = [model for model in models if model.defaulted]
     if not silent:
         return []
@@ -415,12 +419,12 @@ def defaulted_notes(models: Sequence[Subject]) -> list[str]:
 
 
 def answering_hints(models: Sequence[Subject]) -> list[str]:
-    """Says which presets answer for other names."""
+    """Hints on names that another preset stands for."""
     return list(dict.fromkeys(f"hint: {model.answers}" for model in models if model.answers))
 
 
 def shared_defaults(settings: Sequence[LoadedModel]) -> dict[str, Any]:
-    """The defaults that a model has in every one of its settings."""
+    """The defaults that all settings of a model share."""
     first = settings[0].defaulted.items()
     return {field: value for field, value in first if all(s.defaulted.get(field) == value for s in settings)}
 
@@ -433,7 +437,7 @@ NO_FORMAT = (
 
 
 def unknown_hints(models: Sequence[Subject]) -> list[str]:
-    """Names the fields that nobody here knows, and the models beside the language model."""
+    """Warnings about unknown fields, parts that are not counted, and undecided tying of the head."""
     unknown = [
         f"warning: {model.name}: unknown fields (weights that they add are not counted): {listed(model.unknown)}"
         for model in models
@@ -447,15 +451,15 @@ def unknown_hints(models: Sequence[Subject]) -> list[str]:
 
 
 def _has_no_format(model: Subject) -> bool:
-    """True if a whole's class ties a head by default that its language model's class has not tied: files are published
-    of either kind, and nothing in their configs tells which."""
+    """True if a multimodal class ties the head by default and its text model's class does not: there are checkpoints of
+    both kinds, and the config does not tell them apart."""
     if not isinstance(model, LoadedModel) or model.defaulted.get(TIED) is not True:
         return False
     return config_class(model.family).model_fields[TIED].default is False
 
 
 def _left_out(model: Subject, count: int) -> str:
-    """Says which of several models is counted, of `count` that are asked, and what is not."""
+    """The warning about parts of a model that are not counted."""
     part = getattr(model, "part", "")
     if part == BOTH and count > 1:
         many = "two" if count == 2 else "three"
@@ -472,7 +476,7 @@ def _whole(model: Subject) -> str:
 
 
 def _whole_of(models: Sequence[Subject]) -> str:
-    """Name of the model whose parts these are, where they are counted together; else nothing."""
+    """Name of the model whose parts these are, if they are counted together; else empty."""
     names = {_whole(model) for model in models if getattr(model, "part", "") == BOTH}
     return names.pop() if len(names) == 1 else ""
 
@@ -484,8 +488,7 @@ def _answer(
     missing: Sequence[str],
     answer: str,
 ) -> str:
-    """The answer: the sum of the parts of one model that are counted together, and the names of what it does not
-    include. `missing`: parts that cannot be counted."""
+    """The answer, or the sum of the parts of one model, with the parts that are `missing`."""
     if len(facts) == 1 and missing:
         return f"Not included: {listed(missing)}. {answer}"
     if len(facts) != len(models) or len(facts) == 1 or headline not in SUMMED or not _whole_of(models):
@@ -495,8 +498,7 @@ def _answer(
 
 
 def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
-    """Says which models, each in all its settings, are asked past the context or the source that they were trained
-    for, and what a longer table would add."""
+    """Hints on contexts and sources longer than a model was trained for, and on `--logits` without an effect."""
     context = request.ctx or 0
     past = [
         group for group in groups if any(context > model.context for model in group) and not group[0].counted_with_text
@@ -509,7 +511,6 @@ def context_hints(groups: Sequence[Sequence[LoadedModel]], request: Request) -> 
 
 
 def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -> list[str]:
-    """Says for which models it means nothing whose logits are asked for."""
     names = [group[0].name for group in groups if not any(model.logits for model in group)]
     if request.logits == "all" or not names:
         return []
@@ -517,7 +518,7 @@ def _without_logits(groups: Sequence[Sequence[LoadedModel]], request: Request) -
 
 
 def _bounded(model: LoadedModel) -> bool:
-    """Whether its source is bounded: one of images may be of any number of them."""
+    """True if the source has a longest length; the number of images has none."""
     encoder = model.architecture.encoder
     return encoder is not None and not encoder.given
 
@@ -536,8 +537,7 @@ def _past_source(groups: Sequence[Sequence[LoadedModel]], request: Request) -> l
 
 
 def _past_context(group: Sequence[LoadedModel], context: int) -> str:
-    """Of one model, in those of its settings that are asked for more than their context."""
-    # Settings that have the same position tables differ in nothing that is said here.
+    # Settings with the same position embeddings have the same hint.
     past = {_tables(model): model for model in group if context > model.context}
     first = next(iter(past.values()))
     some = "" if all(context > model.context for model in group) else " in some settings"
@@ -557,7 +557,7 @@ def _tables(model: LoadedModel) -> tuple[object, ...]:
 
 
 def longer_table(model: LoadedModel, context: int) -> int:
-    """Parameters that its position tables would have more for a longer context; none of a table that is resampled."""
+    """Parameters that longer position embeddings would add; 0 for embeddings that are resampled."""
     positions = model.architecture.positions
     if positions is not None and positions.tiles is not None:
         return 0
@@ -570,21 +570,21 @@ COMPONENTS = {
     paths.SCORES: "scores + values",
     CrossAttention.name: "cross attn",
 }
-"""Components whose name in a table is not their key in the JSON."""
+"""JSON keys of components → their names in tables, if they differ."""
 
 
 COMMON, RARE = 1, 4
-"""The `drop` of columns that most of the shown models have something in, and the least of those that few have."""
+"""`drop` of a column that most rows fill, and the least of one that few rows fill."""
 
 
 def drop_of(key: str, rows: Sequence[Row]) -> int:
-    """When a column leaves a narrow table: what fewer than half of the rows have goes early, what fewest have first."""
+    """`drop` of a column: columns that fewer rows fill leave a narrow table first."""
     without = sum(key not in row for row in rows)
     return COMMON if 2 * without <= len(rows) else RARE + without
 
 
 def ratio_label(train: bool) -> str:
-    """What stands above FLOPs over the rule of thumb."""
+    """Label of the ratio of FLOPs to the rule of thumb."""
     return f"÷ {6 if train else 2}·P·tok"
 
 
@@ -599,42 +599,42 @@ def with_share(row: Mapping[str, Cell], part: int, whole: int) -> Row:
 
 
 def sections(rows: Sequence[Row], key: str = "part") -> tuple[tuple[Row, ...], ...]:
-    """The rows in a section for each part, or whatever a key names."""
+    """The rows, with a section for each value of `key`."""
     return tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row[key]))
 
 
 def from_to(named: Sequence[tuple[int, str]], words: Callable[[int], str]) -> str:
-    """The answer about several models: the least and the most, each with its model."""
+    """The answer about several models: the smallest and the largest number, with their models."""
     (least, small), (most, large) = min(named), max(named)
     return f"From {words(least)} ({small}) to {words(most)} ({large})."
 
 
 def of_attention(model: LoadedModel, size: str) -> int | list[int] | None:
-    """A size of the model's attention, `heads` or `kv_heads`: each that there is, where blocks differ; None without."""
+    """`heads` or `kv_heads` of a model: a list if layers differ, None without attention."""
     sizes = list(dict.fromkeys(getattr(part, size) for part in model.architecture.attentions))
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 
 
 def by_block(key: str, found: int | list[int] | None) -> dict[str, int | list[int] | None]:
-    """Such a size as it stands in the JSON: one number, or a list under a key of its own, and null for the other."""
+    """Such a size in the JSON: a number, or a list under a second key; the other key is null."""
     several = isinstance(found, list)
     return {key: None if several else found, f"{key}_by_block": found if several else None}
 
 
 def each_of(facts: Mapping[str, Any], size: str) -> Any:
-    """A size of attention in one cell: numbers that differ between blocks from the least to the largest."""
+    """Such a size in one cell of a table: `4 to 16` if layers differ."""
     several = facts[f"{size}_by_block"]
     return units.between(several) if several else facts[size]
 
 
 WEIGHED = ("weights_bytes", "total_bytes")
-"""Metrics of what weights take."""
+"""Metrics that include the bytes of weights."""
 
 
 @record
 class Counting:
-    """In which dtypes, with which query–key pairs, and of which pass a metric is taken. `trained`: the fields of a
-    training step's recipe that were named, for its bytes. `mesh`: ranks that divide the model; all is of one then."""
+    """How metrics are counted: dtypes, query–key pairs, pass. `trained`: given fields of the training recipe. `mesh`:
+    metrics are of one rank."""
 
     dtype: str | None = None
     kv_dtype: str | None = None
@@ -645,17 +645,17 @@ class Counting:
 
     @property
     def recipe(self) -> Recipe:
-        """How a model is trained. Raises TfacctError for a name that is not known."""
+        """The training recipe. Raises TfacctError for an unknown name."""
         from tfacct.training.recipe import Recipe
 
         return Recipe(self.dtype or DEFAULT_DTYPE, **dict(self.trained), mesh=self.mesh).checked()
 
     def stored(self, dtype: str | None, kv_dtype: str | None) -> Counting:
-        """The same with another dtype of the weights, the cache or both; None leaves it."""
+        """A copy with another dtype of weights or cache; None keeps the dtype."""
         return replace(self, dtype=dtype or self.dtype, kv_dtype=kv_dtype or self.kv_dtype)
 
     def untrained(self, model: LoadedModel, work: Workload) -> tuple[str, str | None] | None:
-        """Reason why the bytes of a training step are not counted, and advice; None if they are."""
+        """Why training memory is not counted, and advice; None if it is counted."""
         from tfacct.accounts.metrics import STEP_METRICS, memory_of
 
         try:
@@ -665,13 +665,13 @@ class Counting:
         return None
 
     def check_recipe(self, metrics: Sequence[Metric], needs: str) -> None:
-        """Refuse a recipe where nothing that is asked for needs one; `needs` says what would."""
+        """Raises UsageError for a recipe that no metric uses. `needs`: what would use it."""
         for name, _ in self.trained if not any(metric.of_step for metric in metrics) else ():
             raise UsageError(f"{option(name)} applies to training memory: it needs {needs}")
 
     def point(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> Point:
-        """The model at a workload, of stages the one that has most of the metric. Raises UsageError where one of the
-        metrics would be a guess."""
+        """The model at a workload; with stages, the stage with most of the metric. Raises UsageError for an unsupported
+        metric."""
         points = self.points(model, work, metrics)
         own = [metric for metric in metrics if not metric.of_step]
         if len(points) == 1 or not own:
@@ -681,7 +681,7 @@ class Counting:
         return max(points, key=lambda one: int(own[0].of(one)))
 
     def points(self, model: LoadedModel, work: Workload, metrics: Sequence[Metric] = ()) -> list[Point]:
-        """The model at a workload, or each stage of it. Raises UsageError where one of the metrics would be a guess."""
+        """The model at a workload, or each of its stages. Raises UsageError for a metric that is not supported."""
         if self.train and work.tokens != work.context:
             raise whole_sequences("train")
         if (self.masked or self.train) and any(metric.name in MEMORY_TRAFFIC for metric in metrics):
@@ -700,7 +700,7 @@ class Counting:
         return points_of(model, point, apart, self.mesh, self.dtype)
 
     def _weights(self, model: LoadedModel, *, weighed: bool) -> Storage:
-        """Storage of the weights; bf16 where it is not known and no metric is of it."""
+        """Storage of the weights; bf16 if it is unknown and no metric needs it."""
         try:
             return model.storage(self.dtype)
         except TfacctError:
@@ -711,8 +711,8 @@ class Counting:
     def _step(
         self, model: LoadedModel, work: Workload, metrics: Sequence[Metric]
     ) -> Callable[[Workload], TrainingMemory] | None:
-        """The training step at any workload, where a metric is of one. Raises UsageError for a model or a workload
-        whose step is not counted."""
+        """Training memory as a function of the workload, if a metric needs it. Raises UsageError if the model
+        or workload is not supported."""
         asked = next((metric.name for metric in metrics if metric.of_step), None)
         if asked is None:
             return None
@@ -726,8 +726,7 @@ class Counting:
         return memory_at(model, self.recipe)
 
     def recipe_facts(self, metrics: Sequence[Metric], model: LoadedModel | None = None) -> dict[str, Any]:
-        """The recipe as it is in the JSON, where a metric is of a training step; that of one model with its class's
-        attention where none is named."""
+        """The recipe in the JSON if a metric needs it, with the attention of the model's class as the default."""
         if not any(metric.of_step for metric in metrics):
             return {}
         recipe = self.recipe if model is None else self.recipe.for_model(model)
@@ -735,7 +734,7 @@ class Counting:
         return {**named, "weights_dtype": recipe.weights_dtype or recipe.dtype}
 
     def facts(self, model: LoadedModel, work: Workload, weights: str | None) -> dict[str, Any]:
-        """The workload as it stands in the JSON. `weights`: what they are stored in, where that was said."""
+        """The workload and formats in the JSON."""
         _, cached = dtypes(self.dtype, self.kv_dtype)
         facts = selection.workload_facts(work, masked=self.masked, dtype=weights)
         return {
@@ -747,6 +746,6 @@ class Counting:
 
 
 def named_of(recipe: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Fields of a recipe that were named, None where one was not."""
+    """The fields of a recipe that were given."""
     named = ((name, value) for name, value in recipe.items() if value is not None)
     return tuple((name, value if isinstance(value, float) else str(value)) for name, value in named)

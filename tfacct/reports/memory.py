@@ -1,4 +1,4 @@
-"""Bytes to serve a model: weights and KV cache, at one batch or several, by context; and devices that they fit on."""
+"""Memory to serve a model: weights and KV cache, also by batch or context; and the devices that they fit on."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 CONVENTION = "weights and KV cache only; every tensor rounded up to whole bytes"
 WIDE = ("fp32", "bf16", "fp16")
-"""Formats of the cache next to which the number of requests in fp8 is reported."""
+"""Cache formats that are compared with fp8."""
 NARROWER = ("fp8", "int4")
-"""Dtypes of weights that are suggested where a model does not fit."""
+"""Weight dtypes to suggest if a model does not fit."""
 LARGEST_PAGE = 1 << 20
-"""No page is larger, in tokens."""
+"""Tokens of the largest page."""
 END = "the length of its position embedding"
 
 
@@ -109,43 +109,27 @@ class WholeMemory(TypedDict):
     total_bytes: int
 
 
-class MemoryReport(build.ExplainedReport):
+class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
     """Bytes of weights and of the KV cache and states."""
 
     _line = MemoryLine
 
-    workload: build.WorkloadFacts
-    dtype_from: build.DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
     kv_block: int | None
     kv_page_bytes: int | None
     pages: Pages | None
     total_params: int
-    weights_bytes: int
-    weights_low_bytes: int | None
-    weights_high_bytes: int | None
-    total_low_bytes: int | None
-    total_high_bytes: int | None
-    range_reason: str | None
-    kv_cache_bytes: int
     kv_cache_bytes_without_windows: int
     kv_bytes_per_token: int
     kv_bytes_next_token: int
-    total_bytes: int
     not_included: build.NotIncluded | None
     fit: Fit | None
     batches: list[BatchLine] | None
-    tp: int | None
     ep: int | None
-    pp: int | None
-    stage: int | None
-    mesh: build.MeshFacts | None
     whole: WholeMemory | None
 
 
 class Asked(NamedTuple):
-    """What is asked of each model: a step, the formats of weights and cache, a memory limit and a layout."""
+    """The step, the formats of weights and cache, the memory limit and the layout that memory is counted for."""
 
     request: Request
     dtype: str | None
@@ -166,19 +150,18 @@ def memory(
     kv_block: int | None = None,
     mesh: Mesh | None = None,
 ) -> Report:
-    """Bytes of weights and KV cache. `fit`: the memory of a device, for the largest context and batch that fit.
-    `kv_block`: tokens of a page of the cache. `mesh`: ranks that shard the model; the bytes are those of the fullest.
-    Raises TfacctError."""
+    """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
+    tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
     asked = Asked(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
     models, unpaged = _paged(models, asked, kv_block)
-    models, left_out = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
+    models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
     _check_mesh(models, asked, kv_block)
     whole_models, models, unfit = sharded(models, mesh, dtype)
     found = [_fullest(whole, one, asked) for whole, one in zip(whole_models, models, strict=True)]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = [_facts(one, one, Asked(request, dtype, asked.cached)) for one in whole_models]
+        every = [_facts(one, one, asked._replace(fit=None, mesh=None)) for one in whole_models]
         facts = tuple(
             {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeMemory.__annotations__}), "ep": mesh.ep}
             for fact, whole in zip(facts, every, strict=True)
@@ -186,8 +169,7 @@ def memory(
     alone, instead, cached = len(models) == 1, "", asked.cached.name
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
         instead = _instead(whole_models[0], asked)
-    who = f"Memory to serve{ranks.of_one(mesh, 'on')}"
-    who = f"{build.label(models[0])}: memory{ranks.of_one(mesh)}" if alone else who
+    what = f"memory{ranks.of_one(mesh)}" if alone else f"Memory to serve{ranks.of_one(mesh, 'on')}"
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
     cache = f" and {model_notes.cache_name(models)}" if any(model.has_cache for model in models) else ""
@@ -196,13 +178,13 @@ def memory(
         models,
         _one(models[0], facts[0]) if alone else _several(models, facts, fit),
         facts,
-        title=f"{who} in {stored}{kv}, {build.workload_words(models, request)}",
+        title=f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}",
         convention=CONVENTION,
         answer=" ".join(filter(None, (_answer(models, facts, asked), instead))),
         notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
-        skipped=[*left_out, *unpaged, *unfit],
+        skipped=[*skipped, *unpaged, *unfit],
         headline="total_bytes",
     )
     if fit is None or not alone:
@@ -222,11 +204,8 @@ def by_batch(
     mesh: Mesh | None = None,
     **stored: Any,
 ) -> Report:
-    """Bytes of weights and KV cache at each batch, in rising order; with `fit` also the largest context that fits.
-
-    The facts next to the rows are those of the largest batch. `stored`: formats and pages, as `memory` takes them.
-    Raises UsageError for several models.
-    """
+    """Bytes of weights and KV cache at each batch; with `fit` also the largest context that fits. Facts other than the
+    rows are those of the largest batch. `stored`: as in `memory`. Raises UsageError for several models."""
     if len(models) != 1:
         raise UsageError(f"several batch sizes ({option('batch')}) need one MODEL", "name one model, or give one batch")
     batches = sorted(set(batches))
@@ -269,7 +248,7 @@ def by_batch(
 
 
 def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | None) -> None:
-    """Raises UsageError for what is not counted of a mesh, or does not divide among the devices of `fit`."""
+    """Raises UsageError for an unsupported layout, and for heads that the devices of `fit` do not divide."""
     fit, mesh = asked.fit, asked.mesh
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
@@ -288,7 +267,7 @@ def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | Non
 
 
 def _page_size(kv_block: int | None) -> int:
-    """Tokens of a page; 1 where none was named. Raises UsageError."""
+    """Tokens of a page; 1 without pages. Raises UsageError."""
     if kv_block is None:
         return 1
     if not isinstance(kv_block, int) or isinstance(kv_block, bool) or not 1 <= kv_block <= LARGEST_PAGE:
@@ -299,7 +278,7 @@ def _page_size(kv_block: int | None) -> int:
 def _paged(
     models: Sequence[LoadedModel], asked: Asked, kv_block: int | None
 ) -> tuple[Sequence[LoadedModel], list[Skipped]]:
-    """Models whose cache is counted in pages, and the others. Raises UsageError where there is none."""
+    """Models whose cache is counted in pages, and the others. Raises UsageError if there are none."""
     if kv_block is None:
         return models, []
     if asked.cached.block > 1:
@@ -321,8 +300,7 @@ def _paged(
 def _facts(
     model: LoadedModel, whole: LoadedModel, asked: Asked, shards: dict[str, int] | None = None
 ) -> dict[str, Any]:
-    """What one model stores, or what a rank has of a stage of the `whole` model. `shards`: of its weights, where ranks
-    of `fsdp` shard them."""
+    """Memory of a model, or of a stage of the `whole` model on one rank. `shards`: bytes of weights sharded by FSDP."""
     work, stored = selection.workload(model, asked.request), model.storage(asked.dtype)
     cached, fit = asked.cached, asked.fit
     own = cached_tokens(model, asked.mesh, work)
@@ -357,8 +335,7 @@ def _facts(
 
 
 def _fullest(whole: LoadedModel, one: LoadedModel, asked: Asked) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of a model that stores most, as `one` of its ranks has it, and its facts; what fits is what fits every
-    stage."""
+    """The stage of `one` rank that stores most, and its facts. What fits, fits every stage."""
     found, mesh = [], asked.mesh
     for (number, own), (_, every) in zip(stages(one, mesh), stages(whole, mesh), strict=True):
         shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, asked.dtype)
@@ -371,7 +348,7 @@ def _fullest(whole: LoadedModel, one: LoadedModel, asked: Asked) -> tuple[Loaded
 
 
 def _cache_of(model: LoadedModel, asked: Asked, work: Workload) -> int:
-    """Bytes of the cache that a rank has of a model at the end of a step."""
+    """Bytes of the cache of one rank at the end of a step."""
     return int(cache_bytes(model.ledger, cached_tokens(None, asked.mesh, work).axes(), asked.cached))
 
 
@@ -379,7 +356,7 @@ def _cache_of(model: LoadedModel, asked: Asked, work: Workload) -> int:
 
 
 def _one(model: LoadedModel, facts: dict[str, Any]) -> Table:
-    """Weights by part, and the cache or the states, where there are any."""
+    """Weights by part, cache and states."""
     columns = (
         Column("what", "what"),
         Column("elements", "elements", "params"),
@@ -435,14 +412,14 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], fit
 
 
 def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
-    """The largest context or batch that fits, `any` where none is too large."""
+    """The largest context or batch that fits; `any` without a limit."""
     found: int | None = fit.get(f"largest_{what}")
     return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
 
 
 def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: Asked, limit: MemoryLimit) -> Table:
-    """What is stored on each device, of its usable memory: weights, the cache of the requests that fit, and what is
-    free; of a model that does not fit, the cache of the requests that were asked for, and what is missing."""
+    """Weights, cache and free memory of each device. The cache is that of the requests that fit; if none does, that of
+    the requests given, with the missing memory."""
     fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
     count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
     step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
@@ -468,7 +445,7 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
 
 
 def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], asked: Asked) -> str:
-    """The total of one model, or the least and the most of several; of a budget, who fits it."""
+    """The total of one model, or the range of several; with a memory limit, what fits."""
     model, fact = models[0], facts[0]
     if asked.fit is not None:
         where = ranks.fitting_words(asked.fit, asked.mesh)
@@ -484,14 +461,14 @@ def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], aske
 
 
 def _between(fact: Mapping[str, Any], what: str) -> str:
-    """Bytes in words, with both ends where they have a range that three digits show."""
+    """Bytes with a unit; both ends of a range if they differ in three digits."""
     most = units.binary(fact[f"{what}_bytes"])
     least = units.binary(fact.get(f"{what}_low_bytes", fact[f"{what}_bytes"]))
     return most if least == most else f"{least} to {most}"
 
 
 def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mesh: Mesh | None, why: str) -> str:
-    """From which size to which; of a budget, the largest batch that fits, or `why` nothing does."""
+    """The range of sizes; with a memory limit, the largest batch that fits, or `why` none does."""
     if fit is not None:
         where, inside = ranks.fitting_words(fit, mesh), [row["batch"] for row in rows if row["fits"]]
         if len(inside) == len(rows):
@@ -507,7 +484,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
 
 
 def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
-    """What fits a budget; first, where the step that was asked about does not, that it does not."""
+    """Whether the model fits, and how many requests."""
     found, asked = fact["fit"], fact["workload"]["batch"]
     keys, most = fact["workload"]["keys"], found["largest_batch"]
     tokens = f"{keys:,} token{'' if keys == 1 else 's'}"
@@ -532,13 +509,13 @@ def _requests(count: int) -> str:
 
 
 def _nothing_fits(fact: Mapping[str, Any]) -> bool:
-    """True if the weights leave no room for one token of the batch, nor for one sequence of the context."""
+    """True if the weights leave no memory for one token of the batch or one sequence of the context."""
     fit = fact["fit"]
     return all(fit[key] is None for key in ("context_slack_bytes", "batch_slack_bytes", "past_positions"))
 
 
 def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
-    """`70.7 GiB of 69.4 GiB usable`, exact where both round to the same."""
+    """`70.7 GiB, and 69.4 GiB is usable`; in bytes if both round to the same."""
     usable = fact["fit"]["budget_bytes"]
     taken, room = map(units.binary, (size, usable))
     taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
@@ -546,7 +523,7 @@ def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
 
 
 def _too_large(fact: Mapping[str, Any]) -> str:
-    """Why nothing fits, as a clause: the weights alone, or what they leave."""
+    """Why nothing fits, as a clause."""
     weights, usable, batch = fact["weights_bytes"], fact["fit"]["budget_bytes"], fact["workload"]["batch"]
     if weights > usable:
         return f"the weights alone need {_of_usable(weights, fact)}"
@@ -559,8 +536,7 @@ def _too_large(fact: Mapping[str, Any]) -> str:
 
 
 def _instead(model: LoadedModel, asked: Asked) -> str:
-    """What fits in its place, as a sentence: more of the same device, which shard the model by tensor parallelism, or
-    a narrower dtype. Empty where neither does."""
+    """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
@@ -586,7 +562,7 @@ def _instead(model: LoadedModel, asked: Asked) -> str:
 
 
 class About(NamedTuple):
-    """What notes are about: models, or stages of them, their whole models, and their facts."""
+    """Models, or stages, that notes describe; their whole models, and their facts."""
 
     models: Sequence[LoadedModel]
     whole_models: Sequence[LoadedModel]
@@ -607,12 +583,12 @@ class About(NamedTuple):
 
     @property
     def alone(self) -> dict[str, Any]:
-        """The facts of the only model; nothing where there are several."""
+        """The facts of the only model; empty for several."""
         return self.facts[0] if len(self.facts) == 1 else {}
 
 
 def _per_request(about: About) -> dict[str, str] | None:
-    """What one request takes of the whole model's cache, and how many fit with a cache in 8 bits."""
+    """Cache of one request in the whole model, and how many requests fit with an fp8 cache."""
     whole, asked = about.whole_models[0], about.asked
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
@@ -633,7 +609,7 @@ def _per_request(about: About) -> dict[str, str] | None:
 
 
 def _longest_request(about: About) -> str:
-    """How long one batch of requests may be, or why nothing limits it."""
+    """The longest context that fits, or why nothing limits it."""
     fit, model = about.alone.get("fit"), about.models[0]
     if not fit or _nothing_fits(about.alone):
         return ""
@@ -655,7 +631,7 @@ def _longest_request(about: About) -> str:
 
 
 def _vllm(about: About) -> str:
-    """What a start of vLLM would print."""
+    """The line that vLLM would print at start."""
     if "pages" not in about.alone:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
@@ -682,7 +658,7 @@ def _padded(about: About) -> list[str]:
 
 
 def _unwindowed(about: About) -> dict[str, Any] | None:
-    """What one model's cache takes where layers with a window cache every token too; nothing where that is the same."""
+    """Size of the cache without windows, if it differs."""
     whole: int = about.alone.get("kv_cache_bytes_without_windows", 0)
     if whole == about.alone.get("kv_cache_bytes", 0):
         return None
@@ -778,7 +754,7 @@ class WholeCache(TypedDict):
     kv_cache_bytes: int
 
 
-class KvReport(build.ExplainedReport):
+class KvReport(build.ExplainedReport, build.RankReport):
     """Bytes of the KV cache by context."""
 
     _line = KvLine
@@ -794,10 +770,6 @@ class KvReport(build.ExplainedReport):
     kv_cache_bytes_without_windows: int
     self_kv_cache_bytes: int
     cross_kv_cache_bytes: int
-    tp: int | None
-    pp: int | None
-    stage: int | None
-    mesh: build.MeshFacts | None
     whole: WholeCache | None
 
 
@@ -810,12 +782,9 @@ def kv(
     contexts: Sequence[int] | None = None,
     mesh: Mesh | None = None,
 ) -> Report:
-    """KV-cache bytes per token and by context, and what grouped queries save. Raises UsageError.
-
-    `contexts` are those of the rows, and the last is that of the totals; without them some up to the request's. `mesh`:
-    ranks that shard heads, layers or tokens; the bytes are those of the fullest.
-    """
-    models, left_out = selection.keeping(models)
+    """Bytes of the KV cache per token and by context, next to MHA and MQA. `contexts`: of the rows; totals are of
+    the last one. `mesh`: the bytes are those of the fullest rank. Raises UsageError."""
+    models, skipped = selection.keeping(models)
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
@@ -840,13 +809,13 @@ def kv(
         notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], asked)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
-        skipped=[*left_out, *unfit],
+        skipped=[*skipped, *unfit],
         headline="kv_cache_bytes",
     )
 
 
 def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: Width) -> str:
-    """The cache of one model at its context, and what more tokens add; or the least and the most of several."""
+    """The cache of one model and what more tokens add, or the range of several."""
     sizes = [(fact["kv_cache_bytes"], model.name) for model, fact in zip(models, facts, strict=True)]
     if len(facts) > 1:
         keys = {fact["workload"]["keys"] for fact in facts}
@@ -861,7 +830,7 @@ def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]
 
 
 def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
-    """What the next token adds, and whether each further one does."""
+    """What further tokens add to the cache."""
     work, period, adds = fact["workload"], ledger.period, fact["kv_bytes_next_token"]
     steps = (Workload(keys, 1, source=work["source"] or 0) for keys in (work["keys"] + 1, LARGEST))
     following = {next_token_bytes(ledger, step.axes(), cached) for step in steps}
@@ -904,7 +873,7 @@ def _cache_facts(model: LoadedModel, asked: Asked, contexts: Sequence[int] | Non
 def _fullest_cache(
     model: LoadedModel, asked: Asked, contexts: Sequence[int] | None
 ) -> tuple[LoadedModel, dict[str, Any]]:
-    """The stage of a model that caches most at the last context, and its facts."""
+    """The stage that caches most at the last context, and its facts."""
     found = [
         (own, _cache_facts(own, asked, contexts) | ranks.stage_facts(asked.mesh, number))
         for number, own in stages(model, asked.mesh)
@@ -920,7 +889,7 @@ def _with_whole(fact: dict[str, Any], whole: dict[str, Any], mesh: Mesh) -> dict
 
 
 def _contexts(longest: int) -> list[int]:
-    """1k, 4k, 16k, … below the longest, and the longest."""
+    """1k, 4k, 16k, … and the longest."""
     return [*(at for power in range(LARGEST.bit_length()) if (at := 1024 * 4**power) < longest), longest]
 
 
@@ -983,8 +952,8 @@ def _several_caches(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any
 
 
 def _overtakes(about: About) -> dict[str, Any] | None:
-    """From which context on the cache outgrows the weights, both in its dtype; nothing where it shrinks again and
-    again, or where ranks shard tokens or weights."""
+    """The context from which the cache is larger than the weights, both in the cache dtype. None if the cache
+    shrinks at times, or if ranks shard tokens or weights."""
     model, mesh, work, cached = about.models[0], about.mesh, about.facts[0]["workload"], about.cached
     narrow = model.quantized or cached in units.CACHES
     sharded = mesh is not None and (mesh.cp > 1 or mesh.fsdp > 1)
@@ -1006,13 +975,13 @@ def _variants(about: About) -> str:
 
 
 def _cross(about: About) -> dict[str, Any] | None:
-    """What of one model's cache is of the source."""
+    """The part of the cache that depends on the source."""
     cross = about.alone.get("cross_kv_cache_bytes")
     return cross and {"cross": cross, "size": units.binary(cross), "source": about.facts[0]["workload"]["source"]}
 
 
 def _of_ranks(about: About) -> list[str]:
-    """Which heads, layers and tokens a rank has."""
+    """Heads, layers and tokens of a rank."""
     if (mesh := about.mesh) is None:
         return []
     heads = _of_heads(about.whole_models, mesh.tp) if mesh.tp > 1 else []
@@ -1068,8 +1037,8 @@ CACHE_NOTES = (
 
 
 class FittingDevice(TypedDict):
-    """The fewest of a device that hold a model, and bytes on each; null where none do. `count_without_link`: the fewest
-    that would, where no link of so many is known."""
+    """The fewest devices that fit a model, and bytes on each; null if none fit. `count_without_link`: the fewest that
+    would fit, if no link between them is known."""
 
     device: str
     memory_bytes: int
@@ -1081,30 +1050,18 @@ class FittingDevice(TypedDict):
     kv_cache_bytes_each: int | None
 
 
-class FitReport(build.ModelReport):
-    """How many of each device the weights and the cache need."""
+class FitReport(build.StoredReport):
+    """How many of each device the weights and the cache need: a count."""
 
     _line = FittingDevice
 
-    workload: build.WorkloadFacts
-    dtype_from: build.DtypeFrom
-    published_dtype: str | None
-    kv_dtype: str
     use: float
     reserve_bytes: int
-    weights_low_bytes: int | None
-    weights_high_bytes: int | None
-    total_low_bytes: int | None
-    total_high_bytes: int | None
-    range_reason: str | None
-    weights_bytes: int
-    kv_cache_bytes: int
-    total_bytes: int
 
 
 class Fitting(NamedTuple):
-    """A model, and what of each device holds it. `placed`: it on one device; `stored`: the format of its weights;
-    `alone`: weights that are not divided among devices."""
+    """The devices that fit a model. `placed`: the model on one device; `stored`: the format of its weights;
+    `alone`: they cannot be sharded."""
 
     model: LoadedModel
     placed: Placement
@@ -1123,8 +1080,7 @@ def fit(
     kv_dtype: str | None = None,
     **where: Any,
 ) -> Report:
-    """How many of each device hold the weights and the cache at the end of a step. `where`: `ep`, `use` and `reserve`.
-    Raises TfacctError."""
+    """How many of each device fit the weights and the cache. `where`: `ep`, `use` and `reserve`. Raises TfacctError."""
     if request.tokens is not None or request.decode:
         raise UsageError(f"{option('tokens')} and {option('decode')} do not affect the cache", "leave them out")
     from tfacct.timing.placement import device_counts, on_one_device, place
@@ -1221,14 +1177,14 @@ def _fit_answer(about: Fitting) -> str:
 
 
 def _unlinked(about: Fitting) -> dict[str, str] | None:
-    """Devices without a known link for the number that would hold the model."""
+    """Devices without a known link between as many as the model needs."""
     found = [f"{one.device.id}: {one.unlinked:,}" for one in about.devices if one.unlinked is not None]
     more = f" and {len(found) - 3:,} more" if len(found) > 3 else ""
     return {"devices": ", ".join(found[:3]), "more": more} if found else None
 
 
 def _cuts(about: Fitting) -> dict[str, Any] | None:
-    """Numbers of devices that would cut blocks of the weights' format."""
+    """Device counts that would cut quantization blocks."""
     if not any(one.reason == "cuts blocks" for one in about.devices):
         return None
     whole = f"; {option('ep')} leaves experts whole" if about.model.ledger.experts else ""

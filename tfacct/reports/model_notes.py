@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tfacct.accounts.metrics import MEMORY_TRAFFIC, Metric, Point, flops_of
 from tfacct.accounts.products import by_part
@@ -35,40 +36,40 @@ from tfacct.reports import build
 
 
 def attends(models: Sequence[LoadedModel]) -> bool:
-    """True if one of the models has attention, or if no model is named."""
+    """True if one of the models has attention, or if no model is given."""
     return not models or any(model.architecture.attentions for model in models)
 
 
 def mixers(models: Sequence[LoadedModel]) -> list[Mixer]:
-    """Parts of the models that stand in place of attention, one of each name."""
+    """State-space parts of the models, one of each name."""
     found = (part for model in models for _, part in model.architecture.having(Mixer))
     return list({part.name: part for part in found}.values())
 
 
 def cache_name(models: Sequence[LoadedModel]) -> str:
-    """Name of what is kept between steps; of several models, the name that fits most of what they keep."""
+    """`KV cache`, `state` or another name of what the models cache between steps."""
     return max((model.cache_name for model in models), key=len, default="KV cache")
 
 
 def has_logits(models: Sequence[LoadedModel]) -> bool:
-    """True if positions of one of the models get logits, or if no model is named."""
+    """True if one of the models computes logits, or if no model is given."""
     return not models or any(model.logits for model in models)
 
 
 class Blocks(NamedTuple):
-    """Models whose layers notes are about."""
+    """Models that the notes on layers describe."""
 
     whole_models: Sequence[LoadedModel]
     masked: bool = False
 
 
 def block_notes(models: Sequence[LoadedModel], *, masked: bool = False) -> list[Note]:
-    """Windows and experts of one model; nothing of several models."""
+    """Notes on the layers of one model; none for several models."""
     return notes(BLOCKS, Blocks(models, masked))
 
 
 def shared_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """How many blocks of one model run with the weights of one."""
+    """How many layers of one model share weights."""
     stacks = models[0].architecture.every_stack if len(models) == 1 else ()
     whole = [stack.count for stack in stacks if stack.once and stack.count > 1]
     sentences = [f"All {count:,} layers share one set of weights, stored once." for count in whole]
@@ -92,11 +93,11 @@ READ = {
     "each": "every position",
     "all": "all positions",
 }
-"""What a pooler reads."""
+"""Positions that a pooler reads, by its setting."""
 
 
 def head_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """Result of one model without a language model's head, in place of logits over its tokens."""
+    """The output of one model without a language modeling head."""
     shape = models[0].architecture if len(models) == 1 else None
     if shape is None or (shape.head is not None and shape.classes is None):
         return []
@@ -106,11 +107,11 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
         return [f"No language modeling head: {gives}."]
     if shape.classes.pooled:
         who = "the pooler" if shape.pooler is not None else "the classifier"
-        beside = "" if shape.head is None else " next to the logits"
+        also = "" if shape.head is None else " next to the logits"
         reads = (
             "each of the first two positions" if shape.classes.taught else READ[getattr(shape.pooler, "reads", "first")]
         )
-        return [f"Classes are scored once per sequence{beside}: {who} reads {reads}."]
+        return [f"Classes are scored once per sequence{also}: {who} reads {reads}."]
     if not models[0].config.task_head.picks:
         return ["The classifier scores every position."]
     return [
@@ -120,7 +121,7 @@ def head_notes(models: Sequence[LoadedModel]) -> list[str]:
 
 
 def _distance_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """Scores of one model that are no product."""
+    """Attention scores of one model that are not matmuls."""
     lines = [line for group in models[0].ledger.groups for line in group.lines] if len(models) == 1 else []
     far = [paths.short(line.path) for line in lines if isinstance(line, Pointwise) and line.path.endswith(".scores")]
     return (
@@ -132,19 +133,18 @@ IDLE = "The router can select zero-computation experts. The count assumes that n
 
 
 def expert_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """How many experts a token meets, and what its active parameters are."""
+    """Experts that a token uses, and the meaning of active parameters."""
     if len(models) != 1:
         return []
-    stacks = models[0].architecture.stacks
     routed = models[0].architecture.having(Experts)
     if not routed:
         return []
-    blocks, found = sum(stack.count for stack in stacks), dict[tuple[int, int, bool], int]()
+    found = dict[tuple[int, int, bool], int]()
     for stack, part in routed:
         kind = part.active, part.experts, part.shared_width is not None
         found[kind] = found.get(kind, 0) + stack.count
     sentences = [
-        f"In {count:,} of {blocks:,} layers, a token uses {active:,} of {experts:,} experts"
+        f"In {count:,} of {_layers(models[0]):,} layers, a token uses {active:,} of {experts:,} experts"
         f"{' and a shared expert' if shared else ''}."
         for (active, experts, shared), count in found.items()
     ]
@@ -165,11 +165,11 @@ BLOCKS = (
     NoteRow("distances", 3, lambda about: _distance_notes(about.whole_models)),
     NoteRow("head", 2, lambda about: head_notes(about.whole_models)),
 )
-"""Windows, experts, shared weights and heads of one model; nothing of several."""
+"""Notes on the layers and the head of one model."""
 
 
 def projector_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """Names the encoders whose count includes a projector, with its parameters."""
+    """Projectors included in the counts of encoders, with their parameters."""
     found = [model for model in models if model.architecture.projector is not None]
     counts = [by_part(model.ledger.parameters())[Projector.name] for model in found]
     return [
@@ -179,8 +179,7 @@ def projector_notes(models: Sequence[LoadedModel]) -> list[str]:
 
 
 def not_included(model: LoadedModel, stored: Storage | None = None) -> dict[str, Any] | None:
-    """The layers that a config names and the counts do not include, with their parameters where they are described,
-    and their bytes as they are `stored`."""
+    """Layers in a config that are not counted, with their parameters and bytes if known."""
     missing = model.not_included
     if missing is None:
         return None
@@ -196,7 +195,7 @@ def not_included(model: LoadedModel, stored: Storage | None = None) -> dict[str,
 
 
 def not_included_notes(models: Sequence[LoadedModel], facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names the layers of one model that are not included, or the models that have some."""
+    """Layers of one model that are not counted, or the models that have some."""
     missing = [(one, fact["not_included"]) for one, fact in zip(models, facts, strict=True) if fact["not_included"]]
     if len(models) != 1:
         names = listed([one.name for one, _ in missing], 4)
@@ -218,14 +217,13 @@ def _not_included(model: LoadedModel, found: Mapping[str, Any]) -> str:
 
 
 def active_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """Definition of the parameters P, where a token does not meet all of them."""
+    """The meaning of P for models with experts."""
     routed = any(isinstance(part, Experts) for model in models for part in model.architecture.parts())
     return ["P: active parameters, i.e. all parameters minus the unused experts."] if routed else []
 
 
 def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) -> list[str]:
-    """Reading of the source by one model's encoder, or of an encoder's own text where it is padded; nothing of other
-    models."""
+    """How one model's encoder reads the source, or pads its text; none for several models."""
     if len(models) != 1:
         return []
     longest = models[0].architecture.longest
@@ -237,13 +235,9 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
     read = work is None or work.new_source
     encoder = models[0].architecture.encoder
     if encoder is not None and encoder.given:
-        what = "The source is image features from another model, which is not counted."
-        cached = "Its cross keys and values are cached."
-        return [
-            f"{what} {cached}"
-            if read
-            else f"{what} Its cross keys and values are cached and cost nothing in this step."
-        ]
+        source = "The source is image features from another model, which is not counted."
+        what = f"{source} Its cross keys and values are cached"
+        return [f"{what}." if read else f"{what} and cost nothing in this step."]
     window, padding = (encoder and encoder.longest) or 1, ""
     if work is not None and work.source % window:
         padding = (
@@ -257,32 +251,38 @@ def source_notes(models: Sequence[LoadedModel], work: Workload | None = None) ->
 
 
 def state_notes(models: Sequence[LoadedModel], cached: str = "bf16", *, staged: bool = False) -> list[str]:
-    """Names the models that keep a state of fixed size instead of a cache, and what of it has a dtype of its own, next
-    to a cache in this one. `staged`: the models are a stage each, and others may have attention."""
-    return [*_sized_notes(models, staged), *_dtype_notes(models, cached), *_borrowed(models)]
+    """States of fixed size, their dtype if it differs from the dtype of the cache, and layers without a cache of their
+    own. `staged`: the models are pipeline stages."""
+    own: dict[str, list[str]] = {}
+    for path, dtype in _own_dtypes(models, cached).items():
+        own.setdefault(dtype, []).append(path)
+    stored = [
+        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
+        for dtype, named in own.items()
+    ]
+    return [*_sized_notes(models, staged), *stored, *_reused(models)]
 
 
-def _borrowed(models: Sequence[LoadedModel]) -> list[str]:
-    """How many blocks of one model keep no keys and values of their own, or no latents."""
+def _reused(models: Sequence[LoadedModel]) -> list[str]:
     if len(models) != 1:
         return []
     shape = models[0].architecture
     heads = sum(stack.count for stack, part in shape.having(Attention) if part.borrowed)
     latents = (part for part in shape.having(LatentAttention) if part[1].borrowed and part[1].mla_mode != "unpacked")
     each = {"keys and values": heads, "latents": sum(stack.count for stack, _ in latents)}
-    blocks = sum(stack.count for stack in shape.stacks)
+    layers = _layers(models[0])
     return [
-        f"{count:,} of {blocks:,} layers reuse the {what} of other layers." for what, count in each.items() if count
+        f"{count:,} of {layers:,} layers reuse the {what} of other layers." for what, count in each.items() if count
     ]
 
 
 def cache_words(models: Sequence[LoadedModel], cached: str) -> str:
-    """What models keep between steps, and in what: `state in bf16 and fp32` where some has a dtype of its own."""
+    """The cache and its dtypes: `KV cache in bf16`, `state in bf16 and fp32`."""
     return f"{cache_name(models)} in {_and(cache_dtypes(models, cached))}"
 
 
 def cache_dtypes(models: Sequence[LoadedModel], cached: str) -> list[str]:
-    """The dtype of the cache, and those of states that have their own."""
+    """The dtype of the cache, then those of states with another dtype."""
     return [cached, *sorted({*_own_dtypes(models, cached).values()} - {cached})]
 
 
@@ -291,29 +291,17 @@ def _and(words: Sequence[str]) -> str:
 
 
 def _own_dtypes(models: Sequence[LoadedModel], cached: str) -> dict[str, str]:
-    """States that have a dtype of their own next to a cache in this one → that dtype."""
+    """States stored in another dtype than the cache → their dtype."""
     lines = (line for model in models for group in model.ledger.groups for line in group.lines)
     states, cache = (line for line in lines if isinstance(line, State)), width(cached)
     found = {paths.short(line.path): (line, width_of(line, cache)) for line in states}
     return {path: how.name for path, (line, how) in found.items() if line.bits is not None or how != cache}
 
 
-def _dtype_notes(models: Sequence[LoadedModel], cached: str) -> list[str]:
-    """Names the states that have a dtype of their own."""
-    found: dict[str, list[str]] = {}
-    for path, dtype in _own_dtypes(models, cached).items():
-        found.setdefault(dtype, []).append(path)
-    return [
-        f"{_and(named)} {'is' if len(named) == 1 else 'are'} stored in {dtype}, independent of the cache dtype."
-        for dtype, named in found.items()
-    ]
-
-
 def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
     if len(models) == 1 and models[0].architecture.attentions and mixers(models):
-        stacks, every = models[0].architecture.having(Mixer), models[0].architecture.stacks
-        some, blocks = sum(stack.count for stack, _ in stacks), sum(stack.count for stack in every)
-        where = f"the {blocks:,} layers of this stage" if staged else f"{blocks:,} layers"
+        some, layers = sum(stack.count for stack, _ in models[0].architecture.having(Mixer)), _layers(models[0])
+        where = f"the {layers:,} layers of this stage" if staged else f"{layers:,} layers"
         return [
             f"{some:,} of {where} keep{'s' if some == 1 else ''} a state of fixed size, the same for every context."
         ]
@@ -330,18 +318,17 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
 
 
 def overtaken(model: LoadedModel, context: int | None) -> list[str]:
-    """Gives the context from which attention, of a decoder behind an encoder its own, costs more than all else."""
+    """The context from which attention, or the self-attention of a decoder, costs more than everything else."""
     merged = any(isinstance(part, Attention) and part.reads_source for part in model.architecture.attentions)
     whose = f"the decoder's {'' if merged else 'self-'}attention" if model.source is not None else "attention"
     if context is None:
         return []
-    past = model.past_words(context)
-    on = f"From {context:,} tokens on{past}, {whose}"
+    on = f"From {context:,} tokens on{model.past_words(context)}, {whose}"
     return [f"{on} scores and attention-weighted values cost more than everything else together."]
 
 
 def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
-    """What a narrow format takes, what is stored of it, and what stays wide; nothing of models stored wide."""
+    """The tensors in a quantized format, and those that stay wide; none for models without one."""
     found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
     for model, how in selection.storages(models, dtype)[0]:
         if how.narrow:
@@ -353,7 +340,7 @@ def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]
 
 
 def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
-    """Why the bytes of weights have a range, and which end is counted."""
+    """Why the bytes of weights are a range."""
     found: dict[str, list[str]] = {}
     for model, how in selection.storages(models, dtype)[0]:
         if how.least is not None:
@@ -368,8 +355,7 @@ def range_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]:
 
 
 def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alone: bool) -> str:
-    """How models in the same format are stored. `named`: by the user, not by their configs. `alone`: there are no
-    other models."""
+    """How models in the same format are stored. `named`: the format was given. `alone`: there are no other models."""
     models, how = [model for model, _ in alike], alike[0][1]
     who = "" if alone else f" ({', '.join(model.name for model in models)})"
     scales = ", all counted" if how.scaled else ""
@@ -380,12 +366,11 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
 
 
 ROUNDING = 0.005
-"""Share of the bytes of files that masks, positions and routers' biases take, which no count has."""
+"""Share of the bytes of files that may be masks, positions and router biases, which are not counted."""
 
 
 def files_notes(models: Sequence[LoadedModel], dtype: str | None = None) -> list[str]:
-    """How far the files next to a config are from what is counted of them as published; nothing where the user names
-    the `dtype`."""
+    """How much the files next to a config differ from the count of the published format; none if a dtype is given."""
     if dtype is not None:
         return []
     return [note for model in models if (note := _files_note(model, len(models) == 1))]
@@ -400,15 +385,14 @@ def _files_note(model: LoadedModel, alone: bool) -> str:
         return ""
     of = "" if alone else f" of {model.name}"
     apart = f"{units.binary(abs(more))} {'more' if more > 0 else 'less'} than counted"
-    if not found.dtypes:  # the files themselves are not here
+    if not found.dtypes:  # only the index is here
         return f"The index{of} names {units.binary(found.bytes)} of tensors, {apart}."
     compared = spelled(f"`tfacct check {model.folder}` compares them", "tfacct.checkpoint compares them")
     return f"The files{of} hold {units.binary(found.bytes)} of tensors, {apart}: {compared}."
 
 
 def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype") -> list[str]:
-    """Says where a config stores its cache quantized, and it is counted in bf16. `by`: the option that counts another
-    dtype."""
+    """Configs with a quantized cache that is counted in bf16. `by`: the option that counts another dtype."""
     found: dict[str, list[str]] = {}
     for model in models if cached == "bf16" else ():
         if (stored := cache_format(model)) is not None:
@@ -424,11 +408,11 @@ def cache_notes(models: Sequence[LoadedModel], cached: str, by: str = "kv_dtype"
 
 HEAD = "lm_head.weight"
 SHOWN = 4
-"""Names of matrices that a sentence gives before it counts the others."""
+"""Most names of matrices in a sentence."""
 
 
 def _left(how: Storage) -> str:
-    """Matrices that a config leaves as they are."""
+    """Matrices that a config leaves unquantized."""
     names = list(dict.fromkeys(paths.short(paths.starred(paths.module_of(path))) for path in sorted(how.left)))
     if not names:
         return ""
@@ -447,143 +431,125 @@ def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
         matrices = f"{matrices}, or only of the experts in models with experts"
     elif experts == {True}:
         matrices = "the weight matrices of the experts"
-    return " and ".join(filter(None, (", ".join([matrices, *ends[:-1]]), *ends[-1:])))
+    return _and([matrices, *ends])
 
 
-# Which keys a token sees: windows, chunks, choices of an indexer, keys made of several tokens
+# Which keys a token sees: windows, chunks, the selection of an indexer, compressed keys
+
+View: TypeAlias = Literal["cache", "masked", "all"]
+"""What a note explains: the cache, the FLOPs of visible pairs, or those of all pairs."""
 
 
 def window_notes(settings: Sequence[LoadedModel], *, cached: bool = False, masked: bool = False) -> list[str]:
-    """How many blocks of one model have a window, and what that changes: of products, or of what is `cached`. Where the
-    model stands in several settings that differ in it, of all of them."""
-    windows = list(dict.fromkeys(_windows(model) for model in settings))
-    if len(settings) == 1 and (tiled := _tiled(settings[0])):
+    """How many layers see only some of the keys, and the effect on FLOPs, or on the cache if `cached`: of one model, or
+    of its settings in a sweep."""
+    view: View = "cache" if cached else "masked" if masked else "all"
+    one = settings[0] if len(settings) == 1 else None
+    if one is not None and (tiled := _tiled(one)):
         return tiled
-    if settings and (compressed := _compressed(settings, cached=cached, masked=masked)):
+    if compressed := _compressed(settings, view):
         return compressed
+    selected = [] if one is None else _selected(one, view)
+    windows = list(dict.fromkeys(map(_windows, settings)))
     if not any(windows):
-        return _chosen(settings[0], cached=cached, masked=masked) if len(settings) == 1 else []
-    chunked = any(_chunked(part) for model in settings for part in model.architecture.attentions)
-    span = "chunk" if chunked else "window"
-    follows = (
-        f", and only those are cached; once the {span} is full, further tokens add nothing in these layers."
-        if cached
-        else f"; pairs outside the {span} are not counted."
-        if masked
-        else f"; all pairs of new tokens are counted, as in an unfused kernel (--masked: only pairs in the {span})."
-    )
-    if len(windows) == 1:
-        sentences = [
-            (units.between([count]), units.between([of]), units.between([window])) for count, of, window in windows[0]
-        ]
-    else:
-        counts, blocks, sizes = zip(*(each for found in windows for each in found), strict=True)
-        sentences = [(units.between(counts), units.between(blocks), units.between(sizes))]
-    chunk = ", within its own chunk" if chunked else ""
-    where = "" if all(windows) else "With a window, in"
-    chosen = _chosen(settings[0], cached=cached, masked=masked) if len(settings) == 1 else []
+        return selected
+    chunked = any(getattr(part, "mask", "") == "chunks" for one in settings for part in one.architecture.attentions)
+    span, own = ("chunk", ", within its own chunk") if chunked else ("window", "")
+    effect = {
+        "cache": f", and only those are cached; once the {span} is full, further tokens add nothing in these layers.",
+        "masked": f"; pairs outside the {span} are not counted.",
+        "all": f"; all pairs of new tokens are counted, as in an unfused kernel (--masked: only pairs in the {span}).",
+    }[view]
+    start = "In" if all(windows) else "With a window, in"
+    rows = [[each] for each in windows[0]] if len(windows) == 1 else [[each for found in windows for each in found]]
+    sizes = (map(units.between, zip(*row, strict=True)) for row in rows)
     return [
         *(
-            f"{where or 'In'} {count} of {of} layers, a token sees at most {window} keys{chunk}{follows}"
-            for count, of, window in sentences
+            f"{start} {count} of {of} layers, a token sees at most {keys} keys{own}{effect}"
+            for count, of, keys in sizes
         ),
-        *chosen,
+        *selected,
     ]
 
 
-def _chosen(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
-    """How many keys an indexer chooses for a token, and what that changes."""
-    stacks = model.architecture.having(LatentAttention)
-    found = {part.indexer.top for _, part in stacks if part.indexer is not None}
-    count = sum(stack.count for stack, part in stacks if part.indexer is not None)
-    all_ = sum(stack.count for stack in model.architecture.stacks)
-    where = "every layer" if count == all_ else f"{count:,} of {all_:,} layers"
+def _windows(model: LoadedModel) -> tuple[tuple[int, int, int], ...]:
+    """Each window: the number of its layers, of all layers, and of its keys."""
+    found: Counter[int] = Counter()
+    for stack in model.architecture.stacks:
+        if stack.block.window is not None:
+            found[stack.block.window] += stack.count
+    return tuple((count, _layers(model), window) for window, count in found.items())
+
+
+SIZE = "size"
+"""Field of an indexer that selects blocks of keys: the keys of a block."""
+
+
+def _selected(model: LoadedModel, view: View) -> list[str]:
+    """How many keys, or blocks of keys, an indexer selects for a token."""
+    keys = [(stack.count, part.indexer) for stack, part in model.architecture.having(LatentAttention) if part.indexer]
+    blocks = [(stack.count, part.indexer) for stack, part in model.architecture.having(Attention) if part.indexer]
+    found = [*keys, *blocks]
     if not found:
-        return _chosen_blocks(model, cached=cached, masked=masked)
-    follows = (
-        "; the cache keeps all keys, plus the keys of the indexer."
-        if cached
-        else "; the other pairs are not counted."
-        if masked
-        else "; all pairs are counted, as transformers computes them (--masked: only the selected ones)."
-    )
-    return [f"In {where}, an indexer selects at most {units.between([*found])} keys per token{follows}"]
+        return []
+    count = sum(layers for layers, _ in found)
+    where = "every layer" if count == _layers(model) else f"{count:,} of {_layers(model):,} layers"
+    most = units.between({indexer.top for _, indexer in found})
+    sizes = {int(getattr(indexer, SIZE)) for _, indexer in blocks}
+    effect = {
+        "cache": "the cache keeps all keys, plus the keys of the indexer.",
+        "masked": "the unselected keys are counted even with --masked."
+        if sizes
+        else "the other pairs are not counted.",
+        "all": "all pairs are counted, as transformers computes them"
+        + ("." if sizes else " (--masked: only the selected ones)."),
+    }[view]
+    selects = f"{most} × {units.between(sizes)}" if sizes else f"at most {most}"
+    return [f"In {where}, an indexer selects {selects} keys per token; {effect}"]
 
 
-def _compressed(settings: Sequence[LoadedModel], *, cached: bool, masked: bool) -> list[str]:
-    """Keys that are made of several tokens: in how many blocks of one model, of how many tokens, and what that
-    changes. Of several settings, that of the first where all have the same."""
-    each = list(dict.fromkeys(_of_keys(model) for model in settings))
+def _compressed(settings: Sequence[LoadedModel], view: View) -> list[str]:
+    """Keys that are made of several tokens."""
+    each = list(dict.fromkeys(map(_compressed_keys, settings)))
     if not any(each):
         return []
     if len(each) > 1:
         return ["A token sees the most recent tokens, and compressed keys of several tokens each."]
-    parts = [part.compression for part in settings[0].architecture.attentions]
-    light = any(keys is not None and keys.chosen is not None for keys in parts)
-    follows = (
-        " The cache also holds the tokens of incomplete keys."
-        if cached
-        else f" Pairs with incomplete{' or unselected' if light else ''} keys are not counted."
-        if masked
-        else " All these keys are counted, as transformers computes them (--masked: only the keys that a token sees)."
-    )
-    window = next(part.window for part in settings[0].architecture.attentions if part.compression is not None)
-    total = sum(stack.count for stack in settings[0].architecture.stacks)
-    return [f"In {total:,} layers, a token sees the last {window:,} tokens; {'; '.join(each[0])}.{follows}"]
+    parts = [part for part in settings[0].architecture.attentions if part.compression is not None]
+    chosen = [part.compression.chosen for part in parts if part.compression is not None]
+    unselected = " or unselected" if any(top is not None for top in chosen) else ""
+    effect = {
+        "cache": "The cache also holds the tokens of incomplete keys.",
+        "masked": f"Pairs with incomplete{unselected} keys are not counted.",
+        "all": "All these keys are counted, as transformers computes them (--masked: only the keys that a token sees).",
+    }[view]
+    layers, window = _layers(settings[0]), parts[0].window
+    return [f"In {layers:,} layers, a token sees the last {window:,} tokens; {'; '.join(each[0])}. {effect}"]
 
 
-def _of_keys(model: LoadedModel) -> tuple[str, ...]:
-    """The blocks whose tokens are compressed, in words."""
+def _compressed_keys(model: LoadedModel) -> tuple[str, ...]:
     found = []
     for stack, part in model.architecture.having(SelfAttention):
         keys = part.compression
         if keys is not None and keys.tokens is not None:
-            chosen = f", of which an indexer selects at most {keys.chosen:,}" if keys.chosen is not None else ""
-            found.append(f"{stack.count:,} of them also have compressed keys of {keys.tokens:,} tokens each{chosen}")
+            selected = f", of which an indexer selects at most {keys.chosen:,}" if keys.chosen is not None else ""
+            found.append(f"{stack.count:,} of them also have compressed keys of {keys.tokens:,} tokens each{selected}")
     return tuple(found)
 
 
 def _tiled(model: LoadedModel) -> list[str]:
-    """How many blocks have windows of patches that see themselves alone."""
-    stacks = model.architecture.stacks
-    tiled = [(stack.count, part.tiles) for stack, part in model.architecture.having(Attention) if part.tiles]
-    every = sum(stack.count for stack in stacks)
+    """How many layers of an image encoder have separate windows of patches."""
     what = "position" if isinstance(model.architecture.embed, Stem) else "patch"
     return [
-        f"In {count} of {every} layers, a {what} sees only the {size} positions of its own window."
-        for count, size in tiled
+        f"In {stack.count} of {_layers(model)} layers, a {what} sees only the {part.tiles} positions of its own window."
+        for stack, part in model.architecture.having(Attention)
+        if part.tiles
     ]
 
 
-def _chosen_blocks(model: LoadedModel, *, cached: bool, masked: bool) -> list[str]:
-    """How many blocks of keys an indexer chooses for a token, and what that changes."""
-    found = [(stack, part.indexer) for stack, part in model.architecture.having(Attention) if part.indexer]
-    if not found:
-        return []
-    count, all_ = sum(stack.count for stack, _ in found), sum(stack.count for stack in model.architecture.stacks)
-    tops, sizes = (units.between([*{getattr(own, name) for _, own in found}]) for name in ("top", "size"))
-    follows = (
-        "the cache keeps all keys, plus the keys of the indexer."
-        if cached
-        else "the unselected keys are counted even with --masked."
-        if masked
-        else "all keys are counted, as transformers computes them."
-    )
-    return [f"In {count:,} of {all_:,} layers, an indexer selects {tops} × {sizes} keys per token; {follows}"]
-
-
-def _chunked(part: object) -> bool:
-    return isinstance(part, Attention) and part.mask == "chunks"
-
-
-def _windows(model: LoadedModel) -> tuple[tuple[int, int, int], ...]:
-    """Each window: in how many blocks, of how many, how many keys."""
-    stacks = model.architecture.stacks
-    found: dict[int, int] = {}
-    for stack in stacks:
-        if stack.block.window is not None:
-            found[stack.block.window] = found.get(stack.block.window, 0) + stack.count
-    return tuple((count, sum(stack.count for stack in stacks), window) for window, count in found.items())
+def _layers(model: LoadedModel) -> int:
+    """The number of layers, without those of an encoder."""
+    return sum(stack.count for stack in model.architecture.stacks)
 
 
 MLA_MODES: dict[MlaMode, str] = {
@@ -595,13 +561,12 @@ MLA_MODES: dict[MlaMode, str] = {
 
 
 def _mode_words(model: LoadedModel, runs: MlaMode) -> str:
-    """What a mode does, in words: layers with a window rebuild what is in it."""
     windowed = any(part.window is not None for _, part in model.architecture.having(LatentAttention))
     return MLA_MODES[runs].replace("of the whole context", "of all visible tokens") if windowed else MLA_MODES[runs]
 
 
 def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
-    """How each model runs a step, and what its FLOPs would be in the other mode."""
+    """The mode of latent attention in a step, and FLOPs in the other mode."""
     sentences = []
     for model, point in points:
         runs, other = model.settled(point.work, masked=point.masked).mla_mode, _other_mode(model, point)
@@ -623,7 +588,7 @@ def latent_step_notes(points: Sequence[tuple[LoadedModel, Point]]) -> list[str]:
 
 
 def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
-    """The mode of a step, and what its FLOPs would be in the mode that it chose against; null where there is none."""
+    """JSON of the mode of latent attention in a step, and FLOPs in the other mode; null without a choice."""
     other = _other_mode(model, point)
     return {
         "latent_attention": model.settled(point.work, masked=point.masked).mla_mode,
@@ -632,7 +597,7 @@ def latent_facts(model: LoadedModel, point: Point) -> dict[str, Any]:
 
 
 def _other_mode(model: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
-    """The mode that a step chose against, and its FLOPs."""
+    """The mode that takes more FLOPs in this step, and its FLOPs; None without a choice."""
     if model.mla_mode != "auto":
         return None
     runs = model.settled(point.work, masked=point.masked).mla_mode
@@ -643,7 +608,7 @@ def _other_mode(model: LoadedModel, point: Point) -> tuple[MlaMode, int] | None:
 def latent_notes(
     steps: Iterable[tuple[LoadedModel, Workload]], metrics: Iterable[Metric], *, masked: bool = False
 ) -> list[Note]:
-    """Modes that several steps run, where a metric depends on it."""
+    """The modes of latent attention in several steps, if a metric depends on them."""
     if not any(metric.unit in ("flops", "share", "ratio") or metric.name in MEMORY_TRAFFIC for metric in metrics):
         return []
     steps = list(steps)
@@ -655,7 +620,7 @@ def latent_notes(
 
 
 def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, masked: bool = False) -> dict[str, Any]:
-    """The modes of a request's prefill and of its last decode step; null where there is none."""
+    """JSON of the modes of a request's prefill and of its last decode step; null without latent attention."""
     last = replace(work, context=work.context + steps, tokens=1, new_source=0)
     return {
         "prefill_latent_attention": model.settled(work, masked=masked).mla_mode,
@@ -664,7 +629,7 @@ def latent_request_facts(model: LoadedModel, work: Workload, steps: int, *, mask
 
 
 def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], *, masked: bool = False) -> list[str]:
-    """How each model runs the prefill and the decode steps of a request."""
+    """The modes of latent attention in the prefill and the decode steps of a request."""
     sentences = []
     for model, work, steps in requests:
         prefill, decode = latent_request_facts(model, work, steps, masked=masked).values()
@@ -672,12 +637,12 @@ def latent_request_notes(requests: Sequence[tuple[LoadedModel, Workload, int]], 
             one = f"{prefill} in the prefill" + (f", {decode} in the decode steps" if decode else "")
             sentences.append(one if len(requests) == 1 else f"{model.name} {one}")
     free = any(model.mla_mode == "auto" for model, _, _ in requests)
-    why = " Each step runs the form that takes fewer FLOPs." if free else ""
+    why = " Each step runs the mode with fewer FLOPs." if free else ""
     return [f"Latent attention: {'; '.join(sentences)}.{why}"] if sentences else []
 
 
 def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
-    """Mode that the lines of a formula describe."""
+    """The mode of latent attention in a formula."""
     runs = model.mla_mode
     if runs is None:
         return []
@@ -687,7 +652,7 @@ def latent_formula_notes(given: LoadedModel, model: LoadedModel) -> list[str]:
 
 
 def latent_cache_notes(models: Sequence[LoadedModel]) -> list[str]:
-    """What one model's latent attention caches."""
+    """What latent attention caches, for one model."""
     runs = models[0].mla_mode if len(models) == 1 else None
     if runs == "unpacked":
         return [f"Latent attention runs unpacked: {MLA_MODES[runs]}."]
@@ -701,28 +666,24 @@ TRAINING = "every tensor that autograd saves or allocates; no allocator rounding
 
 
 def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
-    """What was counted as FLOPs, for the JSON, in ASCII: of these models, or of any."""
-    pairs = attention_words(models, masked).replace("×", "x").replace("−", "-") if attends(models) else ""
-    sentence = f"2 FLOPs per multiply-add; matmuls only;{pairs}"
-    return f"{sentence} {_which_logits(request)}" if has_logits(models) else sentence.removesuffix(";")
+    """What is counted as FLOPs, in ASCII for the JSON: of these models, or of any."""
+    clauses = ("2 FLOPs per multiply-add", "matmuls only", *_pairs_and_logits(request, masked, models))
+    return "; ".join(clauses).replace("×", "x").replace("−", "-")
 
 
 def products_counted(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
-    """What was counted as FLOPs, in one line."""
-    attention = attention_words(models, masked).strip(" ;")
-    logits = _which_logits(request) if has_logits(models) else ""
-    return ", ".join(filter(None, ("2·m·k·n per matrix product", attention, logits)))
-
-
-def _which_logits(request: Request) -> str:
-    return "all logits" if request.logits == "all" else "logits of the last position"
+    """What is counted as FLOPs, as a clause."""
+    return ", ".join(("2·m·k·n per matrix product", *_pairs_and_logits(request, masked, models)))
 
 
 def products_note(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
-    """What was counted as FLOPs, as a sentence: of these models, or of any."""
-    logits = f" logits for {'every position' if request.logits == 'all' else 'the last position'};"
-    sentence = f"Matrix products only, 2·m·k·n each;{attention_words(models, masked)}"
-    return f"{(sentence + logits if has_logits(models) else sentence).removesuffix(';')}."
+    """What is counted as FLOPs, as a sentence: of these models, or of any."""
+    return f"{'; '.join(('Matrix products only, 2·m·k·n each', *_pairs_and_logits(request, masked, models)))}."
+
+
+def _pairs_and_logits(request: Request, masked: bool, models: Sequence[LoadedModel]) -> list[str]:
+    logits = "all logits" if request.logits == "all" else "logits of the last position"
+    return [*filter(None, [attention_words(models, masked)]), *([logits] if has_logits(models) else [])]
 
 
 def counted(
@@ -752,12 +713,12 @@ def counted(
 
 
 def stepped(metrics: Sequence[Metric]) -> bool:
-    """True if one is of a training step's bytes."""
+    """True if one of the metrics is the memory of a training step."""
     return any(metric.of_step for metric in metrics)
 
 
 def convention(metrics: Sequence[Metric]) -> str:
-    """What is counted as metrics of any kind, for the JSON."""
+    """The convention of metrics in the JSON."""
     return f"{CONVENTION}; of a training step {TRAINING}" if stepped(metrics) else CONVENTION
 
 
@@ -767,15 +728,14 @@ def counted_dtypes(
     to: build.Counting | None = None,
     weights: Callable[[Sequence[LoadedModel], str | None], str] = selection.stored_name,
 ) -> list[list[str]]:
-    """The dtypes of the weights and those of the cache: one of each, or two where the new
-    side, the last of two models, has another. `weights` names those of some models."""
+    """The dtypes of the weights, and those of the cache: one each, or two if the sides of a comparison differ."""
     sides = [(models, terms)] if to is None else [(models[:1], terms), (models[-1:], to)]
     named = [(weights(own, side.dtype), dtypes(side.dtype, side.kv_dtype)[1]) for own, side in sides]
     return [list(dict.fromkeys(each)) for each in zip(*named, strict=True)]
 
 
 def assumed(models: Sequence[LoadedModel], metrics: Sequence[Metric], terms: build.Counting) -> str:
-    """`, weights in bf16 (assumed)`, after a title of metrics of weights whose format is assumed or another."""
+    """`, weights in bf16 (assumed)` for a title, if the format is assumed or differs between models."""
     if terms.dtype is not None or not (_weighed(metrics) or _moved(metrics)):
         return ""
     names = {selection.format_name(model, None) for model in models}
@@ -789,8 +749,8 @@ def metric_notes(
     terms: build.Counting,
     to: build.Counting | None = None,
 ) -> list[Note]:
-    """What these metrics are of these models: their active parameters, states and narrow storage. `to`: how the new
-    side of a comparison is counted."""
+    """Notes on active parameters, states, quantized storage and optimizers that these metrics depend on. `to`: the new
+    side of a comparison."""
     ratios = ("rule_of_thumb_flops", "ratio_to_rule_of_thumb")
     sides = [(models, terms.dtype)] if to is None else [(models[:1], terms.dtype), (models[-1:], to.dtype)]
     found: dict[str, Iterable[str]] = {}
@@ -807,7 +767,7 @@ def metric_notes(
 
 
 def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metric], *, masked: bool) -> list[Note]:
-    """How many keys a token sees, and what that changes of these metrics: of products, or of what is kept."""
+    """Notes on windows, if these metrics depend on them."""
     products = _of_products(metrics) or _moved(metrics)
     cache = any(metric.name.startswith("kv_") or metric.name == "total_bytes" for metric in metrics)
     found = window_notes(settings, masked=masked, cached=not products) if products or cache else []
@@ -815,7 +775,7 @@ def metric_window_notes(settings: Sequence[LoadedModel], metrics: Sequence[Metri
 
 
 def _unsure(models: Sequence[LoadedModel], terms: build.Counting, to: build.Counting | None) -> list[str]:
-    """Says of which optimizers a peak is the most that it can be."""
+    """Optimizers whose peak is an upper bound."""
     from tfacct.training.memory import unsure
 
     recipes = {side.recipe.optimizer: side.recipe for side in (terms, to or terms)}
@@ -842,47 +802,40 @@ def _weighed(metrics: Sequence[Metric]) -> bool:
 
 
 def attention_words(models: Sequence[LoadedModel], masked: bool) -> str:
-    """Which query–key pairs were counted, as a clause of a sentence; nothing where there are none."""
+    """Which query–key pairs are counted, as a clause; empty without attention."""
     if not attends(models):
-        return " no attention, so --masked changes nothing;" if masked else ""
-    pairs, whole = (
-        _pairs(models),
-        {"I J": "I × J in an encoder", "T J": "T × J in cross-attention", "both": "all T × T pairs"},
-    )
+        return "no attention, so --masked changes nothing" if masked else ""
+    pairs = _pairs(models)
+    encoder = "I × J in an encoder" + (" outside windowed layers" if masked and "near" in pairs else "")
+    further = {"I J": encoder, "T J": "T × J in cross-attention"}
     if len(pairs) > 1:
-        whole |= {"tiles": "within each window of patches", "windows": "within each overlapping window"}
+        further |= {"tiles": "within each window of patches", "windows": "within each overlapping window"}
+    further |= {"overlap": "in an encoder, pairs within overlapping windows"}
+    others = [words for kind, words in further.items() if kind in pairs]
+    if pairs & {"causal", "window", "chunks", "chosen"}:
+        if not masked:
+            return ", ".join(["full T × S attention", *([WINDOWED] if pairs & {"window", "chunks"} else []), *others])
+        limits = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer"}
+        keep = ["the causal mask", *(words for kind, words in limits.items() if kind in pairs)]
+        others += ["all pairs in layers without a causal mask"] if "both" in pairs else []
+        others += ["pairs inside bidirectional windows"] if "near" in pairs else []
+        visible = f"only attention pairs that {' and '.join(keep)} keep{'s' if len(keep) == 1 else ''}"
+        return ", ".join([visible, *others])
     if masked and "near" in pairs:
-        whole["I J"] += " outside windowed layers"
-    whole |= {"overlap": "in an encoder, pairs within overlapping windows"}
-    others = [words for pair, words in whole.items() if pair in pairs and pair != "both"]
-    if not pairs & {"causal", "window", "chunks", "chosen"} and masked and "near" in pairs:
-        return " only attention pairs inside the bidirectional windows;"
+        return "only attention pairs inside the bidirectional windows"
     if pairs and pairs <= {"tiles", "windows"}:
-        return f" all attention pairs within {'each window' if 'tiles' in pairs else 'overlapping windows'};"
-    if not pairs & {"causal", "window", "chunks", "chosen"}:
-        if pairs & {"tiles", "windows"}:
-            return f" {whole['both']} of attention, in windowed layers within each window;"
-        return f" {whole['both']} of attention{', which has no causal mask' if masked else ''};"
-    if masked:
-        named = {"window": "the window", "chunks": "the chunks", "chosen": "the indexer"}
-        named_pairs = [words for pair, words in named.items() if pair in pairs]
-        mask = (
-            f"the causal mask{''.join(f' and {words}' for words in named_pairs)} {'keep' if named_pairs else 'keeps'}"
-        )
-        rest = [*others, *(["all pairs in layers without a causal mask"] if "both" in pairs else [])]
-        rest += ["pairs inside bidirectional windows"] if "near" in pairs else []
-        return f" only attention pairs that {mask}{''.join(f', {words}' for words in rest)};"
-    window = [WINDOWED] if pairs & {"window", "chunks"} else []
-    return f" full T × S attention{''.join(f', {words}' for words in (*window, *others))};"
+        return f"all attention pairs within {'each window' if 'tiles' in pairs else 'overlapping windows'}"
+    if pairs & {"tiles", "windows"}:
+        return "all T × T pairs of attention, in windowed layers within each window"
+    return f"all T × T pairs of attention{', which has no causal mask' if masked else ''}"
 
 
 WINDOWED = "in a window S = T + min(S − T, W − 1)"
-"""The keys that the new tokens meet in a windowed block."""
+"""The keys of the new tokens in a layer with a window."""
 
 
 def _pairs(models: Sequence[LoadedModel]) -> set[str]:
-    """Which axes meet in the products of two activations: causal, in a window, both ways; in an encoder behind
-    which a decoder stands, and across. Of any model where none is named: causal."""
+    """Kinds of attention: causal, in a window, both ways, in an encoder or across. Causal if no model is given."""
     found = set() if models else {"causal"}
     for group in (group for model in models for group in model.ledger.groups):
         for line in group.lines:
