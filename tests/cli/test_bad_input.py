@@ -184,10 +184,7 @@ def test_a_preset_whose_total_differs_says_so(run, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(text)
     ran = run("params", str(tmp_path / "mine.toml"))
     # a block of gpt2 is 12·768² + 13·768 parameters
-    assert (
-        ran.code == 0
-        and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, expected 124,439,808" in ran.err
-    )
+    assert ran.code == 0 and f"{124_439_808 - 12 * 768**2 - 13 * 768:,} parameters, expected 124,439,808" in ran.err
 
 
 def test_closed_stdin(run, monkeypatch: pytest.MonkeyPatch) -> None:

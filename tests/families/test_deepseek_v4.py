@@ -100,7 +100,10 @@ def test_flops_says_which_keys_are_counted(run) -> None:
         " ".join(run("flops", "deepseek-v4-pro", "--ctx", "8k", *options).out.split())
         for options in ((), ("--masked",))
     )
-    assert "31 of them also have compressed keys of 128 tokens each; 30 of them also have compressed keys of 4 tokens each" in whole
+    assert (
+        "31 of them also have compressed keys of 128 tokens each; 30 of them also have compressed keys of 4 tokens each"
+        in whole
+    )
     assert "All of these keys are counted" in whole and "or not chosen, are left out" in masked
 
 

@@ -52,7 +52,7 @@ def test_qwen2_5_vls_windows_by_hand() -> None:
 def test_windows_of_patches_are_said(run) -> None:
     ran = run("flops", "qwen2.5-vl-7b-vision", "-v")
     said = " ".join(ran.out.split())
-    assert "In 28 of 32 layers, a patch sees only the 64 of its own window." in said
+    assert "In 28 of 32 layers, a patch sees only the 64 positions of its own window." in said
     assert "of attention all T × T pairs, in windows only their own" in said
     alone = run("flops", "qwen2.5-vl-7b-vision", "--set", "fullatt_block_indexes=[]")
     assert "of attention all pairs in each window" in " ".join(alone.out.split())
@@ -245,7 +245,7 @@ def test_what_a_pooler_reads_is_said(run) -> None:
     said = {
         "vit-base-patch16-224": "once per sequence: the classifier reads the first position.",
         "clip-vit-base-patch32-vision": "the pooler reads the first position of each sequence",
-        "clip-vit-base-patch32-text": "the pooler reads the position at the end of the text",
+        "clip-vit-base-patch32-text": "the pooler reads the end-of-text position",
         "siglip-base-patch16-224-text": "the pooler reads the last position",
         "siglip-base-patch16-224-vision": "the pooler reads all positions",
     }
@@ -280,7 +280,7 @@ def test_what_is_not_understood_is_refused(fields: dict, says: str) -> None:
 def test_an_image_encoder_that_answers_for_a_pair_says_so(run) -> None:
     ran = run("params", "openai/clip-vit-base-patch32")
     assert ran.code == 0 and "using preset clip-vit-base-patch32-vision for openai/clip-vit-base-patch32" in ran.err
-    assert "only the vision model is counted, not text_config" in ran.err
+    assert "only the vision model is counted, without text_config" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_qwen2_5_omnis_encoder_of_audio_by_hand(run) -> None:
     blocks = 32 * (1500 * (4 * 1280**2 + 2 * 1280 * 5120) + 15 * 2 * 100**2 * 1280)
     assert ours.flops().total == 2 * (stem + blocks + 750 * 1280 * 3584)
     said = " ".join(run("flops", "qwen2.5-omni-7b-audio").out.split())
-    assert "In 32 of 32 layers, a position sees only the 100 of its own window." in said
+    assert "In 32 of 32 layers, a position sees only the 100 positions of its own window." in said
     ran = run("flops", "qwen2.5-omni-7b-audio", "--ctx", "1450")
     assert ran.code == 2 and "use --ctx 1,500" in ran.err
 

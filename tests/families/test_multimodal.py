@@ -73,7 +73,7 @@ def test_a_part_alone_says_what_it_is_not(run, llava: str) -> None:
         ran = run(command, llava, "--part", "vision", "--json")
         (model,) = json.loads(ran.out)["models"]
         assert model["left_out"] == ["text_config", "multi_modal_projector"] and model["family"] == "clip_vision_model"
-        assert "only the vision model is counted, not text_config, multi_modal_projector" in ran.err
+        assert "only the vision model is counted, without text_config, multi_modal_projector" in ran.err
     # 24² patches of 14 pixels and the class token
     flops = load(LLAVA).part("vision").flops().models[0]
     assert flops["workload"]["tokens"] == 577 == load(LLAVA).part("vision").loaded.context
@@ -411,7 +411,7 @@ def test_flops_without_a_projector_whose_rows_differ(run, tmp_path: Path) -> Non
     (path := tmp_path / "idefics2.json").write_text(json.dumps(whole_of("idefics2")))
     ran = run("flops", str(path), "--part", "both")
     assert ran.out.splitlines()[1].endswith(" FLOPs together, without connector.")
-    assert "two models are counted, not connector" in " ".join(ran.err.split())
+    assert "two models are counted, without connector" in " ".join(ran.err.split())
     document = json.loads(run("flops", str(path), "--part", "both", "--json").out)
     assert [one["left_out"] for one in document["models"]] == [["connector"]] * 2
 

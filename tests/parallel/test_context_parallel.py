@@ -83,7 +83,7 @@ def test_only_a_step_has_buckets() -> None:
 
 def test_only_a_step_sums_gradients() -> None:
     model = tfacct.load("llama-3.2-1b")
-    assert "The ranks of a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
+    assert "The ranks that share a sequence have the same weights." in model.comms(cp=4, ctx=64, tokens=64).notes
     assert any("sum gradients" in said for said in model.comms(cp=4, ctx=64, train=True).notes)
 
 

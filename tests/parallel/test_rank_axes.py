@@ -133,7 +133,10 @@ def test_what_is_left_free_names_its_stage(run: Callable[..., Ran]) -> None:
     found = tfacct.load("llama-3.1-70b").memory(ctx="8k", pp=3, on="80GiB").fit
     assert found["context_stage"] == 1
     words = " ".join(run("memory", LARGE, "--ctx", "8k", "--pp", "3", "--on", "80GiB").out.split())
-    assert "One request can have 339,922 tokens, more than the 131,072 it was trained for; stage 1 fills up first." in words
+    assert (
+        "One request can have 339,922 tokens, more than the 131,072 it was trained for; stage 1 fills up first."
+        in words
+    )
     # Windows and blocks without one: the stage that holds most is not the one that holds no more.
     words = " ".join(run("memory", "gemma-3-1b", "--ctx", "1k", "--pp", "4", "--on", "2GiB", "-v").out.split())
     found = tfacct.load("gemma-3-1b").memory(ctx="1k", pp=4, on="2GiB").models[0]

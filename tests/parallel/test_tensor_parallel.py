@@ -191,7 +191,8 @@ def test_uneven_widths() -> None:
     whole = {line["path"]: line["rank_params"] for line in model.params(tp=2).lines}
     assert whole["embed.weight"] == 25_129 * 768
     assert (
-        "V = 50,257 is not divided evenly: the fullest rank has 25,129, the last ones fewer." in model.comms(tp=2).notes
+        "V = 50,257 is not split evenly: the fullest rank has 25,129, the last ranks have fewer."
+        in model.comms(tp=2).notes
     )
 
 

@@ -264,7 +264,7 @@ def test_blocks_of_weights_that_devices_would_cut_are_refused_alike(ask: str) ->
 def test_numbers_that_cut_blocks_are_no_answer() -> None:
     """261 GiB: 4 of 18 GiB do not hold it, 16 would, whose experts' share is 96 wide."""
     model = tfacct.load("minimax-m2")
-    assert model.fit(on="l4").answer == "More than 4 × l4 have enough memory, but sharding would cut quantization blocks."
+    assert model.fit(on="l4").answer == "More than 4 × l4 have the memory, but sharding would cut quantization blocks."
     assert [line["count"] for line in model.fit(on=["l4", "h100-sxm"]).lines] == [None, 4]
     assert model.fit(on="a100-sxm-40gb", ep=8).lines[0]["count"] == 8  # whole experts
 
