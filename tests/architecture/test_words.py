@@ -13,20 +13,20 @@ from tfacct import load
 from tfacct.ledger.workload import Request
 from tfacct.reports.flops import flops
 
-WINDOW = "S in a window T + min(S - T, W - 1)"
+WINDOW = "in a window S = T + min(S - T, W - 1)"
 PAIRS = {
     "gpt2": "full T x S attention; all",
     "mistral, windowed": f"full T x S attention, {WINDOW}; all",
     "bert": "all T x T pairs of attention; all",
-    "t5": "full T x S attention, I x J in an encoder, T x J across; all",
-    "mamba": "products only; all logits",
+    "t5": "full T x S attention, I x J in an encoder, T x J in cross-attention; all",
+    "mamba": "matmuls only; all logits",
 }
 CACHED = {
-    "gpt2": "of attention only the pairs that the causal mask keeps; all",
-    "mistral, windowed": "of attention only the pairs that the causal mask and the window keep; all",
+    "gpt2": "only attention pairs that the causal mask keeps; all",
+    "mistral, windowed": "only attention pairs that the causal mask and the window keep; all",
     "bert": "all T x T pairs of attention, which has no causal mask; all",
-    "t5": "of attention only the pairs that the causal mask keeps, I x J in an encoder, T x J across; all",
-    "mamba": "products only; all logits",
+    "t5": "only attention pairs that the causal mask keeps, I x J in an encoder, T x J in cross-attention; all",
+    "mamba": "matmuls only; all logits",
 }
 
 
@@ -40,8 +40,8 @@ def test_the_convention_names_the_pairs_that_were_counted(name: str) -> None:
 def test_a_mask_leaves_out_pairs_where_it_is_said_to(name: str) -> None:
     asked = Request(ctx=context(tiny(name), 19))
     whole, kept = (flops([tiny(name)], asked, masked=masked) for masked in (False, True))
-    assert (whole.total > kept.total) == ("only the pairs" in kept.convention)
-    assert "only the pairs" not in whole.convention
+    assert (whole.total > kept.total) == ("only attention pairs" in kept.convention)
+    assert "only attention pairs" not in whole.convention
 
 
 def test_the_ratio_of_a_training_step_is_to_six_times() -> None:

@@ -104,7 +104,7 @@ def test_flops_says_which_keys_are_counted(run) -> None:
         "31 of them also have compressed keys of 128 tokens each; 30 of them also have compressed keys of 4 tokens each"
         in whole
     )
-    assert "All of these keys are counted" in whole and "or not chosen, are left out" in masked
+    assert "All these keys are counted" in whole and "incomplete or unselected keys are not counted" in masked
 
 
 def test_kv_says_what_further_tokens_add_together(run) -> None:

@@ -74,7 +74,7 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
         ran.out.split()
     )
     assert "All 12 layers share one set of weights, stored once." in " ".join(ran.out.split())
-    assert "2 FLOPs each time that a weight multiplies it" in run("flops", "-", "--explain", stdin=config).out
+    assert "2 FLOPs per use of a weight" in run("flops", "-", "--explain", stdin=config).out
 
 
 def test_electras_discriminator_scores_every_position_once() -> None:

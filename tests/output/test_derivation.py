@@ -171,7 +171,7 @@ def test_a_line_as_it_stands_in_the_issue() -> None:
         ("flops", {"train": True}, "Each token costs 6 FLOPs per matmul weight (7,504,658,432 weights),"
                                    " plus 1,572,864 per token of context."),
         ("flops", {"masked": True}, "Each new token costs 2 FLOPs per matmul weight (7,504,658,432"
-                                    " weights). Each query–key pair that the mask keeps costs 524,288 more."),
+                                    " weights). Each query–key pair inside the mask costs 524,288 more."),
         ("kv", {}, "Each token of context adds 131,072 bytes per sequence."),
         ("kv", {"dtype": "fp8"}, "Each token of context adds 65,536 bytes per sequence."),
         ("memory", {}, "The weights take 16,060,522,496 bytes, independent of the workload. Each token of context adds"
@@ -199,7 +199,7 @@ def test_takeaways_of_a_dense_model(of, terms, said: str) -> None:
         ("gemma-3-4b-text", Request(), "kv", {}, "more until the window is full."),
         ("mistral-7b-v0.1", Request(), "kv", {}, "bytes for each sequence until the window is full."),
         ("mixtral-8x7b", Request(), "flops", {}, "weights, of the experts only those that it is sent to)"),
-        ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, new or not, costs"),
+        ("deepseek-v3", Request(ctx=1024), "flops", {}, "Each token of context, cached or new, adds"),
         ("t5-small", Request(), "flops", {}, "Each source token costs 2 FLOPs per weight"),
         ("t5-small", Request(), "kv", {}, "Each source token adds 12,288 bytes per sequence."),
         ("deepseek-v3", Request(), "params", {}, "each of the 58 expert layers has"),
@@ -223,7 +223,7 @@ def test_takeaways_of_other_models(model: str, request_: Request, of, terms, sai
 def test_a_weight_that_two_products_read_is_said_to_multiply_twice() -> None:
     model = load("deepseek-v3", mtp=True)
     said = model.explain(ctx=1024, decode=True).answer
-    assert "2 FLOPs each time that a weight multiplies it (" in said
+    assert "2 FLOPs per use of a weight (" in said
     checked(model.explain(ctx=1024, decode=True), "FLOPs")
 
 

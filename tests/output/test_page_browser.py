@@ -214,8 +214,8 @@ def test_heads_by_axis_replace_those_of_the_slider(tab: driver.Browser, pages: C
 def test_notes_hold_at_these_knobs(tab: driver.Browser, pages: Callable[..., Path]) -> None:
     """A mask leaves out what stands outside a window; the encoder has run before a decode step."""
     for name, link, said_, not_said in (
-        ("gemma-3-27b-text", "", "every pair of new tokens is counted", "are left out"),
-        ("gemma-3-27b-text", "&masked=1", "pairs outside the window are left out", "--masked"),
+        ("gemma-3-27b-text", "", "all pairs of new tokens are counted", "are not counted"),
+        ("gemma-3-27b-text", "&masked=1", "pairs outside the window are not counted", "--masked"),
         ("t5-small", "", "The encoder runs once", "ran before"),
         ("t5-small", "&step=decode", "The encoder ran before this step", "runs once"),
     ):
