@@ -216,7 +216,7 @@ class Model(Rated):
 
         >>> from tfacct import load
         >>> load("gpt2").explain("kv", ctx=1024).derivation.takeaway
-        'Each token of context adds 36,864 bytes for each sequence.'
+        'Each token of context adds 36,864 bytes per sequence.'
 
         Returns the report of the method named `of`; its `to_latex` writes the derivation. Raises TfacctError.
         """

@@ -1,4 +1,4 @@
-"""A count that a reader can repeat by hand: the symbols, each matmul in symbols and numbers, the sums."""
+"""The derivation of a total: the symbols, each matmul in symbols and numbers, the sums."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tfacct.reports.params import ParamsReport, params
 
 Of = Literal["flops", "params", "kv", "memory"]
 OF_CACHE = ("state", "windows", "latent")
-"""Notes of `kv` about the cache as built."""
+"""Notes of `kv` that a derivation keeps."""
 
 
 def explain(
@@ -52,9 +52,9 @@ def explain(
     dtype: str | None = None,
     kv_dtype: str | None = None,
 ) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
-    """Return the report of this name about a model with the derivation of its total. Raises UsageError.
+    """Return the report of this name on a model, with the derivation of its total. Raises UsageError.
 
-    FLOPs go with `train` and `masked`, memory with `dtype` and `kv_dtype`, the KV cache with `dtype`.
+    `train` and `masked` apply to FLOPs, `dtype` and `kv_dtype` to memory, `dtype` to the KV cache.
     """
     if of not in get_args(Of):
         raise UsageError(f"{option('of')} is flops, params, kv or memory, not {of!r}", nearest(of, get_args(Of)))
@@ -95,10 +95,8 @@ def explained(
     dtype: str | None = None,
     kv_dtype: str | None = None,
 ) -> ReportT:
-    """Return a report of `flops`, `params`, `kv` or `memory` about one model with the derivation of its total.
-
-    The options are those that the report was asked with. Raises UsageError.
-    """
+    """Return a report of `flops`, `params`, `kv` or `memory` on one model, with the derivation of its total. Options:
+    those of the report. Raises UsageError."""
     if len(models) != 1:
         raise UsageError(f"{option('explain')} works with one MODEL, not with {len(models)}")
     (model,) = models
@@ -203,7 +201,7 @@ def _derivation(
     return Derivation(unit, rule, used, components, *in_words)
 
 
-# Derivations in words: coefficients divided out of the counts; nothing where they do not give the total again
+# Derivations in words, from coefficients; empty if these do not add up to the total
 
 NOTHING = ("", "")
 NEW = ("T", "I")
@@ -211,39 +209,39 @@ MADE = {ENTRIES: "lightly compressed key", HEAVY_ENTRIES: "heavily compressed ke
 WAITING = {COMPRESSED["waiting"][kind]: MADE[keys] for kind, keys in COMPRESSED["entries"].items()}
 ANY = COMPRESSED["any"]["light"]
 KEYS, CACHE_AXES = ("S", VISIBLE_KEYS, "J", *MADE), ("S", CACHED_KEYS, "J", *MADE, *WAITING, ANY)
-"""Axes of what is new in a step, of the keys that it meets, and of those that stay, and wait to be one."""
+"""Axes of the keys of a step, and of cached keys and incomplete ones."""
 
 
 @record
 class _Share:
-    """What each of `many` costs: FLOPs for every weight that multiplies it, for each of the `keys` that it meets, and
-    `beside`."""
+    """FLOPs of one of `many` tokens, pairs or sequences: `per_weight` for each of its `weights`, those of each of its
+    `keys`, and `fixed`."""
 
     who: str
     many: int
     per_weight: int
     weights: int
     keys: Mapping[str, tuple[int, int]]
-    beside: int
+    fixed: int
 
     @property
     def each(self) -> int:
         """FLOPs of one."""
         met = sum(cost * count for cost, count in self.keys.values())
-        return self.per_weight * self.weights + met + self.beside
+        return self.per_weight * self.weights + met + self.fixed
 
     @property
     def written(self) -> str:
-        """How many there are, times what one costs."""
+        """The product in numbers: `1,024 · (2 · 124,318,464 + 36,864 · 1,024)`."""
         terms = [f"{self.per_weight} · {self.weights:,}"] if self.weights else []
         terms += [f"{cost:,} · {count:,}" for cost, count in self.keys.values() if cost]
-        terms += [f"{self.beside:,}"] if self.beside else []
+        terms += [f"{self.fixed:,}"] if self.fixed else []
         return f"{self.many:,} · {_bracketed(terms)}"
 
 
 def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry], *, train: bool) -> tuple[str, str]:
-    """What a new token costs, and what else does: a source token, a pair of the mask, a token of context, a sequence;
-    and the same in numbers."""
+    """FLOPs of a new token, a source token, a pair of the mask, a token of context and a sequence: in words, and in
+    numbers."""
     factor = FLOPS_PER_MULTIPLY_ADD * (3 if train else 1)
     found: dict[str, list[Entry]] = {}
     for entry in entries:
@@ -259,8 +257,7 @@ def _flops_in_words(model: LoadedModel, work: Workload, entries: Sequence[Entry]
 
 
 def _payer(entry: Entry, work: Workload) -> str:
-    """The axis whose number a product goes with first: new tokens, source tokens, keys; the axes of masked pairs;
-    nothing where it is once for a sequence."""
+    """The axis that a product is counted by: new tokens, source tokens, keys or masked pairs; empty for a sequence."""
     if pairs := next((factor.axis_names for factor in entry.factors if factor.sum), ""):
         return pairs
     if entry.has("O"):
@@ -269,7 +266,7 @@ def _payer(entry: Entry, work: Workload) -> str:
 
 
 def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _Share:
-    weights = beside = 0
+    weights = fixed = 0
     keys: dict[str, tuple[int, int]] = {}
     counts = {"T": work.tokens, "I": work.new_source, "": 1}
     for entry in entries:
@@ -282,12 +279,12 @@ def _share(entries: Sequence[Entry], who: str, work: Workload, factor: int) -> _
         elif who in NEW and entry.weights:
             weights += own // factor
         else:
-            beside += own
-    return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), beside)
+            fixed += own
+    return _Share(who, work.batch * many, factor, weights, dict(sorted(keys.items())), fixed)
 
 
 def _holds(entries: Iterable[Entry], factor: int) -> bool:
-    """True if every weight multiplies a token once: the factors of a product are those of its weight and of tokens."""
+    """True if every product has the factors of its weight and of tokens only."""
     return all(
         entry.without("B", "T", "O", "I", "S", "J") == factor * entry.weights for entry in entries if entry.weights
     )
@@ -302,20 +299,20 @@ def _costs(model: LoadedModel, share: _Share, entries: Sequence[Entry], train: b
         case "I":
             return f"Each source token costs {_of_token(model, share, entries)}."
         case "S":
-            return f"Each token of context, cached or new, adds {share.beside:,}."
+            return f"Each token of context, cached or new, adds {share.fixed:,}."
         case "J":
-            return f"Each source token, cached or new, adds {share.beside:,}."
+            return f"Each source token, cached or new, adds {share.fixed:,}."
         case "":
             chunks = next((one.value for e in entries if e.value for one in e.factors if one.axis == CHUNKS), 0)
             length = (
                 f"its new tokens in {chunks:,} chunk{'' if chunks == 1 else 's'}" if chunks else "whatever its length"
             )
-            return f"Each sequence costs {share.beside:,} more, {length}."
-    return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.beside:,} more."
+            return f"Each sequence costs {share.fixed:,} more, {length}."
+    return f"Each {_pair(entries)}{_where(model, entries[0].spec)} costs {share.fixed:,} more."
 
 
 def _pair(entries: Sequence[Entry]) -> str:
-    """A pair that a mask keeps, of these products: with which keys, and whether an indexer chooses them."""
+    """The kind of masked pair that these products compute."""
     made = next((MADE[axis] for axis in AXIS.findall(entries[0].spec) if axis in MADE), "")
     chosen = all(entry.line is not None and entry.line.mask.startswith("chosen") for entry in entries)
     pair = f"pair of query and {made}" if made else "query–key pair"
@@ -323,7 +320,7 @@ def _pair(entries: Sequence[Entry]) -> str:
 
 
 def _where(model: LoadedModel, spec: str) -> str:
-    """In which blocks a product of masked pairs is, where others have other pairs."""
+    """The layers of a product of masked pairs, if windows differ between layers."""
     stacks = model.architecture.stacks
     if len({stack.block.window for stack in stacks if stack.block.attention is not None}) < 2:
         return ""
@@ -345,7 +342,7 @@ def _of_token(model: LoadedModel, share: _Share, entries: Sequence[Entry]) -> st
             else f"{share.per_weight} FLOPs per matmul weight ({share.weights:,} weights{only})"
         ]
     clauses += [f"{cost:,} {_per(model, key)}" for key, (cost, _) in share.keys.items() if cost]
-    clauses += [f"{share.beside:,} in activation–activation matmuls, the same at every context"] if share.beside else []
+    clauses += [f"{share.fixed:,} in activation–activation matmuls, the same at every context"] if share.fixed else []
     return ", plus ".join(clauses)
 
 
@@ -367,7 +364,7 @@ def _per(model: LoadedModel, key: str) -> str:
 
 
 def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str, str]:
-    """The parameters of each layer, and those outside the layers."""
+    """Parameters of each layer, and those outside the layers."""
     found: dict[str, tuple[int, int]] = {}
     outside, shared, called = 0, 0, block_meanings(model.architecture)
     once = any(stack.shared_weights for stack in model.architecture.every_stack)
@@ -396,7 +393,7 @@ def _params_in_words(model: LoadedModel, entries: Sequence[Entry]) -> tuple[str,
 
 
 def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]:
-    """What a token of context adds to the cache, and what else does: a window, a source, a state of one size."""
+    """Bytes of the cache of a token of context, a window, a source token and a state."""
     by_key = _by_key(work, entries)
     if by_key is None:
         return NOTHING
@@ -404,7 +401,7 @@ def _cache_in_words(work: Workload, entries: Sequence[Entry]) -> tuple[str, str]
 
 
 def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[Entry]) -> tuple[str, str]:
-    """What the weights take, and what the cache takes."""
+    """Bytes of the weights and of the cache."""
     taken, cached = (sum(entry.value for entry in entries) for entries in (weights, states))
     sentence = f"The weights take {taken:,} bytes, independent of the workload."
     if not states:
@@ -416,8 +413,8 @@ def _memory_in_words(work: Workload, weights: Sequence[Entry], states: Sequence[
 
 
 def _by_key(work: Workload, entries: Iterable[Entry]) -> dict[str, tuple[int, int]] | None:
-    """Bytes for each key of a sequence, with the number of these, by axis, and for the sequence itself by none; None
-    where bytes are rounded up."""
+    """Bytes per key and the number of keys of a sequence, by axis; those of the sequence under an empty axis. None if
+    bytes are rounded up."""
     found: dict[str, tuple[int, int]] = {}
     for entry in entries:
         if any("⌈" in factor.axis_names for factor in entry.factors):

@@ -128,7 +128,7 @@ class MemoryReport(build.ExplainedReport, build.StoredReport, build.RankReport):
     whole: WholeMemory | None
 
 
-class Asked(NamedTuple):
+class MemoryOptions(NamedTuple):
     """The step, the formats of weights and cache, the memory limit and the layout that memory is counted for."""
 
     request: Request
@@ -152,23 +152,23 @@ def memory(
 ) -> Report:
     """Bytes of weights and KV cache. `fit`: the memory limit, for the largest context and batch that fit. `kv_block`:
     tokens of a page of the cache. `mesh`: the bytes are those of the fullest rank. Raises TfacctError."""
-    asked = Asked(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
-    models, unpaged = _paged(models, asked, kv_block)
+    options = MemoryOptions(request, dtype, width(dtypes(dtype, kv_dtype)[1], _page_size(kv_block)), fit, mesh)
+    models, unpaged = _paged(models, options, kv_block)
     models, skipped = selection.in_groups(*selection.with_known_bytes(models, dtype), request)
     stored = selection.formats(models, dtype)
-    _check_mesh(models, asked, kv_block)
+    _check_mesh(models, options, kv_block)
     whole_models, models, unfit = sharded(models, mesh, dtype)
-    found = [_fullest(whole, one, asked) for whole, one in zip(whole_models, models, strict=True)]
+    found = [_fullest(whole, one, options) for whole, one in zip(whole_models, models, strict=True)]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = [_facts(one, one, asked._replace(fit=None, mesh=None)) for one in whole_models]
+        every = [_facts(one, one, options._replace(fit=None, mesh=None)) for one in whole_models]
         facts = tuple(
             {**fact, **ranks.rank_facts(mesh, {key: whole[key] for key in WholeMemory.__annotations__}), "ep": mesh.ep}
             for fact, whole in zip(facts, every, strict=True)
         )
-    alone, instead, cached = len(models) == 1, "", asked.cached.name
+    alone, instead, cached = len(models) == 1, "", options.cached.name
     if fit is not None and alone and not facts[0]["fit"]["fits"] and not facts[0]["fit"]["past_positions"]:
-        instead = _instead(whole_models[0], asked)
+        instead = _instead(whole_models[0], options)
     what = f"memory{ranks.of_one(mesh)}" if alone else f"Memory to serve{ranks.of_one(mesh, 'on')}"
     alike = model_notes.cache_dtypes(models, cached) == [selection.stored_name(models, dtype)]
     kv = "" if alike else f", {model_notes.cache_words(models, cached)}"
@@ -180,8 +180,8 @@ def memory(
         facts,
         title=f"{build.titled(models, what)} in {stored}{kv}, {build.workload_words(models, request)}",
         convention=CONVENTION,
-        answer=" ".join(filter(None, (_answer(models, facts, asked), instead))),
-        notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], asked)),
+        answer=" ".join(filter(None, (_answer(models, facts, options), instead))),
+        notes=lambda at: notes(NOTES, About(models[at], whole_models[at], facts[at], options)),
         counted=f"weights{cache} only; no activations, engine buffers or fragmentation",
         requests=[request],
         skipped=[*skipped, *unpaged, *unfit],
@@ -189,7 +189,7 @@ def memory(
     )
     if fit is None or not alone:
         return report
-    columns, sections, totals = _fit_table(models[0], facts[0], stored, asked, fit)
+    columns, sections, totals = _fit_table(models[0], facts[0], stored, options, fit)
     return replace(report, columns=columns, sections=sections, totals=totals, answer_first=True, data=report)
 
 
@@ -247,9 +247,9 @@ def by_batch(
 # Checks
 
 
-def _check_mesh(models: Sequence[LoadedModel], asked: Asked, kv_block: int | None) -> None:
+def _check_mesh(models: Sequence[LoadedModel], options: MemoryOptions, kv_block: int | None) -> None:
     """Raises UsageError for an unsupported layout, and for heads that the devices of `fit` do not divide."""
-    fit, mesh = asked.fit, asked.mesh
+    fit, mesh = options.fit, options.mesh
     for axis in ("pp", "cp"):
         if kv_block is not None and mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"{option('kv_block')} does not work with {option(axis)}", "leave one of the two out")
@@ -276,14 +276,14 @@ def _page_size(kv_block: int | None) -> int:
 
 
 def _paged(
-    models: Sequence[LoadedModel], asked: Asked, kv_block: int | None
+    models: Sequence[LoadedModel], options: MemoryOptions, kv_block: int | None
 ) -> tuple[Sequence[LoadedModel], list[Skipped]]:
     """Models whose cache is counted in pages, and the others. Raises UsageError if there are none."""
     if kv_block is None:
         return models, []
-    if asked.cached.block > 1:
+    if options.cached.block > 1:
         raise UsageError(
-            f"paged engines do not store the cache in {asked.cached.name}, a llama.cpp format",
+            f"paged engines do not store the cache in {options.cached.name}, a llama.cpp format",
             f"leave {option('kv_block')} out",
         )
     able = [one for one in models if one.has_cache and one.architecture.attentions]
@@ -298,17 +298,17 @@ def _paged(
 
 
 def _facts(
-    model: LoadedModel, whole: LoadedModel, asked: Asked, shards: dict[str, int] | None = None
+    model: LoadedModel, whole: LoadedModel, options: MemoryOptions, shards: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """Memory of a model, or of a stage of the `whole` model on one rank. `shards`: bytes of weights sharded by FSDP."""
-    work, stored = selection.workload(model, asked.request), model.storage(asked.dtype)
-    cached, fit = asked.cached, asked.fit
-    own = cached_tokens(model, asked.mesh, work)
+    work, stored = selection.workload(model, options.request), model.storage(options.dtype)
+    cached, fit = options.cached, options.fit
+    own = cached_tokens(model, options.mesh, work)
     lines = stored_lines(model, own, stored, cached, shards)
     weights, cache = (sum(line["bytes"] for line in lines if line["kind"] == kind) for kind in ("weights", "cache"))
     facts: dict[str, Any] = {
         "workload": selection.workload_facts(work, dtype=stored.name),
-        **selection.format_facts(whole, asked.dtype),
+        **selection.format_facts(whole, options.dtype),
         "kv_dtype": cached.name,
         "total_params": sum(line["elements"] for line in lines if line["kind"] == "weights"),
         "weights_bytes": weights,
@@ -322,7 +322,7 @@ def _facts(
         "lines": lines,
     }
     if fit is not None:
-        facts["fit"] = fit_facts(model, work, cached, fit, weights, asked.mesh, whole)
+        facts["fit"] = fit_facts(model, work, cached, fit, weights, options.mesh, whole)
     if cached.page > 1:
         room = None if fit is None else fit.usable - weights
         if model.architecture.having(Mixer):
@@ -334,22 +334,22 @@ def _facts(
     return facts
 
 
-def _fullest(whole: LoadedModel, one: LoadedModel, asked: Asked) -> tuple[LoadedModel, dict[str, Any]]:
+def _fullest(whole: LoadedModel, one: LoadedModel, options: MemoryOptions) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage of `one` rank that stores most, and its facts. What fits, fits every stage."""
-    found, mesh = [], asked.mesh
+    found, mesh = [], options.mesh
     for (number, own), (_, every) in zip(stages(one, mesh), stages(whole, mesh), strict=True):
-        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, asked.dtype)
-        found.append((own, _facts(own, whole, asked, shards) | ranks.stage_facts(mesh, number)))
+        shards = None if mesh is None or mesh.fsdp == 1 else fsdp_shards(every, mesh, options.dtype)
+        found.append((own, _facts(own, whole, options, shards) | ranks.stage_facts(mesh, number)))
     own, facts = max(found, key=lambda one: one[1]["total_bytes"])
-    if asked.fit is not None and len(found) > 1:
+    if options.fit is not None and len(found) > 1:
         facts["fit"] = fitting_all([(each["stage"], each["fit"]) for _, each in found])
         facts["fit"]["fits"] = all(each["fit"]["fits"] for _, each in found)
     return own, facts
 
 
-def _cache_of(model: LoadedModel, asked: Asked, work: Workload) -> int:
+def _cache_of(model: LoadedModel, options: MemoryOptions, work: Workload) -> int:
     """Bytes of the cache of one rank at the end of a step."""
-    return int(cache_bytes(model.ledger, cached_tokens(None, asked.mesh, work).axes(), asked.cached))
+    return int(cache_bytes(model.ledger, cached_tokens(None, options.mesh, work).axes(), options.cached))
 
 
 # Tables
@@ -417,14 +417,16 @@ def _largest(fit: Mapping[str, Any], what: str) -> int | str | None:
     return "any" if found is None and fit.get(f"{what}_slack_bytes") is not None else found
 
 
-def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: Asked, limit: MemoryLimit) -> Table:
+def _fit_table(
+    model: LoadedModel, facts: dict[str, Any], stored: str, options: MemoryOptions, limit: MemoryLimit
+) -> Table:
     """Weights, cache and free memory of each device. The cache is that of the requests that fit; if none does, that of
     the requests given, with the missing memory."""
     fit, work, weights = facts["fit"], facts["workload"], facts["weights_bytes"]
     count = (fit["fits"] and work["batch"] == 1 and fit["largest_batch"]) or work["batch"]
     step = Workload(work["keys"], work["tokens"], count, source=work["source"] or 0)
     keeps = model.has_cache and not fit["past_positions"]
-    cache = _cache_of(model, asked, step) if keeps else 0
+    cache = _cache_of(model, options, step) if keeps else 0
     free, unit = limit.usable - weights - cache, units.binary_unit(limit.usable)
     reserve = f", less {units.budget(limit.reserve)} for {limit.engine or 'the engine'}" if limit.reserve else ""
     rule = f"{limit.use:g} of {units.in_binary_unit(limit.memory, unit)}{reserve}"
@@ -434,7 +436,7 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
     rows += [{"what": "missing", "bytes": -free}] if free < 0 else []
     rows.append({"what": "usable", "bytes": limit.usable, "bar": "" if limit.usable == limit.memory else rule})
     columns = (
-        Column("what", "on each GPU" if limit.count > 1 or asked.mesh else "memory"),
+        Column("what", "on each GPU" if limit.count > 1 or options.mesh else "memory"),
         Column("bytes", unit, "bytes", unit=unit),
         Column("bar", "", "bar", drop=4),
     )
@@ -444,11 +446,11 @@ def _fit_table(model: LoadedModel, facts: dict[str, Any], stored: str, asked: As
 # Answers
 
 
-def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], asked: Asked) -> str:
+def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], options: MemoryOptions) -> str:
     """The total of one model, or the range of several; with a memory limit, what fits."""
     model, fact = models[0], facts[0]
-    if asked.fit is not None:
-        where = ranks.fitting_words(asked.fit, asked.mesh)
+    if options.fit is not None:
+        where = ranks.fitting_words(options.fit, options.mesh)
         if len(facts) == 1:
             return _fitting(model, fact, where)
         fitting = sum(fact["fit"]["fits"] for fact in facts)
@@ -485,7 +487,7 @@ def _batches_answer(rows: Sequence[dict[str, Any]], fit: MemoryLimit | None, mes
 
 def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     """Whether the model fits, and how many requests."""
-    found, asked = fact["fit"], fact["workload"]["batch"]
+    found, batch = fact["fit"], fact["workload"]["batch"]
     keys, most = fact["workload"]["keys"], found["largest_batch"]
     tokens = f"{keys:,} token{'' if keys == 1 else 's'}"
     if found["past_positions"]:
@@ -493,14 +495,14 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     if _nothing_fits(fact):
         return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"{_requests(asked)} of {tokens} need{'s' if asked == 1 else ''}"
+        takes = f"{_requests(batch)} of {tokens} need{'s' if batch == 1 else ''}"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not model.has_cache:
         return f"Fits {where}: the weights need {units.binary(fact['weights_bytes'])}; there is no cache."
     if most is None:
         return f"Fits {where}: any number of requests of {tokens}."
-    if asked > 1:
-        return f"Fits {where}: {_requests(asked)} of {tokens} at once, at most {most:,}."
+    if batch > 1:
+        return f"Fits {where}: {_requests(batch)} of {tokens} at once, at most {most:,}."
     return f"Fits {where}: {_requests(most)} of {tokens}{' at once' if most > 1 else ''}."
 
 
@@ -535,25 +537,25 @@ def _too_large(fact: Mapping[str, Any]) -> str:
     return f"the weights need {units.binary(weights)} and leave {free}, less than the {needs}"
 
 
-def _instead(model: LoadedModel, asked: Asked) -> str:
+def _instead(model: LoadedModel, options: MemoryOptions) -> str:
     """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
-    def fits(other: Asked) -> bool:
+    def fits(other: MemoryOptions) -> bool:
         try:
             (whole,), (one,), _ = sharded([model], other.mesh, other.dtype)
             return bool(_fullest(whole, one, other)[1]["fit"]["fits"])
         except TfacctError:
             return False
 
-    ways, fit = [], asked.fit
-    if fit is not None and fit.device is not None and asked.mesh == mesh_on(fit, None):
+    ways, fit = [], options.fit
+    if fit is not None and fit.device is not None and options.mesh == mesh_on(fit, None):
         counts = [n for n in head_divisors(model) if n > fit.count and fit.device.links.known(n)]
         more = ((n, replace(fit, count=n)) for n in counts)
-        count = next((n for n, one in more if fits(asked._replace(fit=one, mesh=mesh_on(one, None)))), None)
+        count = next((n for n, one in more if fits(options._replace(fit=one, mesh=mesh_on(one, None)))), None)
         ways += [] if count is None else [f"on {count:,} × {fit.device.id} (tp={count})"]
-    narrow = next((name for name in NARROWER if fits(asked._replace(dtype=name))), None)
+    narrow = next((name for name in NARROWER if fits(options._replace(dtype=name))), None)
     ways += [] if narrow is None else [f"with {option('dtype', narrow)}"]
     return f"It fits {' or '.join(ways)}." if ways else ""
 
@@ -567,19 +569,19 @@ class About(NamedTuple):
     models: Sequence[LoadedModel]
     whole_models: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
-    asked: Asked
+    options: MemoryOptions
 
     @property
     def cached(self) -> str:
-        return self.asked.cached.name
+        return self.options.cached.name
 
     @property
     def fit(self) -> MemoryLimit | None:
-        return self.asked.fit
+        return self.options.fit
 
     @property
     def mesh(self) -> Mesh | None:
-        return self.asked.mesh
+        return self.options.mesh
 
     @property
     def alone(self) -> dict[str, Any]:
@@ -589,16 +591,16 @@ class About(NamedTuple):
 
 def _per_request(about: About) -> dict[str, str] | None:
     """Cache of one request in the whole model, and how many requests fit with an fp8 cache."""
-    whole, asked = about.whole_models[0], about.asked
+    whole, options = about.whole_models[0], about.options
     if about.fit is None or not about.alone or not about.models[0].has_cache or about.alone["fit"]["past_positions"]:
         return None
-    cache, work = width(about.cached), selection.workload(whole, asked.request)
+    cache, work = width(about.cached), selection.workload(whole, options.request)
     size = int(cache_bytes(whole.ledger, replace(work, batch=1).axes(), cache))
     each = token_bytes(whole.ledger, work.axes(), cache)
     own, most = about.alone["fit"], ""
     if about.cached in WIDE and own["largest_batch"]:
-        one = sharded([whole], asked.mesh, asked.dtype)[1][0]
-        found = _fullest(whole, one, asked._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
+        one = sharded([whole], options.mesh, options.dtype)[1][0]
+        found = _fullest(whole, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
         most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
     return {
         "size": units.binary(size),
@@ -653,7 +655,7 @@ def _padded(about: About) -> list[str]:
     if about.mesh is None or about.mesh.pp > 1:
         return []
     both = zip(about.whole_models, about.models, strict=True)
-    found = (note for whole, one in both for note in ranks.padded_blocks(whole, one, about.asked.dtype))
+    found = (note for whole, one in both for note in ranks.padded_blocks(whole, one, about.options.dtype))
     return list(dict.fromkeys(found))
 
 
@@ -691,7 +693,7 @@ NOTES = (
         lambda about: about.alone.get("fit", {}).get("batch_stage"),
         "Stage {:,} limits the number of requests.",
     ),
-    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.asked.dtype)),
+    NoteRow("files", 1, lambda about: model_notes.files_notes(about.whole_models, about.options.dtype)),
     NoteRow("projector", 2, lambda about: model_notes.projector_notes(about.models)),
     NoteRow("not_included", 1, lambda about: model_notes.not_included_notes(about.models, about.facts)),
     NoteRow(
@@ -701,7 +703,7 @@ NOTES = (
         "Activations and buffers beyond the reserve are not included: `tfacct engine`.",
     ),
     NoteRow("pool", 2, lambda about: about.fit is not None and about.fit.pool_words),
-    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.asked.dtype)),
+    NoteRow("storage", 2, lambda about: model_notes.storage_notes(about.models, about.options.dtype)),
     NoteRow("cache_format", 2, lambda about: model_notes.cache_notes(about.models, about.cached)),
     STATE_NOTE,
     UNWINDOWED,
@@ -788,12 +790,12 @@ def kv(
     if contexts is not None:
         contexts = sorted(set(contexts))
         request = replace(request, ctx=contexts[-1])
-    asked = Asked(request, None, width(dtypes(None, dtype)[1]), None, mesh)
+    options = MemoryOptions(request, None, width(dtypes(None, dtype)[1]), None, mesh)
     whole_models, models, unfit = sharded(models, mesh, weights=False)
-    found = [_fullest_cache(model, asked, contexts) for model in models]
+    found = [_fullest_cache(model, options, contexts) for model in models]
     models, facts = [model for model, _ in found], tuple(fact for _, fact in found)
     if mesh is not None:
-        every = (_cache_facts(model, asked._replace(mesh=None), contexts) for model in whole_models)
+        every = (_cache_facts(model, options._replace(mesh=None), contexts) for model in whole_models)
         facts = tuple(_with_whole(fact, whole, mesh) for fact, whole in zip(facts, every, strict=True))
     alone, by_context = len(models) == 1, contexts is not None
     who = f"{build.label(models[0])}: " if alone else ""
@@ -801,12 +803,12 @@ def kv(
     return build.report(
         "kv",
         models,
-        _one_cache(models[0], facts[0], asked) if alone else _several_caches(models, facts, by_context),
+        _one_cache(models[0], facts[0], options) if alone else _several_caches(models, facts, by_context),
         facts,
-        title=f"{who}{model_notes.cache_words(models, asked.cached.name)}{ranks.of_one(mesh, 'on')}, {where}",
+        title=f"{who}{model_notes.cache_words(models, options.cached.name)}{ranks.of_one(mesh, 'on')}, {where}",
         convention=CACHE_CONVENTION if model_notes.attends(models) else STATE,
-        answer=_cache_answer(models, facts, asked.cached),
-        notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], asked)),
+        answer=_cache_answer(models, facts, options.cached),
+        notes=lambda at: notes(CACHE_NOTES, About(models[at], whole_models[at], facts[at], options)),
         counted=f"the {model_notes.cache_name(models)} only; no weights, activations or engine buffers",
         requests=[request],
         skipped=[*skipped, *unfit],
@@ -844,18 +846,18 @@ def _more(ledger: Ledger, fact: dict[str, Any], cached: Width) -> str:
     return f"{'each further' if following == {adds} else 'the next'} token{of} adds {units.binary(adds)}"
 
 
-def _cache_facts(model: LoadedModel, asked: Asked, contexts: Sequence[int] | None) -> dict[str, Any]:
-    work, ledger, cached = selection.workload(model, asked.request), model.ledger, asked.cached
+def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[int] | None) -> dict[str, Any]:
+    work, ledger, cached = selection.workload(model, options.request), model.ledger, options.cached
     shown, sides = contexts or _contexts(work.context), variants(model)
 
     def at(context: int) -> Axes:
-        return cached_tokens(model, asked.mesh, replace(work, context=context)).axes()
+        return cached_tokens(model, options.mesh, replace(work, context=context)).axes()
 
     lines: list[dict[str, Any]] = [
         {"keys": context, **{name: side and cache_bytes(side, at(context), cached) for name, side in sides.items()}}
         for context in shown
     ]
-    whole, own = lines[-1]["as_built"], _cache_of(model, asked, replace(work, source=0))
+    whole, own = lines[-1]["as_built"], _cache_of(model, options, replace(work, source=0))
     return {
         "workload": selection.workload_facts(work, dtype=cached.name),
         **build.by_block("query_heads", build.of_attention(model, "heads")),
@@ -871,12 +873,12 @@ def _cache_facts(model: LoadedModel, asked: Asked, contexts: Sequence[int] | Non
 
 
 def _fullest_cache(
-    model: LoadedModel, asked: Asked, contexts: Sequence[int] | None
+    model: LoadedModel, options: MemoryOptions, contexts: Sequence[int] | None
 ) -> tuple[LoadedModel, dict[str, Any]]:
     """The stage that caches most at the last context, and its facts."""
     found = [
-        (own, _cache_facts(own, asked, contexts) | ranks.stage_facts(asked.mesh, number))
-        for number, own in stages(model, asked.mesh)
+        (own, _cache_facts(own, options, contexts) | ranks.stage_facts(options.mesh, number))
+        for number, own in stages(model, options.mesh)
     ]
     return max(found, key=lambda one: int(one[1]["kv_cache_bytes"]))
 
@@ -896,7 +898,7 @@ def _contexts(longest: int) -> list[int]:
 WHOLE = Column("whole_bytes", "whole model", "bytes")
 
 
-def _one_cache(model: LoadedModel, fact: dict[str, Any], asked: Asked) -> Table:
+def _one_cache(model: LoadedModel, fact: dict[str, Any], options: MemoryOptions) -> Table:
     whole, lines = ((WHOLE,) if "whole" in fact else ()), (tuple(fact["lines"]),)
     if not model_notes.attends([model]):
         return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), lines, ()
@@ -914,9 +916,9 @@ def _one_cache(model: LoadedModel, fact: dict[str, Any], asked: Asked) -> Table:
         *(() if compressed or is_latent(model) else (mqa,)),
         *whole,
     )
-    at = cached_tokens(None, asked.mesh, selection.workload(model, asked.request)).axes()
+    at = cached_tokens(None, options.mesh, selection.workload(model, options.request)).axes()
     following: dict[str, Any] = {
-        name: side and next_token_bytes(side, at, asked.cached) for name, side in variants(model).items()
+        name: side and next_token_bytes(side, at, options.cached) for name, side in variants(model).items()
     }
     if whole:
         following["whole_bytes"] = fact["whole"]["kv_bytes_next_token"]
@@ -1008,7 +1010,7 @@ CACHE_NOTES = (
     NoteRow(
         "formula",
         2,
-        lambda about: about.alone and [cache_formula(about.models[0], about.asked.request, about.cached, about.mesh)],
+        lambda about: about.alone and [cache_formula(about.models[0], about.options.request, about.cached, about.mesh)],
     ),
     NoteRow(
         "cache_overtakes",

@@ -60,36 +60,36 @@ class ParamsReport(build.ExplainedReport):
 
 @answers(ParamsReport)
 def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
-    """Stored parameters by tensor for one model, by part for several. `mesh`: ranks that shard it, for what the
-    fullest stores next to the whole. Raises TfacctError."""
-    left_out: list[Skipped] = []
+    """Stored parameters by tensor for one model, by part for several. `mesh`: also those of the fullest rank. Raises
+    TfacctError."""
+    skipped: list[Skipped] = []
     if mesh is not None:
         from tfacct.parallel.rank_params import weight_shards
 
-        models, left_out = weight_shards(models, mesh)
+        models, skipped = weight_shards(models, mesh)
     facts = tuple(_facts(model, mesh) for model in models)
     alone = len(models) == 1
-    what = f"{build.label(models[0])}: parameters" if alone else "Parameters by part"
+    title = build.titled(models, "parameters" if alone else "parameters by part")
     differing = _differing(models, facts)
     return build.report(
         "params",
         models,
         _one(facts[0], mesh) if alone else _several(models, facts),
         facts,
-        title=what if mesh is None else f"{what}, whole and on one of {mesh.ranks:,} ranks",
+        title=title if mesh is None else f"{title}, whole and on one of {mesh.ranks:,} ranks",
         convention=CONVENTION,
         answer=_answer(models, facts),
         notes=lambda at: notes(NOTES, About(models[at], facts[at], mesh)),
         counted="every stored tensor once, biases and norms included",
         hints=differing,
-        skipped=left_out,
+        skipped=skipped,
         headline="total_params",
         agrees=not differing,
     )
 
 
 def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
-    """The total of one model, or the smallest and the largest of several."""
+    """The total of one model, or the range of several."""
     if len(facts) > 1:
         both = zip(models, facts, strict=True)
         return build.from_to([(fact["total_params"], model.name) for model, fact in both], units.people)
@@ -206,7 +206,7 @@ def _several(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> 
 
 
 class About(NamedTuple):
-    """What notes are about: some models and their facts."""
+    """Models that notes describe, and their facts."""
 
     models: Sequence[LoadedModel]
     facts: Sequence[dict[str, Any]]
@@ -228,7 +228,7 @@ def _head(about: About) -> str:
 
 
 def _expected(about: About) -> str:
-    """The total that a source of the model's gives."""
+    """The published total of one model."""
     facts = about.facts[0]
     expected, more = facts["expected_params"], facts["total_params"] - (facts["expected_params"] or 0)
     if not about.alone or expected is None:
@@ -249,7 +249,7 @@ def _untrained(about: About) -> str:
 
 
 def _never_called(about: About) -> dict[str, str] | None:
-    """What of one model is stored and never run."""
+    """Modules of one model that are stored but never run."""
     idle = never_called(about.models[0].ledger) if about.alone else []
     are, their = ("are", "their") if len(idle) > 1 else ("is", "its")
     return {"names": ", ".join(map(paths.short, idle)), "are": are, "their": their} if idle else None

@@ -30,7 +30,7 @@ Returned = TypeVar("Returned")
 
 
 def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """A report with `fit` whose errors name the devices, not the option of the layout that follows from them."""
+    """Decorator: errors of a report with `fit` name the devices instead of the option of the layout on them."""
 
     @wraps(report)
     def named(*args: Given.args, **given: Given.kwargs) -> Returned:
@@ -48,8 +48,8 @@ def in_devices(report: Callable[Given, Returned]) -> Callable[Given, Returned]:
 
 
 def fitting_words(budget: MemoryLimit, mesh: Mesh | None) -> str:
-    """The budget after `fits`, with the ranks of several devices: `on 2 × h100-sxm (tp=2)`."""
-    if mesh is not None and budget.device is not None:  # `--on h100` is the memory of each rank
+    """The devices and the layout on them: `on 2 × h100-sxm (tp=2)`."""
+    if mesh is not None and budget.device is not None:  # with `--on h100`, each rank has this memory
         from tfacct.parallel.mesh import ranks_of
 
         budget = replace(budget, count=max(mesh.ranks, ranks_of(mesh)))
@@ -69,12 +69,12 @@ def shared(whole_models: Sequence[LoadedModel], mesh: Mesh | None) -> list[str]:
 
 
 def drawn(chart: Chart, mesh: Mesh | None) -> Chart:
-    """The chart of one rank, whose title says so."""
+    """The chart, with `one of N ranks` in its title."""
     return chart if mesh is None else replace(chart, title=f"{chart.title} ({of_one(mesh).removeprefix(' of ')})")
 
 
 def of_one(mesh: Mesh | None, word: str = "of") -> str:
-    """Words after what is counted of one rank: ` of one of 8 ranks`; empty without a mesh."""
+    """` of one of 8 ranks`; empty without a mesh."""
     if mesh is None:
         return ""
     from tfacct.parallel.mesh import ranks_of
@@ -83,7 +83,7 @@ def of_one(mesh: Mesh | None, word: str = "of") -> str:
 
 
 def check_drawn(mesh: Mesh | None, what: str) -> None:
-    """Refuse a chart of a rank that has other tokens or layers than its model. Raises UsageError."""
+    """Raises UsageError for a chart of a rank with other tokens or layers than its model."""
     for axis in ("pp", "cp", "fsdp"):
         if mesh is not None and getattr(mesh, axis) > 1:
             raise UsageError(f"a chart of {what} does not support {option(axis)}", "leave it out")
@@ -97,7 +97,7 @@ def rank_facts(mesh: Mesh, whole: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_experts(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    """Notes on experts that ranks share."""
+    """Notes on expert parallelism."""
     tp, ep = mesh.tp, mesh.ep
     if ep == 1:
         return []
@@ -116,7 +116,7 @@ def _batches(tp: int, ep: int) -> str:
 
 
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
-    """Notes on what one rank stores, and on the whole model if there is one."""
+    """Notes on what one rank stores, and the size of the whole model."""
     sentences = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
     sentences += [*of_tokens(mesh), *idle(mesh, "sp")]
     if mesh.fsdp > 1:
@@ -135,12 +135,12 @@ def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: 
 
 
 def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
-    """The number of stages, and the one that is shown, as in the JSON."""
+    """JSON of the number of stages and of the one in the report."""
     return {} if mesh is None or mesh.pp == 1 else {"pp": mesh.pp, "stage": number}
 
 
 def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
-    """Notes on what one rank computes; `stage`: the one that is shown, of one model."""
+    """Notes on what one rank computes. `stage`: the one in the report, of one model."""
     sentences = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
     sentences += of_experts(models, mesh)
     if mesh.ep > 1:
@@ -163,7 +163,7 @@ IDLE = {
     "ep": "ep shards experts, which cache nothing.",
     "cp": "cp ranks have the same weights.",
 }
-"""Notes on axes that shard nothing of what is counted."""
+"""Notes on axes of a layout that change nothing in the report."""
 
 
 def idle(mesh: Mesh, *axes: str) -> list[str]:
@@ -174,7 +174,7 @@ def idle(mesh: Mesh, *axes: str) -> list[str]:
 def of_stage(
     models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh | None, does: str = "holds"
 ) -> list[str]:
-    """Note on the stage that is shown, of one model."""
+    """The note on stages, and the one in the report, of one model."""
     if mesh is None or mesh.pp == 1 or len(models) != 1:
         return []
     from tfacct.parallel.mesh import Mesh
@@ -196,7 +196,7 @@ def on_the_way(metrics: str, *axes: str) -> list[str]:
 
 
 def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
-    """Notes on heads of one model that several ranks have, or all, and on axes of which the last ranks have less."""
+    """Notes on replicated heads of one model, and on axes that are not split evenly."""
     if len(models) != 1 or mesh.tp == 1:
         return []
     from tfacct.parallel.mesh import padded_axes, replicated_heads
@@ -218,7 +218,7 @@ def uneven(models: Sequence[LoadedModel], mesh: Mesh) -> list[str]:
 
 
 def gathered(model: LoadedModel, count: int) -> list[str]:
-    """Says how devices shard a cache whose keys are normed over all heads together: transformers' plan shards none."""
+    """How devices shard the cache of a model with a norm over all heads, which transformers' plan does not shard."""
     from tfacct.parallel.support import gathers_heads
 
     if count == 1 or not gathers_heads(model):
@@ -253,8 +253,7 @@ def of_units(mesh: Mesh, train: bool = True) -> str:
 
 
 def of_parts(mesh: Mesh, train: bool = True, *, masked: bool = True) -> list[str]:
-    """How a sequence is sharded, and what its shards exchange; `train`: gradients too. `masked`: no token sees later
-    ones."""
+    """How a sequence is sharded. `train`: with gradients. `masked`: the attention is causal."""
     from tfacct.parallel.mesh import CP_CHUNKS
 
     sentences = []
@@ -292,7 +291,7 @@ def division(ledger: Ledger, mesh: Mesh) -> str:
 
 
 def waits(mesh: Mesh, times: int) -> str:
-    """How long stages wait, by the schedule."""
+    """The pipeline bubble, by schedule."""
     from tfacct.parallel.pipeline import BUBBLE, bubble
 
     ratio = bubble(mesh, times)
