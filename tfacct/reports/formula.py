@@ -322,7 +322,7 @@ def _ledger(given: LoadedModel, work: Workload | None, of: Of, layout: Layout, *
         facts={} if axis_names or ("pp" in layout and of == "params") else _summed(words, lines),
         after=[
             *how,
-            *([one_rank.IDLE["sp"]] if sp else []),
+            *([one_rank.SP] if sp else []),
             *words.notes,
             *_special_notes(model, symbolic, words, family),
             *(model_notes.latent_formula_notes(given, model) if operations else ()),
@@ -504,7 +504,9 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     if ep := layout.get("ep"):
         share = f", so their work is divided by {tp}" if tp else "; each rank has its own batch"
         tokens = "" if of == "params" else f" Routing is assumed even over the experts{share}."
-        notes.append(one_rank.IDLE["ep"] if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}")
+        notes.append(
+            one_rank.CACHED_EXPERTS if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}"
+        )
     if pp := layout.get("pp"):
         many = f"{pp} pipeline stages split"
         stage = {

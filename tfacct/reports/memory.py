@@ -638,7 +638,7 @@ def _vllm(about: About) -> str:
         return ""
     found, fit, context = about.alone["pages"], about.alone["fit"], about.alone["workload"]["keys"]
     beyond = " beyond the reserve" if fit["reserve_bytes"] else ""
-    less = f", minus the memory of its profiling run{beyond}, which is not counted here"
+    less = f", before the memory of its profiling run{beyond}, which is not counted here"
     if found["starts"]:
         return (
             f'vLLM would start with "GPU KV cache size: {found["tokens"]:,} tokens" and "Maximum concurrency for'
@@ -987,8 +987,7 @@ def _of_ranks(about: About) -> list[str]:
     if (mesh := about.mesh) is None:
         return []
     heads = _of_heads(about.whole_models, mesh.tp) if mesh.tp > 1 else []
-    idle = ranks.idle(mesh, "sp", "fsdp", "ep")
-    return [*heads, *ranks.of_stage(about.whole_models, about.facts, mesh), *ranks.of_tokens(mesh), *idle]
+    return [*heads, *ranks.of_stage(about.whole_models, about.facts, mesh), *ranks.on_axes(mesh, "kv")]
 
 
 def _of_heads(whole_models: Sequence[LoadedModel], tp: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
@@ -269,11 +270,11 @@ def _one_rank(about: About) -> str:
     return f"{sentence} Tensors are padded if FSDP does not divide their rows." if about.mesh.fsdp > 1 else sentence
 
 
-def _idle(about: About) -> list[str]:
+def _axes(about: About) -> list[str]:
     mesh = about.mesh
     if mesh is not None and mesh.fsdp > 1 and mesh.sequence_shards > 1:
-        return [*ranks.of_parts(mesh, train=False)[-1:], *ranks.idle(mesh, "sp")]
-    return [] if mesh is None else ranks.idle(mesh, "sp", "cp")
+        return [*ranks.of_parts(mesh, train=False)[-1:], *ranks.on_axes(replace(mesh, cp=1), "params")]
+    return [] if mesh is None else ranks.on_axes(mesh, "params")
 
 
 NOTES = (
@@ -293,5 +294,5 @@ NOTES = (
     NoteRow("uneven", 1, lambda about: about.mesh and ranks.uneven(about.models, about.mesh)),
     NoteRow("stages", 1, _stages),
     NoteRow("one_rank", 1, _one_rank),
-    NoteRow("idle", 2, _idle),
+    NoteRow("idle", 2, _axes),
 )

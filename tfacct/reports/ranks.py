@@ -118,9 +118,7 @@ def _batches(tp: int, ep: int) -> str:
 def notes(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], mesh: Mesh) -> list[str]:
     """Notes on what one rank stores, and the size of the whole model."""
     sentences = [*shared(models, mesh), *of_stage(models, facts, mesh), *of_experts(models, mesh)]
-    sentences += [*of_tokens(mesh), *idle(mesh, "sp")]
-    if mesh.fsdp > 1:
-        sentences.append("FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters.")
+    sentences += on_axes(mesh, "memory")
     if len(facts) > 1:
         return sentences
     whole, batch = facts[0]["whole"], facts[0]["workload"]["batch"]
@@ -141,34 +139,33 @@ def stage_facts(mesh: Mesh | None, number: int) -> dict[str, int]:
 
 def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
     """Notes on what one rank computes. `stage`: the one in the report, of one model."""
-    sentences = [*shared(models, mesh), *of_stage(models, [{"stage": stage}], mesh, "computes")]
-    sentences += of_experts(models, mesh)
-    if mesh.ep > 1:
-        sentences.append("Routing is assumed even over the experts.")
-    if mesh.cp > 1:
-        sentences.append(f"Each cp rank has the queries of 1/{mesh.cp:,} of each sequence, and all keys.")
-    return [*sentences, *idle(mesh, "sp", "fsdp")]
+    stages = of_stage(models, [{"stage": stage}], mesh, "computes")
+    return [*shared(models, mesh), *stages, *of_experts(models, mesh), *on_axes(mesh, "flops")]
 
 
-def of_tokens(mesh: Mesh) -> list[str]:
-    """Notes on the tokens that a rank caches."""
-    if mesh.cp == 1:
-        return []
-    return [f"Each cp rank caches 1/{mesh.cp:,} of each sequence; one rank also caches the next token."]
+SP = "sp shards the residual stream between matmuls, so it changes nothing here."
+CACHED_EXPERTS = "ep shards experts, which cache nothing."
+AXIS_NOTES = (
+    ("ep", ("flops",), "Routing is assumed even over the experts."),
+    ("ep", ("kv",), CACHED_EXPERTS),
+    ("cp", ("flops",), "Each cp rank has the queries of 1/{:,} of each sequence, and all keys."),
+    ("cp", ("memory", "kv"), "Each cp rank caches 1/{:,} of each sequence; one rank also caches the next token."),
+    ("cp", ("params",), "cp ranks have the same weights."),
+    ("sp", ("flops", "params", "memory", "kv"), SP),
+    ("fsdp", ("flops", "kv"), "The batch is that of one FSDP rank, which gathers all weights."),
+    (
+        "fsdp",
+        ("memory",),
+        "FSDP ranks shard the weights; each has its own batch. Not included: gathered parameters.",
+    ),
+)
+"""Axis of a layout, the reports that it needs a note in, and the note."""
 
 
-IDLE = {
-    "sp": "sp shards the residual stream between matmuls, so it changes nothing here.",
-    "fsdp": "The batch is that of one FSDP rank, which gathers all weights.",
-    "ep": "ep shards experts, which cache nothing.",
-    "cp": "cp ranks have the same weights.",
-}
-"""Notes on axes of a layout that change nothing in the report."""
-
-
-def idle(mesh: Mesh, *axes: str) -> list[str]:
-    """Notes on these axes, if the mesh has them."""
-    return [IDLE[axis] for axis in axes if (mesh.sp if axis == "sp" else getattr(mesh, axis) > 1)]
+def on_axes(mesh: Mesh, report: str) -> list[str]:
+    """Notes of a report on the axes of a layout."""
+    sizes = {axis: getattr(mesh, axis) for axis in ("ep", "cp", "fsdp")} | {"sp": 2 if mesh.sp else 1}
+    return [text.format(sizes[axis]) for axis, reports, text in AXIS_NOTES if report in reports and sizes[axis] > 1]
 
 
 def of_stage(
