@@ -504,9 +504,7 @@ def _layout_notes(rank: RankTotal, layout: Layout, of: Of) -> list[str]:
     if ep := layout.get("ep"):
         share = f", so their work is divided by {tp}" if tp else "; each rank has its own batch"
         tokens = "" if of == "params" else f" Routing is assumed even over the experts{share}."
-        notes.append(
-            one_rank.CACHED_EXPERTS if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}"
-        )
+        notes.append(one_rank.EP_CACHE if of == "kv" else f"{ep} ranks shard E; each expert is unsharded.{tokens}")
     if pp := layout.get("pp"):
         many = f"{pp} pipeline stages split"
         stage = {

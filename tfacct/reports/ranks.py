@@ -144,10 +144,10 @@ def of_work(models: Sequence[LoadedModel], stage: int, mesh: Mesh) -> list[str]:
 
 
 SP = "sp shards the residual stream between matmuls, so it changes nothing here."
-CACHED_EXPERTS = "ep shards experts, which cache nothing."
+EP_CACHE = "ep shards experts, which cache nothing."
 AXIS_NOTES = (
     ("ep", ("flops",), "Routing is assumed even over the experts."),
-    ("ep", ("kv",), CACHED_EXPERTS),
+    ("ep", ("kv",), EP_CACHE),
     ("cp", ("flops",), "Each cp rank has the queries of 1/{:,} of each sequence, and all keys."),
     ("cp", ("memory", "kv"), "Each cp rank caches 1/{:,} of each sequence; one rank also caches the next token."),
     ("cp", ("params",), "cp ranks have the same weights."),
