@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "pointwise": (lambda: GPT2.flops(by="part", pointwise=True), "pointwise lists lines: use it with one MODEL and"),
     "no prompt": (lambda: GPT2.generate(ctx=None, new_tokens=3), "give the prompt length with ctx, for example 2048"),  # type: ignore[arg-type]
     "new tokens": (lambda: GPT2.generate(ctx=3, new_tokens=0), "new_tokens must be at least 1, not 0"),
-    "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 ends at"),
+    "too long": (lambda: GPT2.generate(ctx=10**12, new_tokens=2), "ctx=1000000000000 with new_tokens=2 reaches"),
     "quantized": (lambda: load({**TINY["gpt2"], "quantization_config": {"bits": 4}}).memory(), "give dtype to count"),
     "fit": (lambda: GPT2.memory(on=0), "on must be a whole number of bytes, not 0"),
     "heads": (lambda: GPT2.memory(on="5xh100-sxm"), "5 devices do not divide the 12 query heads\ntry 4 or 6"),

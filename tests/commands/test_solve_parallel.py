@@ -154,7 +154,7 @@ def test_what_one_rank_holds_names_the_heads_that_others_have_too(run: Callable[
         assert "The one key/value head is on 8 ranks: its weights and its cache." in words
     for command in ("memory", "params", "plan"):  # 50,257 rows of four ranks: 12,565 and 12,562
         words = " ".join(run(command, "gpt2", "--tp", "4", "-v").out.split())
-        assert "V = 50,257 is not divided evenly: the fullest rank has 12,565" in words
+        assert "V = 50,257 is not split evenly: the fullest rank has 12,565" in words
     assert "The fullest rank stores 31.7 M of 124 M parameters." in words
 
 

@@ -298,6 +298,6 @@ def test_the_sizes_of_sparse_attention_config_are_the_ones_taken(run) -> None:
     stored = load_model("mine", config).ledger.parameters()
     assert stored["blocks.*.attn.indexer.q_proj.weight"] == 2 * 48 * 4 * 16
     assert "index_" not in run("params", "-", stdin=json.dumps(config).encode()).out
-    assert "In 57 of 60 layers an indexer chooses 16 × 128 keys for a token" in " ".join(
+    assert "In 57 of 60 layers, an indexer selects 16 × 128 keys per token" in " ".join(
         run("memory", "--kv", "minimax-m3").out.split()
     )

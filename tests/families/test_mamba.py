@@ -111,7 +111,7 @@ def test_what_needs_attention_is_refused_by_name(run, command: str, says: str) -
 
 def test_a_state_that_does_not_fit_is_a_verdict(run) -> None:
     for command, says in (
-        ("memory mamba-2.8b --on 5GiB", "Does not fit in 5 GiB: the weights alone are"),
+        ("memory mamba-2.8b --on 5GiB", "Does not fit in 5 GiB: the weights alone need"),
         ("memory mamba-130m --on 247MiB --batch 99", "less than the state of 99 sequences"),
     ):
         ran = run(*command.split())

@@ -38,7 +38,7 @@ def test_a_decode_step_is_the_one_that_engines_run() -> None:
     named = load("deepseek-v3", latent_attention="expanded").flops(ctx=32_768, decode=True)
     assert facts["latent_attention"] == "absorbed"
     assert facts["total_flops_otherwise"] == {"latent_attention": "expanded", "total_flops": named.total}
-    assert any("absorbed" in note and "Expanded, it would take 67.3 TFLOPs" in note for note in report.notes)
+    assert any("absorbed" in note and "In expanded form it would take 67.3 TFLOPs" in note for note in report.notes)
     assert named.models[0]["latent_attention"] == "expanded" and named.models[0]["total_flops_otherwise"] is None
 
 
@@ -284,7 +284,10 @@ def test_windows_over_a_latent_keep_what_a_later_token_sees() -> None:
     config, context = {"model_type": "dots3_note_text"}, 8192
     assert load(config).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64 + 128))
     said = " ".join(load(config).flops(ctx=context).notes)
-    assert "In 33 of 46 layers, a token sees at most 512 keys" in said and "of all visible tokens are rebuilt" in said
+    assert (
+        "In 33 of 46 layers, a token sees at most 512 keys" in said
+        and "recomputes the keys and values of all visible tokens" in said
+    )
     assert "In 13 of 46 layers, an indexer selects at most 2,048 keys for a token" in said
     assert load(config, use_dsa=False).kv(ctx=context).total == 2 * (33 * 512 * (1024 + 64) + 13 * context * (512 + 64))
 

@@ -70,7 +70,7 @@ def test_alberts_weights_are_stored_once_and_run_twelve_times(run) -> None:
     assert sum(ours.ledger.flops({"B": 1, "T": 512, "S": 512, "O": 512}).values()) == blocks + ends
     config = json.dumps({"model_type": "albert", **sizes}).encode()
     ran = run("params", "-", "--explain", stdin=config)
-    assert "The blocks share 7,087,872 parameters; everything outside these layers has 4,133,808." in " ".join(
+    assert "The layers share 7,087,872 parameters; everything outside these layers has 4,133,808." in " ".join(
         ran.out.split()
     )
     assert "All 12 layers share one set of weights, stored once." in " ".join(ran.out.split())
@@ -210,7 +210,7 @@ def test_what_a_body_gives_is_said(run) -> None:
     ran = run("flops", "bert-base", "--set", BODY.format("BertForSequenceClassification"), "-v")
     assert "Classes are scored once per sequence" in ran.out and "num_labels = 2" in ran.out
     ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForSequenceClassification"), "-v")
-    assert "--logits last counts only those" in " ".join(ran.out.split()) and "all logits" in ran.out
+    assert "--logits last counts only that one" in " ".join(ran.out.split()) and "all logits" in ran.out
     ran = run("flops", "gpt2", "--set", BODY.format("GPT2ForTokenClassification"), "-v")
     assert "The classifier scores every position." in ran.out and "alone" not in ran.out
 

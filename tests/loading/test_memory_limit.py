@@ -80,7 +80,7 @@ def test_every_command_gives_one_answer(name: str, dtype: str, context: int, car
 
 def test_a_cache_that_transformers_divides_otherwise_than_vllm() -> None:
     """OLMo 2 norms all heads together: under transformers' plan each rank keeps all keys and values."""
-    said = "Under transformers' plan each rank has all of it"
+    said = "With transformers' plan, each rank has the whole cache"
     asked = {"on": "2xh100-sxm", "prompt": 4095, "new": 1, "requests": 1}
     assert said in " ".join(load("olmo-2-7b").serve(**asked).notes)
     assert said not in " ".join(load("llama-3.1-8b").serve(**asked).notes)
@@ -151,7 +151,7 @@ def test_weights_larger_than_the_budget_are_a_verdict(paged: dict[str, int], run
     half of both is 85.7 GiB, a quarter 42.9 GiB of 69.4 GiB."""
     found = load("llama-3.1-70b").memory(on="h100-sxm", **paged)
     assert found.answer == (
-        "Does not fit on H100 SXM5 80GB: the weights alone need 131 GiB of 69.4 GiB usable."
+        "Does not fit on H100 SXM5 80GB: the weights alone need 131 GiB, and 69.4 GiB is usable."
         " It fits on 4 × h100-sxm (tp=4)."
     )
     assert not found.fit["fits"] and found.fit["largest_context"] is found.fit["largest_batch"] is None

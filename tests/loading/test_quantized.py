@@ -76,7 +76,7 @@ def test_a_head_that_a_list_leaves_is_not_among_what_is_taken(run, tmp_path: Pat
     config, said = tmp_path / "config.json", {"quant_method": "fp8", "modules_to_not_convert": ["lm_head"]}
     config.write_text(json.dumps({**LLAMA, "quantization_config": said}))
     told = " ".join(run("memory", str(config)).out.split())
-    assert "the matrices of the layers, in 8-bit numbers" in told and "So do, by name: lm_head." in told
+    assert "the weight matrices of the layers, in 8-bit numbers" in told and "These too, by name: lm_head." in told
 
 
 def test_single_blocks_by_name() -> None:
@@ -314,7 +314,7 @@ def test_gptq_with_rules_for_modules(run, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**LLAMA, "quantization_config": {**GPTQ, "dynamic": kept}}))
     told = " ".join(run("memory", str(config)).out.split())
-    assert "So do, by name: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
+    assert "These too, by name: attn.k_proj, attn.o_proj, attn.q_proj, attn.v_proj and 1 more." in told
 
 
 def test_the_rest_is_in_the_dtype_of_the_config() -> None:
@@ -438,7 +438,7 @@ def test_every_command_that_weighs_takes_it(run, tmp_path: Path) -> None:
     assert swept["lines"][0]["weights_bytes"] == memory["weights_bytes"]
     assert "in some layers: attn.k_proj" in " ".join(run("memory", str(file)).out.split())
     assert run("memory", str(file), "--on", "1MiB").code == 0
-    assert "no one formula" in " ".join(run("memory", str(file), "--explain").err.split())
+    assert "no single formula" in " ".join(run("memory", str(file), "--explain").err.split())
 
 
 _HQQ: dict[str, Any] = {"nbits": 4, "group_size": 24, "axis": 1}

@@ -273,7 +273,7 @@ def test_how_much_more_the_files_hold_is_said(run, tmp_path: Path) -> None:
     index["metadata"]["total_size"] = 2 * count + 2048 * 1024
     folder(at, TINY_LLAMA, **{"model.safetensors.index": index})
     said = " ".join(run("memory", str(at)).out.split())
-    assert "of tensors, 2.00 MiB more than is counted." in said
+    assert "of tensors, 2.00 MiB more than counted." in said
     assert "of tensors" not in run("memory", str(at), "--dtype", "fp32").out
 
 
@@ -405,7 +405,7 @@ def test_an_index_that_contradicts_the_config(run, tmp_path: Path, command: str)
     at = str(indexed(tmp_path, config, count, a=SHARD))
     said = " ".join(run(name, at, *options).out.split())
     assert "bf16 (assumed)" in said
-    assert "The index names 7.48 GiB of tensors, 7.48 GiB less than is counted." in said
+    assert "The index names 7.48 GiB of tensors, 7.48 GiB less than counted." in said
     (model,) = json.loads(run(name, at, *options, "--json").out)["models"]
     assert (model.get("on", model)["dtype_from"], model.get("on", model)["published_dtype"]) == ("assumed", None)
     assert any("7.48 GiB less than counted" in note for note in model["notes"])

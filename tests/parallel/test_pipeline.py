@@ -103,7 +103,7 @@ def test_what_is_said_of_a_stage_is_not_said_of_all_ranks(run: Callable[..., Ran
 
 def test_a_stage_without_attention_does_not_say_so_of_its_model(run: Callable[..., Ran]) -> None:
     out = _said(run("memory", "jamba-v0.1", "--pp", "16", "--ctx", "4k"))
-    assert "No attention in this stage, so no keys and values: every layer has a state" in out
+    assert "No attention in this stage, so no keys and values: every layer keeps a state" in out
     assert "The whole model at batch 1: 96.1 GiB, 96.1 GiB of weights and 79.8 MiB of cache and state." in out
     assert "1 of the 2 layers of this stage keeps a state" in _said(
         run("memory", "--kv", "jamba-v0.1", "--pp", "16", "--ctx", "4k", "-v")

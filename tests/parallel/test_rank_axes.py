@@ -197,7 +197,7 @@ def test_an_axis_that_divides_nothing_here_says_so(run: Callable[..., Ran]) -> N
     assert alone.params(tp=2, sp=True).rank_params == alone.params(tp=2).rank_params
     assert alone.params(cp=2).rank_params == alone.params().total
     words = " ".join(run("flops", "llama-3.1-8b", "--ctx", "512", "--tp", "2", "--sp", "--fsdp", "2", "-v").out.split())
-    assert "sp shards the residual stream between matmuls" in words and "Ranks of fsdp have a batch each" in words
+    assert "sp shards the residual stream between matmuls" in words and "The batch is that of one FSDP rank" in words
 
 
 def test_sweeps_over_every_axis() -> None:

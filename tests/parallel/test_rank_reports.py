@@ -23,7 +23,7 @@ def cache_adds_up(name: str) -> int:
         if even(model.loaded, Mesh(tp=tp)):
             count += 1
             one, latent = model.kv(ctx=512, tp=tp), model.kv(ctx=512).models[0]["kv_heads"] is None
-            # A latent is whole on every rank; keys and values are those of its heads.
+            # Every rank caches the whole latent; keys and values are those of its heads.
             assert one.kv_cache_bytes * (1 if latent else tp) == one.whole["kv_cache_bytes"], (name, tp)
             assert one.kv_cache_bytes == model.memory(ctx=512, tp=tp, dtype="bf16").kv_cache_bytes
     return count
@@ -60,7 +60,7 @@ def test_the_cache_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     assert "KV cache in bf16 on one of 16 ranks" in words and "whole" in words
     assert "2 · L · B · S · ⌈K / 16⌉ · H · bytes" in words
     assert "Of 8 key/value heads each is on 2 ranks" in words
-    assert "A latent is whole on every rank" in run("memory", "--kv", "deepseek-v3", "--tp", "8", "-v").out
+    assert "Every rank caches the whole latent" in run("memory", "--kv", "deepseek-v3", "--tp", "8", "-v").out
 
 
 def work_adds_up(name: str) -> int:
@@ -119,7 +119,7 @@ def test_what_a_rank_moves_by_hand() -> None:
 def test_the_work_of_a_rank_is_said(run: Callable[..., Ran]) -> None:
     words = " ".join(run("flops", "gpt2", "--tp", "2", "--by", "part").out.split())
     assert "forward FLOPs of one of 2 ranks" in words and "whole model 292 G" in words
-    assert "V = 50,257 is not divided evenly" in words and "everything else is whole on each" in words
+    assert "V = 50,257 is not split evenly" in words and "all other weights are replicated" in words
     words = " ".join(run("flops", "llama-3.1-8b", "gpt2", "--bytes", "--tp", "4", "--ctx", "1k").out.split())
     assert "Bytes moved on one of 4 ranks in bf16" in words and "whole model" in words
     assert "--generate does not work with --tp" in run("flops", "gpt2", "--tp", "2", "--generate", "5").err
@@ -157,7 +157,7 @@ def test_parts_of_several_models_are_those_of_a_rank(run: Callable[..., Ran]) ->
     header = next(line for line in out.splitlines() if "lm_head" in line)
     assert header.split()[:5] == ["model", "one", "rank", "whole", "model"]
     words = " ".join(out.split())
-    assert "what the fullest rank stores, part by part, next to the total of the whole model." in words
+    assert "Parameters of the fullest rank, by part, next to the total of the whole model." in words
     # 128,256 rows of 4,096 numbers, an eighth of them: 65.7 M, of the table and of the head.
     row = next(line.split() for line in out.splitlines() if line.startswith(" llama"))
     assert row[5:7] == ["65.7", "M"] and row[-2:] == ["65.7", "M"]

@@ -166,7 +166,7 @@ def test_parameters_of_one_rank(run) -> None:
     assert lines["blocks.*.attn.q_proj.weight"] == 80 * 342 * 8192
     assert lines["blocks.*.attn_norm.weight"] == 80 * 2731
     ran = run("params", "llama-3.1-8b", "gpt2", "--fsdp", "8")
-    assert "on one of 8 ranks" in ran.out and "Counted is what the fullest rank stores" in ran.out
+    assert "on one of 8 ranks" in ran.out and "Parameters of the fullest rank, by part" in ran.out
     assert run("params", "gpt2", "--tp", "5").code == run("params", "gpt2", "--tp", "0").code == 2
     assert "rank" not in run("params", "gpt2").out
 

@@ -100,7 +100,7 @@ def test_what_is_said_of_images() -> None:
     vit = load("vit-base-patch16-224")
     assert "26 images fit at a time." in vit.train(batch=64, on="2GiB").notes
     small = vit.train(on="100MB")
-    assert "Not even one image fits." in small.notes and "; the weights alone are" in small.answer
+    assert "Not even one image fits." in small.notes and "; the weights alone need" in small.answer
     with pytest.raises(UsageError, match="images of 225 pixels, not a multiple of the patch size 16"):
         load("vit-base-patch16-224", image_size=225).train()
 

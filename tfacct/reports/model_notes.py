@@ -310,9 +310,9 @@ def _sized_notes(models: Sequence[LoadedModel], staged: bool) -> list[str]:
         return []
     size = "a state of fixed size, so further tokens add nothing"
     if staged and len(models) == 1:
-        return [f"No attention in this stage, so no KV cache: every layer keeps {size}."]
+        return [f"No attention in this stage, so no keys and values: every layer keeps {size}."]
     if len(without) == len(models) and not staged:
-        return [f"No attention, so no KV cache: every layer keeps {size}."]
+        return [f"No attention, so no keys and values: every layer keeps {size}."]
     who = f"{', '.join(without)} keeps" if len(without) == 1 else f"{', '.join(without)} keep"
     return [f"{who} no keys and values{' in the stage shown' if staged else ''}, but {size}."]
 
