@@ -47,7 +47,6 @@ EXCEPTIONS = {
     ("mistral-small-3.1-24b-instruct-2503-quantized.w8a8@TP0", "weights"): "0.025 GiB on two cards are not explained",
     ("w4a16", "weights"): "Marlin repacks 4-bit weights with workspaces",
     ("qwen3-8b@0.8.5", "weights"): "0.03 GiB of 0.8.5 on four cards are not explained",
-    ("qwen3-next-80b", "weights pool tokens"): "weights of layers with states on several cards are not derived",
     ("qwen3.5-4b", "weights"): "its image encoder is not described here",
     ("llama-3.2-11b-vision", "weights"): "its image encoder is not described here",
     ("kimi-linear", "concurrency"): "its pool is known to one decimal",

@@ -103,6 +103,16 @@ def test_latent_attention_stores_its_absorbed_matrices() -> None:
     assert own is not None and own.absorbed == 27 * 2 * 16 * 128 * 512 * 2
 
 
+def test_layers_with_states_on_two_cards() -> None:
+    """Qwen3-Next: 148.49 GiB of parameters, halved but for norms and routers, and cos and sin of 262,144 · 64 numbers;
+    a log prints 74.28 GiB."""
+    own = launch("qwen3-next-80b-a3b", "0.10", tp=2).ranks()[0].weights
+    assert own is not None and round(own.total / GIB, 2) == 74.28
+    assert own.rotary == 262_144 * 64 * 2
+    alone = launch("qwen3-next-80b-a3b", "0.10", "b200-hgx").ranks()[0].weights
+    assert alone is not None and alone.parameters == load("qwen3-next-80b-a3b").memory(ctx=8).weights_bytes
+
+
 def test_the_allocator() -> None:
     assert allocated(10 * MIB) == 10 * MIB
     assert allocated(11 * MIB) == 12 * MIB and allocated(11 * MIB - 512) == 11 * MIB - 512
@@ -223,7 +233,8 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
         ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
         ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
         ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
-        ("vllm qwen3-next-80b-a3b --on 2xh200", "states on several cards"),
+        ("vllm bamba-9b --on 2xh200", "layers with states on these cards"),
+        ("vllm jamba-v0.1 --on 2xh200", "layers with states on these cards"),
         ("vllm llama-3.1-8b --on 2xh100 --version 0.7", "V0 engine"),
         ("vllm llama-3.1-8b --on h100 --dtype q4_k_m", "q4_k_m"),
     ],

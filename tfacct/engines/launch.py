@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
+from tfacct.architecture.parts import DeltaNet, Mamba2, Mixer
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -231,7 +232,9 @@ class Launch:
         return stages_of(self.model, self.flags.pp)
 
     def shard(self, stage: LoadedModel) -> LoadedModel:
-        """A stage as one of the tensor-parallel ranks stores it. Raises TfacctError."""
+        """A stage as one of the tensor-parallel ranks stores it; one with states as it is. Raises TfacctError."""
+        if self.sizes.has_states:
+            return stage
         return shard_weights([stage], self.flags.tp, self.stored_dtype)[0]
 
     def ranks(self) -> list[RankStart]:
@@ -297,7 +300,7 @@ UNSUPPORTED: Mapping[str, tuple[str, str]] = {
     "experts": ("workspaces of quantized experts other than MXFP4 are not derived", "a checkpoint in bf16"),
     "mxfp4": ("kernels repack experts in MXFP4, whose bytes are not derived", "{kv_cache_memory_bytes}"),
     "gguf": ("{engine} does not split weights in {format} as their file does", "{dtype} fp8, or llama.cpp"),
-    "states": ("weights of layers with states on several cards are not derived", "{kv_cache_memory_bytes}"),
+    "states": ("weights of such layers with states on these cards are not derived", "{kv_cache_memory_bytes}"),
 }
 """What is not derived: a feature of a launch, why, and what to ask for instead."""
 
@@ -328,8 +331,15 @@ def features(launch: Launch) -> Iterator[str]:
         yield "experts"
     if launch.mxfp4 and not known:
         yield "mxfp4"
-    if launch.sizes.has_states and flags.tp > 1 and not known:
+    mixers = [part for part in shape.parts() if isinstance(part, Mixer)]
+    if not known and not all(_shares_heads(part, flags.tp) for part in mixers):
         yield "states"
+
+
+def _shares_heads(part: Mixer, tp: int) -> bool:
+    """True of a part with states whose heads ranks share evenly."""
+    heads = part.key_heads if isinstance(part, DeltaNet) else part.groups if isinstance(part, Mamba2) else 1
+    return int(heads) % tp == 0
 
 
 def check_supported(launch: Launch) -> None:

@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfacct.architecture.parts import LatentAttention, SelfAttention
+from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Mixer, SelfAttention
 from tfacct.engines.units import MIB, ceil_div
 from tfacct.ledger.evaluated import OUTSIDE, Tensor
 from tfacct.ledger.storage import Storage
 from tfacct.loading.model import LoadedModel
+from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.shard_shapes import shard
 
 VOCABULARY = 64
 """Rows of the embedding and of the head are a multiple of it."""
@@ -24,6 +26,8 @@ JOINED = {
     **dict.fromkeys(("gate_proj.weight", "up_proj.weight"), "gate_up_proj"),
 }
 """Tensors of one module that the engine stores as one."""
+MIXERS = {DeltaNet.name, Mamba2.name}
+"""Names of the parts with states whose heads ranks share."""
 SCALE = 4
 """Bytes of the scale of an output channel that the engine adds to a plain 8-bit weight."""
 
@@ -58,14 +62,28 @@ class Weights(NamedTuple):
 
 
 def weights(rank: LoadedModel, whole: LoadedModel, tp: int, storage: Storage, dtype: int, split_limit: bool) -> Weights:
-    """The weights of one rank. `rank`: the model as the rank has it; `dtype`: bytes of a value of the model's dtype."""
-    parameters = sum(storage.bytes(tensor.stored) * tensor.count for tensor in rank.ledger.tensors())
+    """The weights of one rank. `rank`: the model as the rank has it, or, of a model with states, as it is; `dtype`:
+    bytes of a value of the model's dtype."""
+    states = bool(rank.architecture.having(Mixer))
+
+    def on_rank(tensor: Tensor, size: int) -> int:
+        """Bytes of a rank's part of a tensor of a model with states."""
+        if not states or tp == 1 or tensor.path in OUTSIDE:
+            return size
+        divided = size * shard(tensor.parameter, tensor.axes, Mesh(tp)).elements // int(tensor.elements)
+        return divided // tp if MIXERS.intersection(tensor.path.split(".")) else divided
+
+    def plain(tensor: Tensor) -> int:
+        size = on_rank(tensor, int(storage.bytes(tensor.stored)))
+        return size // tp if states and tensor.path in OUTSIDE else size
+
+    parameters = sum(plain(tensor) * int(tensor.count) for tensor in rank.ledger.tensors())
     joined: dict[tuple[str, int, int], int] = defaultdict(int)
     for tensor in rank.ledger.tensors():
         module, _, name = tensor.path.rpartition(".")
         holder, _, leaf = module.rpartition(".")
         stored = f"{holder}.{JOINED.get(f'{leaf}.{name}', f'{leaf}.{name}')}"
-        joined[stored, id(tensor.axes), tensor.count] += _bytes(tensor, whole, tp, storage)
+        joined[stored, id(tensor.axes), tensor.count] += on_rank(tensor, _bytes(tensor, whole, tp, storage))
     total = sum(count * allocated(size, split_limit) for (*_, count), size in joined.items())
     rotary = [allocated(size, split_limit) for size in rotary_caches(whole, dtype)]
     absorbed = [
@@ -82,7 +100,7 @@ def _bytes(tensor: Tensor, whole: LoadedModel, tp: int, storage: Storage) -> int
     if tensor.path in OUTSIDE:
         rows = vocabulary(whole)
         padded = ceil_div(ceil_div(rows, VOCABULARY) * VOCABULARY, tp)
-        return int(storage.bytes(tensor.stored)) // ceil_div(rows, tp) * padded
+        return int(storage.bytes(tensor.stored)) // int(tensor.stored.outputs) * padded
     stored = tensor.stored
     size = int(storage.bytes(stored))
     if storage.scaled or storage.format_of(stored) is None:
