@@ -218,7 +218,7 @@ def test_the_cache_reads_back(run, family: str, seed: int) -> None:
     step = {"ctx": sizes["S"], "batch": sizes["B"], **source(sizes)}
     if alone(family):
         ran = run("formula", "-", "--of", "kv", stdin=json.dumps(config).encode())
-        assert (ran.code, ran.out) == (2, "") and "caches nothing" in ran.err
+        assert (ran.code, ran.out) == (2, "") and "encoders have no KV cache" in ran.err
         return
     table = printed(run, config, "--of", "kv", *options(step))
     in_bf16 = load(config).kv(**step).total

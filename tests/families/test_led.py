@@ -64,6 +64,4 @@ def test_windows_of_several_lengths_have_letters_of_their_own_in_a_formula() -> 
             model.flops(**step).total
         )
         assert (sizes["Ih1"], sizes["Iw2"]) == ((0, 0) if "tokens" in step else (12, 3))
-    assert facts["legend"]["Iw1"]["meaning"].startswith(
-        "windows in them, each of which shares a half with the next, Ih1"
-    )
+    assert facts["legend"]["Iw1"]["meaning"].startswith("overlapping windows, Ih1")

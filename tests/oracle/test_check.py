@@ -346,7 +346,7 @@ def test_a_map_says_which_tensor_is_which(run: Callable[..., Ran], tmp_path: Pat
     for line, said in {
         '"body.tik.weight" = "embed.weight"': "did you mean body.tok.weight",
         '"body.tok.weight" = "embd.weight"': "did you mean embed.weight",
-        '"body.tok.weight" = 3': "must be the path of a tensor",
+        '"body.tok.weight" = 3': "must be a tensor path",
         '"body.tok.weight" = "embed.weight"\n"body.pos.weight" = "embed.weight"': "'embed.weight' twice",
         "nonsense": "is not TOML",
     }.items():

@@ -123,7 +123,7 @@ def test_the_modules_of_an_encoder_are_those_of_the_class(whole: str, method: di
     one = load_model("mine", {**raw, "quantization_config": {**method, field: modules}}).of_parts("parameters")[1]
     assert sum(one.ledger.weight_bytes(one.storage()).values()) == 2 * one.parameters
     one = load_model("mine", {**raw, "quantization_config": {**method, field: modules[1:] or ["lm_head"]}})
-    with pytest.raises(TfacctError, match="how this part is stored is not understood"):
+    with pytest.raises(TfacctError, match="the format of this part is not supported"):
         one.of_parts("parameters")[1].storage()
 
 
@@ -142,7 +142,7 @@ def test_a_list_of_every_linear_module_leaves_an_encoder_as_it_is(whole: str) ->
         if plain:
             assert one.storage().name == "bf16"
         else:
-            with pytest.raises(TfacctError, match="how this part is stored is not understood"):
+            with pytest.raises(TfacctError, match="the format of this part is not supported"):
                 one.storage()
 
 

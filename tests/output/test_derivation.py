@@ -313,7 +313,7 @@ REFUSED = {
     "flops gpt2 --explain --traffic": "--explain does not work with --traffic",
     "flops gpt2 --explain --by part": "--explain does not work with --by part",
     "memory --kv gpt2 --explain --latex --json": "--latex does not work with --json",
-    "memory --kv bert-base --explain": "there is no KV cache",
+    "memory --kv bert-base --explain": "encoders have no KV cache",
 }
 
 

@@ -173,6 +173,6 @@ def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: s
     document = json.loads(ran.out)
     assert ran.code == 0 and [model["model"] for model in document["models"]] == ["gpt2"]
     (left_out,) = document["models_left_out"]
-    assert left_out["model"] == "gemma-4-e4b-vision" and "groups that this context does not fill" in left_out["why"]
+    assert left_out["model"] == "gemma-4-e4b-vision" and "not a multiple of the position groups" in left_out["why"]
     alone = run(command, "gemma-4-e4b-vision", "--ctx", "64", *more)
     assert alone.code == 2 and "use --ctx 72" in alone.err
