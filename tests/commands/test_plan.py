@@ -334,7 +334,7 @@ def test_the_least_time_comes_first() -> None:
     }
     assert {row["seconds"] for row in plain.layouts} == {row["time_command"] for row in plain.layouts} == {None}
     assert f"{len(found.layouts)} layouts fit. Fastest under FSDP: fsdp=8, ≈ " in found.answer
-    assert "; under Megatron-LM: tp=" in found.answer and "do not rank them against each" in " ".join(found.notes)
+    assert "; under Megatron-LM: tp=" in found.answer and "so do not compare them" in " ".join(found.notes)
     assert model.plan(**asked).layouts == found.layouts and (found.by, plain.by) == ("time", "sent")
 
 

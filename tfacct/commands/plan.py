@@ -50,14 +50,13 @@ def plan(
     >>> load("llama-3.1-70b").plan(on="8x80GB", ctx="8k", batch=64).answer
     'Least sent of 7 layouts that fit: pp=4 dp=2, 512 KiB sent a token.'
 
-    `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch is that of all devices. Of each device
-    `use` times its memory less `reserve` is usable: 0.9 and 2 GB to serve, 1 and 2 GB to train; of bytes all.
-    `global_batch_size`: the same as `batch`. A training step takes as many sequences at a time as fit, without
-    recomputation, with that of attention, or with that of all layers, unless `recompute` or `gradient_accumulation` is
-    given. Of the layout what is given holds; a whole one is explained: what a rank needs and sends, and how long a
-    step takes. `by`: the order, by estimated time, by the memory of a rank, or by the bytes that it sends. `limit`:
-    rows of the table, 10 unless given. Raises TfacctError where no layout is counted, or none has the estimate that was
-    asked for.
+    `on`: the devices (`"64xh100"`), or the memory of each of `gpus`. The batch (or `global_batch_size`) is that of all
+    devices. Usable memory of each device: `use` times its memory, less `reserve`: 0.9 and 2 GB to serve, 1 and 2 GB to
+    train; of a size all. For a training step the largest micro-batch that fits is taken, without recomputation, with
+    that of attention, and with that of all layers, unless `recompute` or `gradient_accumulation` is given. Options of
+    the layout fix its axes; of a whole layout memory, collectives and time are reported. `by`: sort by estimated time,
+    memory of a rank, or bytes sent. `limit`: rows of the table, by default 10. Raises TfacctError if no layout is
+    supported, or if none has the estimate that `by` needs.
     """
     from tfacct.reports.plan import plan
 
@@ -124,18 +123,15 @@ def comms(
     >>> [(one["kind"], one["calls"], one["bytes"]) for one in step.collectives[:2]]
     [('all-gather', 161, 21609054208), ('reduce-scatter', 161, 2701131776)]
 
-    `tp` ranks shard heads, widths and the vocabulary, with `sp` the tokens of the residual stream too; `fsdp` groups of
-    them shard the weights, each with a batch of its own. `tp_plan`: whether gradients of one tensor are reduced
-    matmul by matmul, as in torch's plan, or together, as in Megatron. `ep` of the ranks shard the experts, whose
-    fullest receives `imbalance` times the mean. `dp`: copies of all these ranks, each with a batch of its own, which
-    shard optimizer state (`zero=1`), gradients too (2), or all as `fsdp` does (3). `dtype`: of what is sent.
-    `after_head`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: of gradients
-    that are summed over batches.
-    `pp` stages shard the layers; they take a batch in `microbatches` by a `schedule`, `interleaved` with so many
-    `pp_chunks` on each rank, and the collectives are those of the stage that sends most. `cp` ranks shard a sequence's
-    tokens, and keys and values go round (`cp_method`) or are gathered; `ulysses` ranks shard tokens, and heads inside
-    attention.
-    Raises TfacctError for a layout that does not divide what it must, and for a model with a part without a rule.
+    `tp`, `sp`: tensor and sequence parallelism; `tp_plan`: whether gradients of one tensor are reduced matmul by matmul
+    (`torch`) or together (`megatron`). `fsdp`: groups of these ranks that shard weights, each with its own batch. `ep`
+    of the ranks shard the experts; the fullest receives `imbalance` times the mean. `dp`: data-parallel replicas of all
+    these ranks, which shard optimizer state (`zero=1`), gradients too (2), or weights too (3). `pp`: pipeline stages,
+    with `microbatches`, a `schedule`, and `pp_chunks` stages on each rank if it is `interleaved`; the collectives are
+    those of the stage that sends most. `cp`: context parallelism, in which keys and values go round (`cp_method`) or
+    are gathered; `ulysses`: ranks that shard tokens, and heads inside attention. `dtype`: of communication.
+    `after_head`: whether logits stay sharded, are gathered, or go into a sharded loss. `reduce_dtype`: of the gradient
+    reduction. Raises TfacctError for an unsupported layout or part.
     """
     from tfacct.parallel.mesh import Mesh
     from tfacct.reports.comms import comms

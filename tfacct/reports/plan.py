@@ -441,8 +441,8 @@ NOTES: tuple[NoteRow, ...] = (
         "laws",
         2,
         lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM layouts are timed by two laws, which do not rank them against each other: measured FSDP"
-        " steps fused attention, measured Megatron-LM steps did not.",
+        "FSDP and Megatron-LM times are from separate fits, so do not compare them: measured FSDP steps used fused"
+        " attention, measured Megatron-LM steps did not.",
     ),
     NoteRow("error", 2, lambda one: _errors(one)[1:]),
     NoteRow(
@@ -457,7 +457,7 @@ NOTES: tuple[NoteRow, ...] = (
         "recomputed_sends",
         2,
         lambda one: _some(one, _sends_again),
-        "Bytes that recomputed layers send again are not included.",
+        "Not included: bytes that recomputed layers send again.",
     ),
     NoteRow(
         "batch",

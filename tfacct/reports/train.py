@@ -97,39 +97,44 @@ class WholeStep(TypedDict):
     saved_bytes: int
 
 
-class TrainReport(build.ModelReport):
-    """Bytes of a training step."""
-
-    _line = TrainLine
+class StepReport(build.ModelReport):
+    """Bytes of a training step, and its recipe."""
 
     workload: build.WorkloadFacts
     dtype: str
     optimizer: str
     recompute: str
-    micro_batch_size: int
-    gradient_accumulation: int
-    global_batch_size: int
     attention: Literal["sdpa", "eager"]
     loss: Literal["whole", "chunked"]
     weights_dtype: str
-    master_weights: Literal["fp32"] | None
-    gradient_dtype: str
     lora: str | None
-    lora_adapters: Lora | None
     weights_bytes: int
     optimizer_bytes: int
-    master_weights_bytes: int
     gradients_bytes: int
+    saved_bytes: int
+    peak_bytes: int
+    peak_phase: str
+    exact: bool
+
+
+class TrainReport(StepReport):
+    """Bytes of a training step by formula, on one device or on one rank of a parallel layout."""
+
+    _line = TrainLine
+
+    micro_batch_size: int
+    gradient_accumulation: int
+    global_batch_size: int
+    master_weights: Literal["fp32"] | None
+    gradient_dtype: str
+    lora_adapters: Lora | None
+    master_weights_bytes: int
     packing: bool
     offload: str | None
     host_bytes: int
     moved_bytes: int
-    saved_bytes: int
-    peak_bytes: int
-    peak_phase: str
     peak_least_bytes: int
     error_bound: float | None
-    exact: bool
     mesh: build.MeshFacts | None
     sent_bytes: int | None
     stage: int | None
@@ -143,29 +148,14 @@ class TrainReport(build.ModelReport):
     fit: TrainFit | None
 
 
-class ExactTrainReport(build.ModelReport):
+class ExactTrainReport(StepReport):
     """Bytes of a training step, measured by running the model's class on the meta device."""
 
     _line = SavedByModule
 
-    workload: build.WorkloadFacts
     class_name: str
     versions: dict[str, str]
     seconds: float
-    attention: Literal["sdpa", "eager"]
-    dtype: str
-    optimizer: str
-    recompute: Literal["none", "full", "attention"]
-    loss: Literal["whole", "chunked"]
-    weights_dtype: str
-    lora: str | None
-    weights_bytes: int
-    optimizer_bytes: int
-    gradients_bytes: int
-    saved_bytes: int
-    peak_bytes: int
-    peak_phase: str
-    exact: bool
     formula_saved_bytes: int | None
     formula_peak_bytes: int | None
     formula_error: float | None
