@@ -101,7 +101,7 @@ class Storage:
     (768, 'bf16')
 
     `choose` returns the format of a tensor, or None for `wide`, the width of unquantized tensors. `about` describes the
-    format in words. `takes` are the quantized roles, if only the role decides.
+    format in words. `quantized_roles`: roles of quantized tensors, if only the role decides.
 
     `scaled`: the format has scales, and all are counted.
 
@@ -114,7 +114,7 @@ class Storage:
     name: str
     choose: Callable[[Stored], Format | None]
     wide: Width
-    takes: frozenset[Role] = frozenset()
+    quantized_roles: frozenset[Role] = frozenset()
     rounds: bool = False
     about: str = ""
     scaled: bool = True
@@ -127,7 +127,7 @@ class Storage:
     @property
     def narrow(self) -> bool:
         """True if some tensors are not quantized."""
-        return self.takes != EVERY
+        return self.quantized_roles != EVERY
 
     def bytes(self, tensor: Stored) -> Size:
         """Bytes of a tensor, with scales and zero points."""
@@ -157,19 +157,19 @@ class Storage:
         >>> [storage("mxfp4").cuts(whole, Stored("matrix", 96 * inputs, inputs)) for inputs in (256, 128, 16)]
         [False, False, True]
         """
-        taken = self.format_of(whole)
-        if taken is None or whole.elements == part.elements:
+        tensor_format = self.format_of(whole)
+        if tensor_format is None or whole.elements == part.elements:
             return False
         inputs_too = part.inputs != whole.inputs
-        once = taken.matrix(whole.outputs, 0) if inputs_too else taken.matrix(0, whole.inputs)
+        once = tensor_format.matrix(whole.outputs, 0) if inputs_too else tensor_format.matrix(0, whole.inputs)
         parts = whole.elements // part.elements
-        each, all_ = (taken.matrix(one.outputs, one.inputs) - once for one in (part, whole))
+        each, all_ = (tensor_format.matrix(one.outputs, one.inputs) - once for one in (part, whole))
         return bool(parts * part.elements != whole.elements or parts * each != all_)
 
     def dtype(self, tensor: Stored) -> str:
         """Name of the dtype or format that a tensor is stored in."""
-        taken = self.format_of(tensor)
-        return self.wide.name if taken is None else taken.name
+        tensor_format = self.format_of(tensor)
+        return self.wide.name if tensor_format is None else tensor_format.name
 
 
 _BLOCKS: dict[str, Format] = {
@@ -201,9 +201,9 @@ def width(name: str, page: int = 1) -> Width:
     return Width(units.dtype_name(name), units.dtype_bits(name), page)
 
 
-def by_role(taken: Format, takes: frozenset[Role]) -> Callable[[Stored], Format | None]:
+def by_role(weight_format: Format, roles: frozenset[Role]) -> Callable[[Stored], Format | None]:
     """Function for `Storage.choose` that applies a format to tensors of these roles."""
-    return lambda tensor: taken if tensor.role in takes else None
+    return lambda tensor: weight_format if tensor.role in roles else None
 
 
 def storage(name: str) -> Storage:
@@ -212,15 +212,28 @@ def storage(name: str) -> Storage:
     plain, *more = name.split("+")
     also = frozenset(ALSO[each] for each in more)
     if plain in _BLOCKS:
-        taken = _BLOCKS[plain]
-        takes = (MATRICES - {"dense"} if plain in _EXPERTS_FIRST else MATRICES) | also
-        return Storage(name, by_role(taken, takes), width(WIDE), takes, rounds=True, about=taken.about)
+        weight_format = _BLOCKS[plain]
+        roles = (MATRICES - {"dense"} if plain in _EXPERTS_FIRST else MATRICES) | also
+        return Storage(
+            name,
+            by_role(weight_format, roles),
+            width(WIDE),
+            roles,
+            rounds=True,
+            about=weight_format.about,
+        )
     each = width(plain)
     if not units.is_narrow(plain):
         return Storage(name, lambda _: None, each, EVERY, each.rounds)
-    taken, takes = formats.plain(each.bits, plain), MATRICES | also
+    weight_format, roles = formats.plain(each.bits, plain), MATRICES | also
     return Storage(
-        name, by_role(taken, takes), width(WIDE), takes, each.rounds, f"{taken.about} without scales", scaled=False
+        name,
+        by_role(weight_format, roles),
+        width(WIDE),
+        roles,
+        each.rounds,
+        f"{weight_format.about} without scales",
+        scaled=False,
     )
 
 

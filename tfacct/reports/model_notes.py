@@ -332,7 +332,9 @@ def storage_notes(models: Sequence[LoadedModel], dtype: str | None) -> list[str]
     found: dict[str, list[tuple[LoadedModel, Storage]]] = {}
     for model, how in selection.storages(models, dtype)[0]:
         if how.narrow:
-            found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.takes)}", []).append((model, how))
+            found.setdefault(f"{how.name} {how.about} {how.wide.name} {sorted(how.quantized_roles)}", []).append(
+                (model, how)
+            )
     sentences = [
         _stored_so(alike, named=dtype is not None, alone=len(models) == len(alike)) for alike in found.values()
     ]
@@ -359,7 +361,7 @@ def _stored_so(alike: Sequence[tuple[LoadedModel, Storage]], *, named: bool, alo
     models, how = [model for model, _ in alike], alike[0][1]
     who = "" if alone else f" ({', '.join(model.name for model in models)})"
     scales = ", all counted" if how.scaled else ""
-    others = "All other tensors" if "embedding" in how.takes else "All other tensors, embeddings included,"
+    others = "All other tensors" if "embedding" in how.quantized_roles else "All other tensors, embeddings included,"
     why = "as in published checkpoints" if named else "as the config says"
     sentence = f"{how.name}{who}: {_taken(models, how)}, in {how.about}{scales}."
     return f"{sentence} {others} stay in {how.wide.name}, {why}.{_left(how)}"
@@ -422,10 +424,14 @@ def _left(how: Storage) -> str:
 
 
 def _taken(models: Sequence[LoadedModel], how: Storage) -> str:
-    ends = [name for role, name in (("head", "the head"), ("embedding", "the token embedding")) if role in how.takes]
+    ends = [
+        name
+        for role, name in (("head", "the head"), ("embedding", "the token embedding"))
+        if role in how.quantized_roles
+    ]
     tied = all(model.architecture.head is None or model.architecture.head.tied for model in models)
     ends = [name for name in ends if name != "the head" or not (tied or HEAD in how.left)]
-    experts = {model.ledger.experts and "dense" not in how.takes for model in models}
+    experts = {model.ledger.experts and "dense" not in how.quantized_roles for model in models}
     matrices = "the weight matrices of the layers"
     if experts == {True, False}:
         matrices = f"{matrices}, or only of the experts in models with experts"

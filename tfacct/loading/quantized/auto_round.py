@@ -41,7 +41,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     check_blocks(read)
     read.require_off("modules_in_block_to_quantize")
     read.check_all_read(f"{IGNORED_FIELDS} {ACTIVATIONS}")
-    schemes = [Scheme(by_name(name), taken) for name, taken in rules.items()]
+    schemes = [Scheme(by_name(name), weight_format) for name, weight_format in rules.items()]
     head = rules.get("lm_head") is not None
     every = Scheme(by_target(["Linear"]), _packed(packing, bits, group))
     return by_schemes(model, [*schemes, every], by_target([] if head else ["lm_head"]))

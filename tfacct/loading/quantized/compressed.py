@@ -15,7 +15,7 @@ from tfacct.loading.model_description import ModelDescription
 from tfacct.loading.quantized.fields import FieldReader
 from tfacct.loading.quantized.names import Modules, Skips, among, by_target, patterns, unquantized_dtype
 
-TAKES: frozenset[Role] = MATRICES | {"head"}
+QUANTIZED_ROLES: frozenset[Role] = MATRICES | {"head"}
 FORMATS = (
     "pack-quantized",
     "int-quantized",
@@ -41,7 +41,7 @@ class Scheme(NamedTuple):
     """Storage of the modules that match `targets`."""
 
     targets: Skips
-    taken: Format | None
+    weight_format: Format | None
     named: Sequence[str] = ()
     """Names in the config, of which at least one must match a matrix."""
 
@@ -176,34 +176,35 @@ def _static(inputs: FieldReader | None, scale: int) -> int:
 def by_schemes(model: ModelDescription, schemes: list[Scheme], ignored: Skips) -> Storage:
     """Storage with the first scheme that matches a tensor's module."""
     modules = Modules(model)
-    untouched, mixed = modules.skipped(ignored, TAKES)
-    found = [modules.skipped(scheme.targets, TAKES) for scheme in schemes]
-    for scheme, (taken, _) in zip(schemes, found, strict=True):
-        if scheme.named and not taken and not any(map(OTHER_PARTS.search, scheme.named)):
+    untouched, mixed = modules.skipped(ignored, QUANTIZED_ROLES)
+    found = [modules.skipped(scheme.targets, QUANTIZED_ROLES) for scheme in schemes]
+    for scheme, (weight_format, _) in zip(schemes, found, strict=True):
+        if scheme.named and not weight_format and not any(map(OTHER_PARTS.search, scheme.named)):
             raise ConfigError(
                 f"quantization_config.config_groups.targets: no matrix is named {format_value(scheme.named)}"
             )
     by_block = mixed or any(block for _, block in found)
     left = set(untouched)
     for number, scheme in enumerate(schemes):
-        if scheme.taken is None:
+        if scheme.weight_format is None:
             left |= found[number][0].difference(*(named for named, _ in found[:number]))
 
     def choose(tensor: Stored) -> Format | None:
-        if tensor.role not in TAKES or among(tensor.path, untouched):
+        if tensor.role not in QUANTIZED_ROLES or among(tensor.path, untouched):
             return None
         return next(
-            (one.taken for one, (named, _) in zip(schemes, found, strict=True) if among(tensor.path, named)), None
+            (one.weight_format for one, (named, _) in zip(schemes, found, strict=True) if among(tensor.path, named)),
+            None,
         )
 
-    kinds = [scheme.taken for scheme in schemes if scheme.taken is not None]
+    kinds = [scheme.weight_format for scheme in schemes if scheme.weight_format is not None]
     name = " + ".join(dict.fromkeys(kind.name for kind in kinds))
     about = "; ".join(dict.fromkeys(kind.about for kind in kinds))
     return Storage(
         name or "compressed-tensors",
         choose,
         width(unquantized_dtype(model)),
-        TAKES,
+        QUANTIZED_ROLES,
         rounds=True,
         about=about,
         by_block=by_block,

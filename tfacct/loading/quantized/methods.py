@@ -64,23 +64,23 @@ def _method(fields: Mapping[str, Any]) -> str:
 
 def uniform_storage(
     model: ModelDescription,
-    taken: Format,
+    weight_format: Format,
     *,
-    takes: frozenset[Role] = MATRICES,
+    roles: frozenset[Role] = MATRICES,
     skips: Skips | None = None,
     joined: bool = True,
 ) -> Storage:
     """Storage in one format for tensors of these roles that are not skipped."""
     modules = Modules(model)
-    left, by_block = modules.skipped(skips, takes) if skips is not None else (frozenset[str](), False)
+    left, by_block = modules.skipped(skips, roles) if skips is not None else (frozenset[str](), False)
 
     return Storage(
-        taken.name,
-        lambda tensor: taken if tensor.role in takes and tensor.path not in left else None,
+        weight_format.name,
+        lambda tensor: weight_format if tensor.role in roles and tensor.path not in left else None,
         width(unquantized_dtype(model)),
-        takes,
+        roles,
         rounds=True,
-        about=taken.about,
+        about=weight_format.about,
         by_block=by_block,
         ahead=modules.offsets() if joined else None,
         left=left,
@@ -112,11 +112,11 @@ def _fp8(model: ModelDescription, read: FieldReader) -> Storage:
     read.choice("kv_cache_scheme", ("static",), "static")  # for the cache, not the weights
     experts = read.choice("expert_dtype", ("fp8", "fp4"), "fp8")
     of_experts = modelopt.of_experts(model, read) if read.has("moe_quant_algo") else formats.MXFP4
-    skips, takes = _fp8_list(model, read)
+    skips, roles = _fp8_list(model, read)
     read.check_all_read("dequantize packed_modules_mapping")
     if scale == 1 and model.family in ("deepseek_v3", "deepseek_v32"):
         scale = 4  # DeepSeek-V3.1 and V3.2 round their scales to powers of two and store them in 32 bits
-    found = uniform_storage(model, formats.fp8(block, scale=scale, static=scheme == "static"), takes=takes, skips=skips)
+    found = uniform_storage(model, formats.fp8(block, scale=scale, static=scheme == "static"), roles=roles, skips=skips)
     if experts == "fp8":
         if read.has("moe_quant_algo"):
             raise read.unsupported("moe_quant_algo", "expert_dtype fp4 is also given")
@@ -140,20 +140,20 @@ def _mxfp8(model: ModelDescription, read: FieldReader) -> Storage:
     read.choice("activation_scheme", ("dynamic",), "dynamic")
     read.choice("scale_fmt", ("ue8m0",), "ue8m0")
     read.choice("fmt", ("e4m3", "float8_e4m3fn"), "e4m3")
-    skips, takes = _fp8_list(model, read)
+    skips, roles = _fp8_list(model, read)
     read.check_all_read("dequantize packed_modules_mapping")
-    return uniform_storage(model, formats.MX[8], takes=takes, skips=skips)
+    return uniform_storage(model, formats.MX[8], roles=roles, skips=skips)
 
 
-def _experts_in_fp4(found: Storage, taken: Format) -> Storage:
+def _experts_in_fp4(found: Storage, weight_format: Format) -> Storage:
     """FP8 storage with experts in a block format. transformers' `FP8Experts`, and Model Optimizer's."""
 
     def choose(tensor: Stored) -> Format | None:
         in_fp8 = found.choose(tensor)
-        return taken if in_fp8 is not None and tensor.role == "expert" else in_fp8
+        return weight_format if in_fp8 is not None and tensor.role == "expert" else in_fp8
 
-    about = f"{found.about}; experts in 4-bit floats, {taken.about}"
-    return replace(found, name=f"{found.name} + {taken.name}", choose=choose, about=about)
+    about = f"{found.about}; experts in 4-bit floats, {weight_format.about}"
+    return replace(found, name=f"{found.name} + {weight_format.name}", choose=choose, about=about)
 
 
 def _bits(read: FieldReader, known: tuple[int, ...]) -> int:
@@ -187,7 +187,7 @@ def _gptq(model: ModelDescription, read: FieldReader) -> Storage:
     if alone is not None:
         return compressed.by_schemes(model, [compressed.Scheme(alone, formats.gptq(bits, group))], by_target([]))
     if not rules:
-        return uniform_storage(model, formats.gptq(bits, group), takes=MATRICES | (HEAD if head else frozenset()))
+        return uniform_storage(model, formats.gptq(bits, group), roles=MATRICES | (HEAD if head else frozenset()))
     every = compressed.Scheme(by_target(["Linear"]), formats.gptq(bits, group))
     return compressed.by_schemes(model, [*rules, every], by_target([] if head else ["lm_head"]))
 
@@ -235,7 +235,7 @@ def _awq(model: ModelDescription, read: FieldReader) -> Storage:
 def _bitsandbytes(model: ModelDescription, read: FieldReader) -> Storage:
     switches = {bits: [read.boolean(f"{way}load_in_{bits}bit") for way in ("", "_")] for bits in (4, 8)}
     four, eight = (any(switches[bits]) for bits in (4, 8))
-    skips, takes = _listed(model, read, "llm_int8_skip_modules")
+    skips, roles = _listed(model, read, "llm_int8_skip_modules")
     kind = read.choice("bnb_4bit_quant_type", ("nf4", "fp4"), "fp4")
     double = read.boolean("bnb_4bit_use_double_quant")
     half = read.boolean("llm_int8_has_fp16_weight")
@@ -244,20 +244,20 @@ def _bitsandbytes(model: ModelDescription, read: FieldReader) -> Storage:
     )
     if four == eight or half:
         raise ConfigError("quantization_config of bitsandbytes must load in 4 bits or in 8")
-    taken = formats.bnb4(double=double, name=kind) if four else formats.rows8("bnb-int8")
-    return uniform_storage(model, taken, takes=takes, skips=skips)
+    weight_format = formats.bnb4(double=double, name=kind) if four else formats.rows8("bnb-int8")
+    return uniform_storage(model, weight_format, roles=roles, skips=skips)
 
 
 def _mxfp4(model: ModelDescription, read: FieldReader) -> Storage:
     skips, _ = _listed(model, read)
     read.check_all_read("dequantize")
-    return uniform_storage(model, formats.MXFP4, takes=EXPERTS, skips=skips)
+    return uniform_storage(model, formats.MXFP4, roles=EXPERTS, skips=skips)
 
 
 def _fbgemm(model: ModelDescription, read: FieldReader) -> Storage:
-    skips, takes = _listed(model, read)
+    skips, roles = _listed(model, read)
     read.check_all_read("activation_scale_ub")
-    return uniform_storage(model, formats.rows8("fp8-row"), takes=takes, skips=skips)
+    return uniform_storage(model, formats.rows8("fp8-row"), roles=roles, skips=skips)
 
 
 def _hqq(model: ModelDescription, read: FieldReader) -> Storage:
@@ -279,7 +279,9 @@ def _torchao(model: ModelDescription, read: FieldReader) -> Storage:
     read.require_off("include_input_output_embeddings", "untie_embedding_weights")
     quant_type = read.get("quant_type")
     if isinstance(quant_type, str):  # older files
-        taken = _torchao_format(quant_type, 1, read.inner("quant_type_kwargs") or FieldReader({}, "quant_type_kwargs"))
+        weight_format = _torchao_format(
+            quant_type, 1, read.inner("quant_type_kwargs") or FieldReader({}, "quant_type_kwargs")
+        )
     else:
         config = read.inner("quant_type")
         made_of = config.inner("default") if config is not None else None
@@ -287,11 +289,11 @@ def _torchao(model: ModelDescription, read: FieldReader) -> Storage:
             raise read.unsupported("quant_type", "expected a name, or an object with `default`")
         config.check_all_read()
         data = made_of.inner("_data") or FieldReader({}, "quant_type._data")
-        taken = _torchao_format(str(made_of.get("_type")), made_of.integer("_version", 1), data)
+        weight_format = _torchao_format(str(made_of.get("_type")), made_of.integer("_version", 1), data)
         made_of.check_all_read()
-    skips, takes = _listed(model, read)
+    skips, roles = _listed(model, read)
     read.check_all_read("quant_type_kwargs")
-    return uniform_storage(model, taken, takes=takes, skips=skips)
+    return uniform_storage(model, weight_format, roles=roles, skips=skips)
 
 
 def _torchao_format(name: str, version: int, data: FieldReader) -> Format:
@@ -318,12 +320,12 @@ def _torchao_format(name: str, version: int, data: FieldReader) -> Format:
 
 
 def _bitnet(model: ModelDescription, read: FieldReader) -> Storage:
-    skips, takes = _listed(model, read)
+    skips, roles = _listed(model, read)
     read.choice("linear_class", ("bitlinear", "autobitlinear"), "bitlinear")
     read.choice("quantization_mode", ("offline",), "offline")
     read.require_off("use_rms_norm")
     read.check_all_read("rms_norm_eps")
-    return uniform_storage(model, formats.ternary(), takes=takes, skips=skips)
+    return uniform_storage(model, formats.ternary(), roles=roles, skips=skips)
 
 
 METHODS: Mapping[str, Callable[[ModelDescription, FieldReader], Storage]] = {

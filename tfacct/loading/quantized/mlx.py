@@ -17,7 +17,7 @@ from tfacct.loading.quantized.fields import FieldReader
 from tfacct.loading.quantized.modelopt import OTHER_PARTS
 from tfacct.loading.quantized.names import Modules, among, unquantized_dtype
 
-TAKES: frozenset[Role] = MATRICES | {"head", "embedding"}
+QUANTIZED_ROLES: frozenset[Role] = MATRICES | {"head", "embedding"}
 OWN = ("bits", "group_size", "mode")
 """Fields of the format; all others are names of modules."""
 BITS = (2, 3, 4, 5, 6, 8)
@@ -53,21 +53,23 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
 
     def choose(tensor: Stored) -> Format | None:
         if tensor.path in own:
-            taken = own[tensor.path]
-            return taken if taken is None or tensor.role in TAKES else _of_router(taken)
-        return every if tensor.role in TAKES else None
+            weight_format = own[tensor.path]
+            return (
+                weight_format if weight_format is None or tensor.role in QUANTIZED_ROLES else _of_router(weight_format)
+            )
+        return every if tensor.role in QUANTIZED_ROLES else None
 
-    kinds = [every, *(taken for taken in own.values() if taken is not None)]
+    kinds = [every, *(weight_format for weight_format in own.values() if weight_format is not None)]
     return Storage(
         " + ".join(dict.fromkeys(kind.name for kind in kinds)),
         choose,
         width(unquantized_dtype(model)),
-        TAKES,
+        QUANTIZED_ROLES,
         rounds=True,
         about="; ".join(dict.fromkeys(kind.about for kind in kinds)),
         by_block=mixed,
         ahead=Modules(model).offsets(),
-        left=frozenset(path for path, taken in own.items() if taken is None),
+        left=frozenset(path for path, weight_format in own.items() if weight_format is None),
     )
 
 
@@ -76,15 +78,15 @@ def _format(read: FieldReader, whole: Mapping[str, object]) -> Format:
     read = FieldReader({**{name: whole[name] for name in OWN if name in whole}, **read.fields}, read.where)
     mode = read.choice("mode", ("affine", *FLOATS), "affine")
     if mode in FLOATS:
-        bits, group, taken = FLOATS[mode]
+        bits, group, weight_format = FLOATS[mode]
         read.integer_choice("bits", (bits,), bits)
         read.integer_choice("group_size", (group,), group)
     else:
         bits = read.needed("bits").integer_choice("bits", BITS, 0)
-        taken = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
+        weight_format = formats.affine(bits, read.integer_choice("group_size", (32, 64, 128), 64))
     if whole:
         read.check_all_read()
-    return taken
+    return weight_format
 
 
 def _found(model: ModelDescription, named: Mapping[str, Format | None]) -> dict[str, str]:
@@ -110,7 +112,9 @@ def _in_some_layers(model: ModelDescription, found: Mapping[str, str]) -> bool:
     return any(among(path, frozenset(stars)) for path in every)
 
 
-def _of_router(taken: Format) -> Format:
+def _of_router(weight_format: Format) -> Format:
     """Format of a router's weight, with inputs that are a multiple of the group size, as MLX requires."""
     each = 128 * 32  # a multiple of all group sizes and words
-    return taken._replace(matrix=lambda outputs, inputs: outputs * inputs * taken.matrix(1, each) // each)
+    return weight_format._replace(
+        matrix=lambda outputs, inputs: outputs * inputs * weight_format.matrix(1, each) // each
+    )

@@ -11,7 +11,7 @@ from tfacct.ledger import formats, paths
 from tfacct.ledger.formats import Format
 from tfacct.ledger.storage import Storage, storage
 from tfacct.loading.model_description import ModelDescription
-from tfacct.loading.quantized.compressed import TAKES, Scheme, by_schemes, nvfp4
+from tfacct.loading.quantized.compressed import QUANTIZED_ROLES, Scheme, by_schemes, nvfp4
 from tfacct.loading.quantized.fields import FieldReader
 from tfacct.loading.quantized.names import LONGEST, Modules, by_wildcard, patterns, unquantized_dtype
 
@@ -63,7 +63,7 @@ def _listed(model: ModelDescription, inner: FieldReader) -> list[Scheme]:
     named = _by_first_expert(listed.where, {name: _algorithm(listed, name) for name in listed.fields})
     modules, found = Modules(model), set[str]()
     for tensor in model.ledger.tensors(unfolded=True):
-        if tensor.stored.role in TAKES:
+        if tensor.stored.role in QUANTIZED_ROLES:
             found |= {one for path in modules.published_paths(tensor.path, tensor.stored.role) for one in _ahead(path)}
     lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
     if lost is not None:
