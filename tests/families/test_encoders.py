@@ -165,7 +165,7 @@ def test_a_source_past_what_a_model_is_for_is_said_of_few_and_of_many(run) -> No
         ran = run("flops", *models, "--source", "2000", "--ctx", "2000")
         assert ran.code == 0
         assert "2,000 is longer than the model supports: t5-small of 512, bart-base of 1,024" in ran.err
-        assert ("hint: context 2,000 is longer than these were trained with" in ran.err) == long_context
+        assert ("hint: context 2,000 is longer than these models were trained for" in ran.err) == long_context
 
 
 def test_an_encoders_tables_are_embeddings(run) -> None:
