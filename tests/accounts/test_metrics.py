@@ -93,7 +93,7 @@ def test_where_the_cache_overtakes() -> None:
 
 
 def test_flops_and_kv_say_so(run) -> None:
-    said = "From 10,124 tokens on, past the 1,024 positions of its position embedding, attention scores and values"
+    said = "From 10,124 tokens on, past the 1,024 positions of its position embedding, attention scores"
     assert said in " ".join(run("flops", "gpt2-xl", "--ctx", "16384").out.split())
     assert "From 10,124 tokens on" in run("flops", "gpt2-xl", "--ctx", "16384", "--decode").out
     said = " ".join(run("memory", "--kv", "llama-3.1-8b").out.split())

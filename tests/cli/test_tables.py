@@ -38,7 +38,8 @@ gpt2-xl: forward FLOPs at context 16,384, batch 1
  2·params·tokens                                  51.0 T  × 2.61
 
 From 10,124 tokens on, past the 1,024 positions of its position embedding,
-attention scores and attention-weighted values cost more than everything else together.
+attention scores and attention-weighted values cost more than everything else
+together.
 Counted: 2·m·k·n per matrix product, full T × S attention, all logits · tfacct
 help counting
 defaulted: n_inner = 6,400, tie_word_embeddings = true

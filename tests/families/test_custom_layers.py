@@ -287,7 +287,7 @@ def test_words_for_layers_that_differ(run, tmp_path: Path) -> None:
     )
     Path(file).write_text(as_toml(two), encoding="utf-8")
     words = " ".join(run("flops", file, "-v").out.split())
-    assert "In 4 of 6 layers a token uses 3 of 8 experts. In 1 of 6 layers a token uses 2 of 8" in words
+    assert "In 4 of 6 layers, a token uses 3 of 8 experts. In 1 of 6 layers, a token uses 2 of 8" in words
 
 
 @pytest.mark.parametrize("of", ["flops", "params", "kv", "train"])

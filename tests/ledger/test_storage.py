@@ -208,7 +208,7 @@ def test_a_symbol_is_not_rounded(name: str) -> None:
 def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     weights = load("gpt-oss-20b").memory(dtype=name).models[0]["weights_bytes"]
     memory = run("memory", "gpt-oss-20b", "--dtype", name, "--on", "24GiB")
-    assert memory.code == 0 and "of cache in bf16" in memory.out and f"{name}: the matrices of the" in memory.out
+    assert memory.code == 0 and "of cache in bf16" in memory.out and f"{name}: the weight matrices of" in memory.out
     for command in (
         f"flops gpt-oss-20b --bytes --decode --dtype {name}",
         f"sweep gpt-oss-20b --ctx 1k,2k --metric weights_bytes --dtype {name}",
@@ -217,7 +217,7 @@ def test_commands_take_every_format(run: Callable[..., Ran], name: str) -> None:
     ):
         ran = run(*command.split())
         assert ran.code == 0, ran.err
-        assert f"{name}: the matrices of the" in ran.out
+        assert f"{name}: the weight matrices of" in ran.out
         assert "All other tensors, embeddings included, stay in bf16" in " ".join(ran.out.split())
     facts = json.loads(
         run("solve", *f"gpt-oss-20b --for ctx --until total_bytes=24GiB --dtype {name} --json".split()).out
@@ -231,7 +231,7 @@ def test_gpt_oss_does_not_fit_below_its_weights(run: Callable[..., Ran]) -> None
     """12.8 GiB of weights do not fit 12 GiB, as published."""
     named, published = (load("gpt-oss-20b").memory(dtype=dtype, on="12GiB") for dtype in ("mxfp4", None))
     assert named.weights_bytes == 13_761_264_768 and not named.fit["fits"]
-    assert named.answer == "Does not fit in 12 GiB: the weights alone need 12.8 GiB of 12.0 GiB usable."
+    assert named.answer == "Does not fit in 12 GiB: the weights alone need 12.8 GiB, and 12.0 GiB is usable."
     assert published.answer == named.answer and run("memory", "gpt-oss-20b", "--on", "12GiB").code == 0
 
 

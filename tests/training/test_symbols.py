@@ -115,8 +115,8 @@ def test_windows_are_laid_out_in_two_ways(attention: Any, context: int) -> None:
         ("bart-base --of saved", "--of saved does not work with encoder–decoders"),
         ("gpt2 --of saved --decode", "whole sequences"),
         ("llama --of saved --ctx 4k", "is a family, without sizes"),
-        ("gpt2 --of params --attention eager", "--attention applies to training memory: it needs --of saved"),
-        ("gpt2 --dtype bf16", "--dtype applies to training memory: it needs --of saved"),
+        ("gpt2 --of params --attention eager", "--attention applies to a training step's bytes: it needs --of saved"),
+        ("gpt2 --dtype bf16", "--dtype applies to a training step's bytes: it needs --of saved"),
         ("gpt2 --of saved --dtype int4", "bf16, fp16 or fp32, not in int4"),
     ],
 )

@@ -673,7 +673,11 @@ TRAINING = "every tensor that autograd saves or allocates; no allocator rounding
 
 def products_convention(request: Request, masked: bool, models: Sequence[LoadedModel] = ()) -> str:
     """What is counted as FLOPs, in ASCII for the JSON: of these models, or of any."""
-    clauses = ("2 FLOPs per multiply-add", "matmuls only", *_pairs_and_logits(request, masked, models))
+    clauses = (
+        "2 FLOPs per multiply-add",
+        "matmuls only",
+        *_pairs_and_logits(request, masked and attends(models), models),
+    )
     return "; ".join(clauses).replace("×", "x").replace("−", "-")
 
 
