@@ -8,7 +8,7 @@ from typing import Any
 
 from tfacct.reports.schema import KINDS, PAGES, TYPED, meaning, schema
 
-ANSWER = ("schema", "command", "answer", "convention", "models", "models_left_out", "rows")
+ANSWER = ("schema", "command", "answer", "convention", "models", "models_skipped", "rows")
 MODEL = ("model", "family", "set", "defaulted", "unknown", "left_out", "notes", "note_keys")
 """Keys of every answer, and of every model."""
 Keys = Mapping[str, Any]

@@ -70,8 +70,8 @@ def test_a_wide_terminal_shows_the_einsum(run) -> None:
 def test_json_has_one_shape_for_one_or_many(run, command: str, models: list[str]) -> None:
     dtype = ["--dtype", "bf16"] if command == "memory" else []  # some are quantized
     document = json.loads(run(*command.split(), *models, *dtype, "--json").out)
-    assert list(document) == ["schema", "command", "answer", "convention", "models", "models_left_out"]
-    assert document["schema"] == 3 and document["command"] == command.split("--")[-1]
+    assert list(document) == ["schema", "command", "answer", "convention", "models", "models_skipped"]
+    assert document["schema"] == 2 and document["command"] == command.split("--")[-1]
     stateless = (
         {name for name in presets.names() if not presets.load(name).has_cache} if command == "memory --kv" else set()
     )

@@ -195,7 +195,7 @@ def test_tables_fit(run, models: list[str], columns: int) -> None:
         document = json.loads(
             run("flops", *models, "--bytes", "--ctx", "1m", "--tokens", "7", "--dtype", "int4", "--json").out
         )
-        left_out = {model["model"] for model in document["models_left_out"]}
+        left_out = {model["model"] for model in document["models_skipped"]}
         assert {name for name in presets.names() if f" {name} " not in ran.out} == left_out
 
 

@@ -109,7 +109,7 @@ def test_a_table_of_presets_says_all_the_key_heads_of_one_model(run) -> None:
     row = next(line for line in found.out.splitlines() if line.startswith("gemma-4-31b-text,"))
     assert "4 or 16" in row
     (one,) = [m for m in json.loads(run("models", "--json").out)["models"] if m["model"] == "gemma-4-31b-text"]
-    assert sorted(one["kv_heads_by_block"]) == [4, 16]
+    assert sorted(one["kv_heads_by_layer"]) == [4, 16]
 
 
 def test_blocks_that_keep_alike_are_one_term_and_borrowers_keep_none(run) -> None:

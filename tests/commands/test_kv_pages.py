@@ -101,7 +101,7 @@ def test_pages_of_a_model_without_keys_are_refused(name: str, run: Callable[...,
     with pytest.raises(TfacctError, match="has no pages"):
         load(name).memory(kv_block=16)
     ran = run("memory", "gpt2", name, "--kv-block", "16", "--json")
-    assert json.loads(ran.out)["models_left_out"][0]["model"] == name
+    assert json.loads(ran.out)["models_skipped"][0]["model"] == name
 
 
 def test_in_every_form(run: Callable[..., Ran]) -> None:

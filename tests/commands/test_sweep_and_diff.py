@@ -460,7 +460,7 @@ def test_what_cannot_be_is_skipped_and_named(run) -> None:
     ran = run("sweep", "gpt2", "bert-base", "--ctx", "16", "--decode", "--json")
     document = json.loads(ran.out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
-    assert [model["model"] for model in document["models_left_out"]] == ["bert-base"] and "bert-base" in ran.err
+    assert [model["model"] for model in document["models_skipped"]] == ["bert-base"] and "bert-base" in ran.err
     ran = run(
         "sweep", "llama-3.1-8b", "mamba-130m", "--set", "num_hidden_layers=0,2", "--metric", "total_params", "--csv"
     )

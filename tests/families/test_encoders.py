@@ -135,7 +135,7 @@ def test_of_all_presets_those_that_keep_nothing_are_left_out_by_name(run) -> Non
     assert others == f"{len(alone) - 12} more, listed in --json"
     assert why.startswith("nothing is cached between steps)")
     document = json.loads(ran.out)
-    left_out = [model["model"] for model in document["models_left_out"]]
+    left_out = [model["model"] for model in document["models_skipped"]]
     assert set(left_out) == alone and few.split(", ") == left_out[:12]
     assert {model["model"] for model in document["models"]} == set(presets.names()) - alone
 

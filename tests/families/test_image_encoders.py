@@ -298,7 +298,7 @@ def test_images_are_swept_by_their_size(run, name: str, instead: str) -> None:
     own = str(load(name).loaded.context)
     assert run("flops", name, "--ctx", own).out == run("flops", name).out
     listed = json.loads(run("memory", name, "gpt2", "--ctx", "512", "--json").out)
-    assert listed["models_left_out"][0]["model"] == name
+    assert listed["models_skipped"][0]["model"] == name
     swept = run("sweep", name, "--set", instead, columns=120)
     assert swept.code == 0 and len(swept.out.split("\n\n")[1].splitlines()) == 2 + len(instead.split(","))
 

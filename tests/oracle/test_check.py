@@ -49,7 +49,7 @@ def test_hand_written_models_are_what_their_configs_say() -> None:
 def test_fvcore_is_asked_too(made: Callable[[], Any]) -> None:
     """Built on meta, or with numbers: another counter's total stands beside torch's, and must be the same."""
     report = tfacct.check(made(), LLAMA, tokens=9)
-    assert (report.code_fvcore_flops, report.fvcore_why_not) == (LLAMA_FLOPS, None)
+    assert (report.code_fvcore_flops, report.fvcore_reason) == (LLAMA_FLOPS, None)
     assert "FLOPs, as fvcore counts them" in str(report)
 
 
@@ -73,7 +73,7 @@ def test_what_fvcore_skips_is_said_by_name() -> None:
             return logits + torch.mv(logits[0], logits[0, 0])[:1, None], *more
 
     report = tfacct.check(Vectors, GPT2, tokens=9)
-    assert not report.agrees and report.code_fvcore_flops is None and report.fvcore_why_not == "it skips mv"
+    assert not report.agrees and report.code_fvcore_flops is None and report.fvcore_reason == "it skips mv"
     assert "Not counted by fvcore: it skips mv." in report.notes
 
 

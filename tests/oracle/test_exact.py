@@ -125,7 +125,7 @@ def test_a_model_without_a_class_runs_as_the_reference_model() -> None:
     assert found.class_name == "the reference model" and [*found.versions] == ["torch"]
     assert saved["the reference model"] >= 4 * 2 * 24 * 50257
     assert found.weights_bytes == found.optimizer_bytes == 2 * mine.params().total_params
-    assert found.formula_error is None and "no class" in found.formula_why_not
+    assert found.formula_error is None and "no class" in found.formula_reason
     again = mine.train(exact=True, ctx=24, batch=2, recompute="full", weights_dtype="fp32")
     assert again.weights_bytes == 2 * found.weights_bytes and "blocks.*.mlp.act" not in str(again.lines)
 

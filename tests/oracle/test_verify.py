@@ -161,7 +161,7 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
     report = verify([model], Request())
     holds(report, 1)
     (facts,) = report.models
-    assert facts["blocks_traced"] == len(model.architecture.every_stack) < facts["block_count"]
+    assert facts["layers_traced"] == len(model.architecture.every_stack) < facts["block_count"]
     asked_for = len(CHECKS) - (len(ALONE) if keeps_nothing(facts) else 0)
     assert len(facts["cross_checks"]) == 1 + asked_for  # and the expected total
 
@@ -178,7 +178,7 @@ def test_every_preset_verifies_at_full_size(name: str) -> None:
 def test_all_layers_say_the_same_as_one(name: str) -> None:
     one, every = (verify([presets.load(name)], Request(ctx=2048), all_layers=flag) for flag in (False, True))
     holds(every, 1)
-    assert every.models[0]["blocks_traced"] == every.models[0]["block_count"]
+    assert every.models[0]["layers_traced"] == every.models[0]["block_count"]
     assert every.models[0]["lines"] == one.models[0]["lines"]
     assert every.models[0]["cross_checks"] == one.models[0]["cross_checks"]
 

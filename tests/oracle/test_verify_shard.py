@@ -86,7 +86,7 @@ def test_of_two_stages_each_is_in_front_of_the_other_and_behind_it(name: str) ->
 
 def test_a_full_size_without_weights() -> None:
     found = tfacct.load("llama-3.1-70b").verify(shard=True, ctx="8k", tp=8, sp=True, fsdp=8)
-    assert found.agrees and (found.blocks_traced, found.block_count) == (2, 80)
+    assert found.agrees and (found.layers_traced, found.block_count) == (2, 80)
     # Two of 80 blocks of 855,654,400 parameters, two norms of 8,192 whole on each rank of tp; a table, a head, a norm.
     block = (855_654_400 - 2 * 8192) // 8 + 2 * 8192
     assert found.measured_rank_params == (2 * block + 2 * 128_256 * 8192 // 8 + 8192) // 8

@@ -183,7 +183,7 @@ def test_memory_of_several_is_the_tables() -> None:
     unknown = {**load("gpt2").loaded.raw, "quantization_config": {"quant_method": "vptq"}}
     models, request = [load("gpt2").loaded, load(unknown).loaded], Request()
     report = memory([*models, load("bert-base").loaded], request)
-    assert [model["model"] for model in report.models_left_out] == ["config"]
+    assert [model["model"] for model in report.models_skipped] == ["config"]
     chart = memory_chart([*models, load("bert-base").loaded], request, report)
     assert list(chart.x) == ["gpt2", "bert-base"]
     assert chart.series["weights"] == [facts["weights_bytes"] for facts in report.models]

@@ -87,13 +87,13 @@ def test_of_several_models_each_has_its_own_notes(run) -> None:
 def test_models_that_a_comparison_goes_without_stand_in_its_json(run, tmp_path) -> None:
     document = json.loads(run("memory", "--kv", "gpt2", "bert-base", "--json").out)
     assert [model["model"] for model in document["models"]] == ["gpt2"]
-    assert document["models_left_out"] == [{"model": "bert-base", "why": "nothing is cached between steps"}]
+    assert document["models_skipped"] == [{"model": "bert-base", "why": "nothing is cached between steps"}]
     file = tmp_path / "odd.json"
     file.write_text(json.dumps({**TINY["gpt2"], "quantization_config": {"quant_method": "vptq"}}))
     document = json.loads(run("memory", "gpt2", str(file), "--json").out)
     why = 'quant_method = "vptq" is not supported'
-    assert document["models_left_out"] == [{"model": "odd.json", "why": why}]
-    assert json.loads(run("memory", "gpt2", "--json").out)["models_left_out"] == []
+    assert document["models_skipped"] == [{"model": "odd.json", "why": why}]
+    assert json.loads(run("memory", "gpt2", "--json").out)["models_skipped"] == []
 
 
 SWEPT = ("sweep", "gemma-3-4b-text", "--ctx", "8k")
@@ -172,7 +172,7 @@ def test_of_several_those_whose_positions_come_in_groups_are_named(run, asked: s
     ran = run(command, "gpt2", "gemma-4-e4b-vision", "--ctx", "64", *more, "--json")
     document = json.loads(ran.out)
     assert ran.code == 0 and [model["model"] for model in document["models"]] == ["gpt2"]
-    (left_out,) = document["models_left_out"]
+    (left_out,) = document["models_skipped"]
     assert left_out["model"] == "gemma-4-e4b-vision" and "not a multiple of the position groups" in left_out["why"]
     alone = run(command, "gemma-4-e4b-vision", "--ctx", "64", *more)
     assert alone.code == 2 and "use --ctx 72" in alone.err

@@ -63,7 +63,7 @@ OF_ENGINES: Mapping[str, str] = {
     **dict.fromkeys(("chunked-prefill-size", "ubatch-size"), "max-num-batched-tokens"),
 }
 """Short form of an option of `engine` → the engine's own name."""
-VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer"}
+VALUES: Mapping[str, str] = {"kept": "saved", "instant": "phase", "block": "layer", "divided": "sharded"}
 """Former values of options → current ones."""
 COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("list", "ls", "presets", "model", "search"), "models"),

@@ -102,9 +102,9 @@ def comms(
         str | None, Option("Dtype of communication: fp32, bf16 or fp16.", "DTYPE", complete="kv_dtype")
     ] = None,
     after_head: Annotated[
-        Literal["divided", "gathered", "loss"],
+        Literal["sharded", "gathered", "loss"],
         Option("Logits after the output head: left sharded, gathered, or used in a sharded loss.", advanced=True),
-    ] = "divided",
+    ] = "sharded",
     reduce_dtype: Annotated[
         str | None,
         Option(

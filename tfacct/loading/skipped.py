@@ -24,7 +24,7 @@ class Skipped:
     def hint(self) -> str:
         """Hint for the command line."""
         few, more = self.models[:SHOWN], len(self.models) - SHOWN
-        others = f" and {more:,} more, listed in {spelled('--json', 'models_left_out')}" if more > 0 else ""
+        others = f" and {more:,} more, listed in {spelled('--json', 'models_skipped')}" if more > 0 else ""
         sentence = f"not included: {', '.join(few)}{others} ({self.why})"
         return f"warning: {sentence}; {self.advice}" if self.advice else f"hint: {sentence}"
 

@@ -19,7 +19,7 @@ from tfacct.output.escaping import csv_cell, markdown
 if TYPE_CHECKING:
     from tfacct.output.derivation import Derivation
 
-SCHEMA = 3
+SCHEMA = 2
 """Version of the JSON (docs/json.md): rises if a key is renamed, removed or changes its meaning."""
 
 Tick: TypeAlias = Callable[[str, int, int], None]
@@ -239,7 +239,7 @@ class Report:
     """True where Ctrl-C ended the work and the report holds what was finished."""
     aside: tuple[Column, ...] = ()
     """Columns that only the CSV has: tables say it in another place."""
-    models_left_out: tuple[Mapping[str, str], ...] = ()
+    models_skipped: tuple[Mapping[str, str], ...] = ()
     """Models that a comparison goes without: `model`, and `why`."""
     derivation: Derivation | None = None
     """How the total came about, which is shown in place of the table."""
@@ -320,9 +320,9 @@ class Report:
     def document(self) -> dict[str, Any]:
         """The JSON document: exact integers, stable keys."""
         document = {"schema": SCHEMA, "command": self.command, "answer": self.answer, "convention": self.convention}
-        left_out = [dict(model) for model in self.models_left_out]
+        left_out = [dict(model) for model in self.models_skipped]
         of_no_model = {} if self.models or left_out else {"rows": self.rows}
-        return {**document, "models": list(map(read, self.models)), "models_left_out": left_out, **of_no_model}
+        return {**document, "models": list(map(read, self.models)), "models_skipped": left_out, **of_no_model}
 
     def to_json(self) -> str:
         """The facts as JSON."""

@@ -34,7 +34,7 @@ def stage_collectives(
     bits: int,
     *,
     train: bool = False,
-    after: AfterHead = "divided",
+    after: AfterHead = "sharded",
     reduced: int | None = None,
 ) -> list[list[Collective]]:
     """Every collective of each `pp` rank. Raises TfacctError."""
@@ -78,7 +78,7 @@ class Ends(NamedTuple):
     """What happens to the logits, and the dtype of gradient reduction over batches; None: the dtype of everything
     else."""
 
-    after: AfterHead = "divided"
+    after: AfterHead = "sharded"
     reduced: str | None = None
 
 
@@ -108,7 +108,7 @@ def checked_ends(mesh: Mesh, train: bool, after: AfterHead, reduce_dtype: str | 
     """The options of logits and gradients. Raises UsageError if they do not apply to this mesh or pass."""
     if after not in get_args(AfterHead):
         raise UsageError(f"{option('after_head')} must be {listed(get_args(AfterHead))}, not {after!r}")
-    if after != "divided" and mesh.tp == 1:
+    if after != "sharded" and mesh.tp == 1:
         problem = f"{option('after_head', after)} applies to logits that {option('tp')} shards"
         raise UsageError(problem, f"give {option('tp', 8)}")
     if after == "loss" and not train:

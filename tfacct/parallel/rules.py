@@ -21,7 +21,7 @@ from tfacct.parallel.expert_parallel import between, of_experts
 from tfacct.parallel.mesh import HEADS, TOKENS, VOCABULARY, Mesh, check, joint_qk_norm, tp_axis, tp_size
 from tfacct.parallel.shard_shapes import fsdp_units, trained
 
-AfterHead: TypeAlias = Literal["divided", "gathered", "loss"]
+AfterHead: TypeAlias = Literal["sharded", "gathered", "loss"]
 LOSS_BITS = 32
 """Bits per element of a loss: logits are cast to fp32."""
 OF_LOSS = ("max", "sum", "target")
@@ -56,7 +56,7 @@ def collectives(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, **how: Unpack[C
         found += _of_group(group, mesh, at, bits, train, how.get("modules") or {}, lookups)
     for group in ledger.groups if mesh.ranks > 1 else ():
         found += of_experts(group, mesh, at, bits, how.get("shares") or bits, train)
-    found += _of_logits(ledger, mesh, at, bits, how.get("after", "divided"))
+    found += _of_logits(ledger, mesh, at, bits, how.get("after", "sharded"))
     if mesh.weight_shards > 1 or mesh.expert_shards > 1:
         found += _of_weights(ledger, mesh, bits, train, reduced)
     if mesh.replicas > 1 and train:
@@ -220,7 +220,7 @@ def _shared(group: Group) -> Iterator[tuple[str, AxisNames, AxisNames]]:
 
 def _of_logits(ledger: Ledger, mesh: Mesh, at: Axes, bits: int, after: AfterHead) -> Iterator[Collective]:
     """Collectives of logits that `tp` shards. Their gradients are not sent, because each rank needs only its own."""
-    for group in ledger.groups if mesh.tp > 1 and after != "divided" else ():
+    for group in ledger.groups if mesh.tp > 1 and after != "sharded" else ():
         axes = group.bound(at)
         for line in group.lines:
             if not isinstance(line, Matmul) or line.weight_axes() is None:

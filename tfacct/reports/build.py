@@ -303,7 +303,7 @@ def report(
         headline=headline,
         agrees=agrees,
         aside=UNCOUNTED if len(reported) > 1 else (),
-        models_left_out=tuple({"model": name, "why": one.why} for one in skipped for name in one.models),
+        models_skipped=tuple({"model": name, "why": one.why} for one in skipped for name in one.models),
     )
 
 

@@ -589,7 +589,7 @@ def _check_lines(count: int, hint: str) -> None:
 
 def _in_report(models: Sequence[LoadedModel], report: Report) -> list[LoadedModel]:
     """The models in the report."""
-    left_out = {model["model"] for model in report.models_left_out}
+    left_out = {model["model"] for model in report.models_skipped}
     return [model for model in models if model.name not in left_out]
 
 

@@ -82,7 +82,7 @@ class CheckReport(ModelReport):
     code_flops: int | None
     total_flops: int | None
     code_fvcore_flops: int | None
-    fvcore_why_not: str | None
+    fvcore_reason: str | None
     code_cache_bytes: int | None
     total_cache_bytes: int | None
     code_saved_bytes: int | None
@@ -247,7 +247,7 @@ def _facts(found: Compared, named: str, lines: Sequence[dict[str, Any]]) -> dict
         "code_flops": flops[0],
         "total_flops": flops[1],
         "code_fvcore_flops": found.by_fvcore if isinstance(found.by_fvcore, int) else None,
-        "fvcore_why_not": found.by_fvcore if isinstance(found.by_fvcore, str) else None,
+        "fvcore_reason": found.by_fvcore if isinstance(found.by_fvcore, str) else None,
         "code_cache_bytes": cache[0],
         "total_cache_bytes": cache[1],
         "code_saved_bytes": saved[0],

@@ -26,7 +26,7 @@ from tfacct.reports import build
 from tfacct.reports.ranks import division, of_parts, of_units, uneven, waits
 
 COUNTED: dict[AfterHead, str] = {
-    "divided": "; no loss, no optimizer, no gathered logits",
+    "sharded": "; no loss, no optimizer, no gathered logits",
     "gathered": " and the gathered logits; no loss, no optimizer",
     "loss": " and of the loss; no optimizer",
 }
@@ -100,7 +100,7 @@ def comms(
     *,
     train: bool = False,
     dtype: str | None = None,
-    after: AfterHead = "divided",
+    after: AfterHead = "sharded",
     reduce_dtype: str | None = None,
 ) -> Report:
     """Collectives of one new token, of `request.tokens`, or of a training step; an encoder's are of its whole context.

@@ -763,9 +763,9 @@ class KvReport(build.ExplainedReport, build.RankReport):
 
     workload: build.WorkloadFacts
     query_heads: int | None
-    query_heads_by_block: list[int] | None
+    query_heads_by_layer: list[int] | None
     kv_heads: int | None
-    kv_heads_by_block: list[int] | None
+    kv_heads_by_layer: list[int] | None
     kv_bytes_per_token: int
     kv_bytes_next_token: int
     kv_cache_bytes: int

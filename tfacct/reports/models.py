@@ -28,9 +28,9 @@ class ModelsReport(build.ModelReport):
     layers: int
     hidden: int
     heads: int | None
-    heads_by_block: list[int] | None
+    heads_by_layer: list[int] | None
     kv_heads: int | None
-    kv_heads_by_block: list[int] | None
+    kv_heads_by_layer: list[int] | None
     url: str | None
     expected_from: str | None
 

@@ -139,7 +139,7 @@ def schema(name: str, *, closed: bool = False) -> dict[str, Any]:
         "answer": {"type": "string"},
         "convention": {"type": "string"},
         "models": {"type": "array", "items": model},
-        "models_left_out": {"type": "array", "items": found.object({"model": str, "why": str})},
+        "models_skipped": {"type": "array", "items": found.object({"model": str, "why": str})},
     }
     if name in PAGES:
         properties["models"]["maxItems"] = 0

@@ -159,7 +159,7 @@ class ExactTrainReport(StepReport):
     formula_saved_bytes: int | None
     formula_peak_bytes: int | None
     formula_error: float | None
-    formula_why_not: str | None
+    formula_reason: str | None
     fit: build.ExactFit | None
 
 
@@ -1007,7 +1007,7 @@ def _exact_facts(one: Measured) -> dict[str, Any]:
         "formula_saved_bytes": None if formula is None else int(formula.step.saved_bytes()),
         "formula_peak_bytes": None if formula is None else int(formula.peak.total),
         "formula_error": None if one.error is None else float(one.error),
-        "formula_why_not": one.no_formula,
+        "formula_reason": one.no_formula,
         "fit": None if one.limit is None else {**one.limit.facts, "fits": step.peak_bytes <= one.limit.usable},
         "lines": [{"module": module, "bytes": size} for module, size in step.saved_by.items()],
     }

@@ -86,7 +86,7 @@ class VerifyReport(ModelReport):
     _reserved: ClassVar[dict[str, Any]] = {"agrees": bool}
 
     workload: WorkloadFacts
-    blocks_traced: int
+    layers_traced: int
     block_count: int
     total_flops: int | None
     measured_flops: int | None
@@ -522,7 +522,7 @@ def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any
     return {
         "workload": selection.workload_facts(found.work, dtype=dtype),
         "agrees": _agrees([found]),
-        "blocks_traced": found.traced[0],
+        "layers_traced": found.traced[0],
         "block_count": found.traced[1],
     }
 

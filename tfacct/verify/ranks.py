@@ -128,7 +128,7 @@ def rank_checks(
         train=True,
         shares=routing_bits(model, mesh, bits, train=True),
         modules=fused_modules(model),
-        after="gathered" if published else "divided",
+        after="gathered" if published else "sharded",
     )
     seen = _step(model, work, mesh, dtype, published=published)
     around = _ring(model, work, mesh, dtype) if mesh.cp > 1 else Counter()

@@ -89,7 +89,7 @@ export function document(counted, notes, record) {
 		answer: answer(counted),
 		convention: models.convention(model, state),
 		models: [facts(counted, notes, record)],
-		models_left_out: [],
+		models_skipped: [],
 	};
 }
 
