@@ -103,7 +103,7 @@ def _config_fields() -> str:
     sections = {
         "Other names of a model_type": f"{OTHER_NAMES} {spelled}.",
         "Refused in every family": f"No family reads these fields: {refused}",
-        "No effect in any family that does not read them": ignored,
+        "No effect in families that do not read them": ignored,
         "Two names of one size": twice,
     }
     return "\n".join([CONFIG_FIELDS, *(f"## {title}\n\n{_wrapped(text)}\n" for title, text in sections.items())])
