@@ -40,8 +40,7 @@ from tfacct.ledger.groups import Group, Ledger
 
 @record
 class Encoder:
-    """Encoder of a source: layers without causal mask between embeddings and a final norm, run once over the whole
-    source.
+    """Encoder of a source, run once over all tokens: layers without causal mask, embeddings and a final norm.
 
     With a stem, its tokens are positions of audio. Without `embed`, the source is `given` as rows of hidden size, and
     the model that computes them is not counted.

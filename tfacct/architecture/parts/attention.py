@@ -210,20 +210,22 @@ class Attention(Grouped, SelfAttention):
 
     - `causal`: if false, every token sees all tokens and nothing is cached. `cache`: `borrowed`: keys and values of the
       last previous layer that has its own and the same window (Gemma4TextAttention); `none`: the class only accepts
-      whole sequences (CLIPTextModel). - `mask`: of causal attention. `prefix`: tokens of a prefix, with a length set by
-      the caller, also see one another (PaliGemmaModel). `blocks`: tokens see all tokens of their block and of the
-      blocks before it (LLaDA2MoeModel). `chunks`: a token sees its chunk of `window` positions up to itself
-      (Llama4TextAttention). - `window`: keys that a query sees, up to its own, or, if not causal, around it. `tiles`:
-      patches of a window, which see only one another (Qwen2_5_VLVisionAttention). - `indexer`: chooses the keys that a
-      token sees.
-    - `qkv_bias`, `out_bias`: biases of the projections; `key_bias`: false if keys have none. - `rope_dim`: elements of
-      a head with rotary embedding, None for all. `scales`: factors of queries, keys and values. `clip`: bound of their
-      elements. - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values, without
-      weight. `keys_as_values`: values are the results of the key projection. - `scale`: factor of the scores, None for
-      head_dim^−½. `score_function`: the dot product of a query and a key, or max |q − k|, which is no matmul. `softcap`
-      bounds the scores, `alibi` lowers them with the distance, `distance_bias` adds learned biases. `sinks`: one
-      learned score per head without a key. - `channel_scale`: learned factors of the channels of the result
-      (LayerScale, arXiv 2103.17239).
+      whole sequences (CLIPTextModel).
+    - `mask`: of causal attention. `prefix`: tokens of a prefix, with a length set by the caller, also see one another
+      (PaliGemmaModel). `blocks`: tokens see all tokens of their block and of the blocks before it (LLaDA2MoeModel).
+      `chunks`: a token sees its chunk of `window` positions up to itself (Llama4TextAttention).
+    - `window`: keys that a query sees, up to its own, or, if not causal, around it. `tiles`: patches of a window, which
+      see only one another (Qwen2_5_VLVisionAttention).
+    - `indexer`: chooses the keys that a token sees.
+    - `qkv_bias`, `out_bias`: biases of the projections; `key_bias`: false if keys have none.
+    - `rope_dim`: elements of a head with rotary embedding, None for all. `scales`: factors of queries, keys and values.
+      `clip`: bound of their elements.
+    - `value_dim`: size of a value head, None for head_dim. `value_norm`: ε of a norm of values, without weight.
+      `keys_as_values`: values are the results of the key projection.
+    - `scale`: factor of the scores, None for head_dim^−½. `score_function`: the dot product of a query and a key, or
+      max |q − k|, which is no matmul. `softcap` bounds the scores, `alibi` lowers them with the distance,
+      `distance_bias` adds learned biases. `sinks`: one learned score per head without a key.
+    - `channel_scale`: learned factors of the channels of the result (LayerScale, arXiv 2103.17239).
     """
 
     hidden: Size

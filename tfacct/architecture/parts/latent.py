@@ -29,19 +29,22 @@ class LatentAttention(SelfAttention):
     A key has `nope_dim` elements from the latent, without position, and `rope_dim` elements shared by all heads, with
     rotary embedding unless `rotary` is None. If `rope_dim` is None, it has only the former.
 
-    - `q_rank`: size of the query latent; None if queries are projected from the token. - `mla_mode`: all give the
-      same result. `expanded` caches the latent and recomputes keys and values of every token in each step, as
-      transformers does. `absorbed` caches the latent and projects queries and results to its space, as engines do in
-      decode. `unpacked` caches keys and values of all heads. `auto` uses for each step whichever of the first two takes
-      fewer FLOPs; it has no lines. - `window`: keys that a query sees, up to its own. `indexer`: chooses the keys that
-      a token sees. - `gate`: of the attention results. `sinks`: one learned score per head without a key.
+    - `q_rank`: size of the query latent; None if queries are projected from the token.
+    - `mla_mode`: all give the same result. `expanded` caches the latent and recomputes keys and values of every token
+      in each step, as transformers does. `absorbed` caches the latent and projects queries and results to its space, as
+      engines do in decode. `unpacked` caches keys and values of all heads. `auto` uses for each step whichever of the
+      first two takes fewer FLOPs; it has no lines.
+    - `window`: keys that a query sees, up to its own. `indexer`: chooses the keys that a token sees.
+    - `gate`: of the attention results. `sinks`: one learned score per head without a key.
     - `scale`: factor of the scores, None for (nope_dim + rope_dim)^−½. `temperature`: position-dependent factor of
-      queries, or, `learned`, scale and shift per head (MistralLarge4TextAttention). - `stretch`: factors √(hidden /
-      kv_rank) of the normed latent and √(hidden / q_rank) of the `queries` (LongcatFlashMLA) or, with `latents`, of the
-      queries' latent (Dots3NoteTextAttention). - `rope_norm`: RMSNorm of the shared key before its rotary embedding
-      (Dots3NoteTextAttention). - `borrowed`: uses and does not cache the latent of the last previous layer with the
-      same rotary dimensions, or also without them (MistralLarge4TextAttention). - `paired`: queries and gate are
-      projected from a latent concatenated with its norm; those of an indexer from the norm only (AXK2Attention).
+      queries, or, `learned`, scale and shift per head (MistralLarge4TextAttention).
+    - `stretch`: factors √(hidden / kv_rank) of the normed latent and √(hidden / q_rank) of the `queries`
+      (LongcatFlashMLA) or, with `latents`, of the queries' latent (Dots3NoteTextAttention).
+    - `rope_norm`: RMSNorm of the shared key before its rotary embedding (Dots3NoteTextAttention).
+    - `borrowed`: uses and does not cache the latent of the last previous layer with the same rotary dimensions, or also
+      without them (MistralLarge4TextAttention).
+    - `paired`: queries and gate are projected from a latent concatenated with its norm; those of an indexer from the
+      norm only (AXK2Attention).
     """
 
     hidden: Size
