@@ -12,7 +12,7 @@ from tfacct.families.fields import PositiveInt, StrictStr
 from tfacct.families.task_heads import TaskHead
 
 AVERAGED = 2
-"""Positions of which Qwen's audio encoders take the mean."""
+"""Positions that Qwen's audio encoders average."""
 
 
 class AudioEncoder(Encoder):
@@ -44,7 +44,7 @@ class AudioEncoder(Encoder):
         "mlp_norm": "final_layer_norm",
     }
     context = property(attrgetter("max_source_positions"))
-    attention_options = dict(key_bias=False)  # keys have none
+    attention_options = dict(key_bias=False)  # keys have no bias
 
 
 class WholeAudioEncoder(AudioEncoder):
@@ -118,7 +118,7 @@ class Qwen2_5OmniAudio(AudioEncoder):
     def check(self) -> None:
         super().check()
         hidden = self.hidden_size
-        if hidden % 2 or hidden < 4:  # half of them sines, at rates from 1 to 1 / 10,000
+        if hidden % 2 or hidden < 4:  # half are sines, at rates from 1 to 1 / 10,000
             raise ConfigError(f"d_model = {hidden:,} must be even, and at least 4, for sines and cosines")
         if self.n_window > self.max_source_positions:
             raise ConfigError(

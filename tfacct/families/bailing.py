@@ -88,7 +88,7 @@ class LightningHybrid(SharedExperts, Decoder):
         return "its attention output projection has no bias" if self.use_bias else super().hf_unsupported()
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Under the names of the class."""
+        """Fields under the names of the class."""
         own = self.model_dump(exclude_none=True)
         counts = {"n_routed_experts": self.num_experts, "n_shared_experts": self.num_shared_experts}
         return {**own, **counts, "attention_bias": self.use_qkv_bias}
@@ -99,7 +99,7 @@ class LightningHybrid(SharedExperts, Decoder):
             self.require_if_given({"moe_shared_expert_intermediate_size": self.moe_intermediate_size})
 
     def layers(self) -> list[Layer]:
-        """Softmax attention in every layer_group_size-th layer, and in those after the last whole group."""
+        """Softmax attention in every layer_group_size-th layer, and in layers after the last full group."""
         layers, size = self.num_hidden_layers, self.layer_group_size
         softmax = [(number + 1) % size == 0 or number >= layers // size * size for number in range(layers)]
         both = zip(softmax, self.moe_layers(), strict=True)
@@ -163,20 +163,20 @@ class BailingMoeV2_5(LightningHybrid, MlaDecoder):
     null_means = {}
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """In the class heads do not share keys, and head_dim is the size of their rotary part."""
+        """The class has no shared key/value heads, and head_dim is the size of their rotary part."""
         own = {name: value for name, value in super().hf_config_fields().items() if name != "head_dim"}
         heads = {"num_key_value_heads": self.num_attention_heads, "q_lora_rank": self.q_lora_rank}
         return {**own, **heads, "partial_rotary_factor": 1.0, "head_dim": self.qk_rope_head_dim}
 
     def softmax_attention(self, layer: Layer) -> LatentAttention:
-        """Heads do not share keys, whatever num_key_value_heads is."""
+        """Heads do not share keys, for any num_key_value_heads."""
         self.require({"attention_bias": False})
         own = self.model_copy(update={"num_key_value_heads": self.num_attention_heads})
         return MlaDecoder.attention(own, layer, bias=self.use_qkv_bias)
 
 
 class BailingHybrid(SharedExperts, KimiDeltaDecoder, MlaDecoder):
-    """Ling 3.0: DeltaNet with a decay for every channel in five layers of six, gated latent attention in the sixth;
+    """Ling 3.0: DeltaNet with per-channel decays in five layers of six, gated latent attention in the sixth;
     dense layers first, then experts and a shared expert."""
 
     sizes = dict(vocab=157184, hidden=2560, mlp=6144, layers=42, heads=32, kv_heads=32, context=262144)

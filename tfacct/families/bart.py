@@ -51,7 +51,7 @@ def side_modules(ours: str, theirs: str) -> dict[str, str]:
 
 
 class EncoderDecoder(Family):
-    """Encoder and decoder of one width, with their own heads and MLPs, without assumptions about what they read."""
+    """Encoder and decoder of one width, with their own heads and MLPs, for any kind of input."""
 
     d_model: PositiveInt = 1024
     encoder_layers: LayerCount = 12
@@ -119,7 +119,7 @@ class EncoderDecoder(Family):
         raise NotImplementedError
 
     def ends(self, side: str) -> dict[str, Any]:
-        """What comes before and after the layers of one side."""
+        """The parts before and after the layers of one side."""
         return {
             "embed": self.embedding(side),
             "positions": self.positions(side),
@@ -132,7 +132,7 @@ class EncoderDecoder(Family):
         return Head(hidden=self.d_model, vocab=self.vocab_size, tied=self.tie_word_embeddings)
 
     def architecture(self) -> Transformer:
-        """Encoder and decoder, with embeddings and positions of their own or one embedding for both."""
+        """Encoder and decoder, with separate embeddings and positions or one embedding for both."""
         self.check()
         decoder, encoder = self.stacks("decoder"), self.stacks("encoder")
         source = Encoder(stacks=encoder, apart=frozenset(self.own_encoder_axes), **self.ends("encoder"))
@@ -140,7 +140,7 @@ class EncoderDecoder(Family):
 
 
 class BartBase(EncoderDecoder):
-    """The fields of BART and of those that read text as it does."""
+    """The fields of BART and of relatives that read text the same way."""
 
     vocab_size: PositiveInt
     max_position_embeddings: PositiveInt = 1024
@@ -154,7 +154,7 @@ class BartBase(EncoderDecoder):
     """Rows of the position embeddings before the first position."""
     trained_positions = True
     """Whether positions are learned, not sinusoidal and stored."""
-    required_values = {  # what the class does, whatever older configs say
+    required_values = {  # as in the class, for any older config
         **EncoderDecoder.required_values,
         "normalize_before": False,
         "add_final_layer_norm": False,
@@ -234,7 +234,7 @@ class Mvp(Bart):
 
 
 class PreNormBart(Bart):
-    """BART's pre-norm relatives. Their configs say so in fields that the classes do not read."""
+    """BART's pre-norm relatives. The fields of their configs for this are ignored by the classes."""
 
     defaults = dict(normalize_before=True, add_final_layer_norm=True, normalize_embedding=False)
     order = "pre"
@@ -423,7 +423,7 @@ class Whisper(EncoderDecoder):
         mask_feature_min_masks median_filter_width lang_ids lang_to_id task_to_id is_multilingual alignment_heads"""
     task_heads = {"ForConditionalGeneration": TaskHead("AutoModelForSpeechSeq2Seq"), "Model": BODY}
     hf_fixed_source = True
-    constant_axes = frozenset({"G", "Fp", "Kf"})  # those of the convolutions too
+    constant_axes = frozenset({"G", "Fp", "Kf"})  # also those of the convolutions
     module_names = {
         "embed": ".decoder.embed_tokens",
         "encoder.stem.conv1": ".encoder.conv1",

@@ -210,7 +210,7 @@ class PositionsAfterPadding(BertLike):
 
     @property
     def context(self) -> int:
-        """Rows from the first position on. Raises ConfigError if there is none."""
+        """Rows from the first position on. Raises ConfigError if there are none."""
         rows: int = self.max_position_embeddings
         if rows <= self.offset:
             raise ConfigError(
@@ -242,7 +242,7 @@ class BertBase(BertLike):
 
 
 class DecoderCapable(BertBase):
-    """Classes that can be decoders too, which is not supported."""
+    """Classes that can also be decoders, which is not supported."""
 
     type_vocab_size: PositiveInt = 2
     is_decoder: StrictBool = False
@@ -347,7 +347,7 @@ class MPNet(PositionsAfterPadding, BertBase):
 
 
 class RemBert(DecoderCapable):
-    """RemBERT: BERT's encoder with embeddings narrower than the model, and a head that is not tied and wider."""
+    """RemBERT: BERT's encoder with embeddings narrower than the model, and an untied, wider head."""
 
     sizes = dict(vocab=250300, hidden=1152, mlp=4608, layers=32, heads=18)
     defaults = dict(tie_word_embeddings=False)
@@ -455,7 +455,7 @@ class AltCLIPText(Roberta):
     tensor_names = dict.fromkeys(LM_BIAS, ABSENT)
 
     def pooler(self, hidden: Any) -> TokenPooler:
-        """A projection of every token; in the whole of CLIP a second one of the first token."""
+        """A projection of every token; in the composite CLIP class, a second one of the first token."""
         then = self.projection_dim if "pooler.then" in self.task_head.paths else None
         return TokenPooler(hidden=hidden, reads="each", width=self.project_dim, bias=True, then=then)
 

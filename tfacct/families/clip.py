@@ -14,7 +14,7 @@ from tfacct.families.task_heads import TaskHead
 
 
 def built_by_class(prefix: str, heads: Mapping[str, TaskHead]) -> dict[str, TaskHead]:
-    """The same heads of classes with this prefix, which no `Auto` class builds."""
+    """The same heads for classes with this prefix, which no `Auto` class builds."""
     return {ending: replace(head, auto=prefix + ending) for ending, head in heads.items()}
 
 
@@ -45,7 +45,7 @@ class TextEncoder(ClipLayers, Encoder):
 
 
 class CLIPText(TextEncoder):
-    """CLIP's text encoder: causal, although it reads whole texts and has no cache."""
+    """CLIP's text encoder: causal, but without a cache, because it reads whole texts."""
 
     sizes = dict(hidden=512, mlp=2048, heads=8)
     defaults = dict(hidden_act="quick_gelu")
@@ -124,7 +124,7 @@ class CLIPVision(ClipLayers, ImageEncoder):
     tensor_names = {"embed.class.weight": ".embeddings.class_embedding"}
 
     def pooler(self, hidden: Any) -> TokenPooler:
-        """The class token, normed, and projected if the class does so."""
+        """The class token, normed, and projected in some classes."""
         width = self.projection_dim if "pooler.project" in self.task_head.paths else None
         return TokenPooler(hidden=hidden, norm_eps=self.layer_norm_eps, width=width)
 
@@ -179,7 +179,7 @@ class Idefics2Vision(Idefics3Vision):
 
 
 class SiglipVision(ClipLayers, ImageEncoder):
-    """SigLIP's image encoder: patches, no class token, and a pooler that attends to all of them."""
+    """SigLIP's image encoder: patches, no class token, and a pooler that attends to all patches."""
 
     defaults = dict(hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6)
     vision_use_head: StrictBool = True
@@ -227,7 +227,7 @@ class Siglip2Vision(SiglipVision):
 
 
 class Phi4MultimodalVision(SiglipVision):
-    """Phi-4-multimodal's image encoder: SigLIP's, where each patch takes the nearest of the learned positions."""
+    """Phi-4-multimodal's image encoder: SigLIP's, with the nearest learned position for each patch."""
 
     sizes = dict(hidden=1152, mlp=4304, layers=27, heads=16)
     defaults = dict(image_size=448, patch_size=14)

@@ -59,7 +59,7 @@ class Cohere2(CohereBase):
     heads_fill_hidden_size = True
 
     def has_window(self, number: int) -> bool:
-        """True of layers that have the window, if layer_types is absent."""
+        """True for layers with the window, if layer_types is absent."""
         return (number + 1) % self.sliding_window_pattern != 0
 
     def layers(self) -> list[Layer]:
@@ -89,12 +89,12 @@ class Cohere2Moe(Cohere2):
     expert_width = "intermediate_size"
 
     def norm(self) -> Norm:
-        """RMSNorm if rms_norm_eps is given, else Cohere's."""
+        """RMSNorm if rms_norm_eps is given, else Cohere's norm."""
         eps = self.rms_norm_eps
         return super().norm() if eps is None else Norm(hidden=self.hidden_size, kind="rms", eps=eps)
 
     def has_window(self, number: int) -> bool:
-        """True of layers that have the window, if layer_types is absent."""
+        """True for layers with the window, if layer_types is absent."""
         first = self.first_k_dense_replace
         if number < first:
             return (number + 1) % self.prefix_dense_sliding_window_pattern != 0
@@ -132,8 +132,8 @@ class Cohere2Moe(Cohere2):
 
 
 class CohereCompass(CohereBase):
-    """Cohere's North: Command R's layer, whose rotary embedding pairs the halves of a head. Each kind of layer has its
-    own rotary embedding, or none."""
+    """Cohere's North: Command R's layer, with a rotary embedding that pairs the halves of a head. Each kind of layer
+    has its own rotary embedding, or none."""
 
     logit_scale: PositiveFloat | None = None  # type: ignore[assignment]
     sliding_window: Window | None = 4096
@@ -148,7 +148,7 @@ class CohereCompass(CohereBase):
         return [Layer(window) for window in self.windows(lambda _number: False, self.sliding_window)]
 
     def layer_rope(self, layer: Layer) -> Rotary | None:
-        """By kind of layer; null means none. Raises ConfigError."""
+        """Rotary embedding by kind of layer; null means none. Raises ConfigError."""
         kind = FULL if layer.window is None else SLIDING
         given: Any = self.rope_parameters.get(kind, kind)
         if given is None:

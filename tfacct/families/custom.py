@@ -1,8 +1,7 @@
 """Custom models: a TOML of tables that name the parts of a model and their sizes.
 
 A side's table, `[encoder.attention]`, overrides the common one, `[attention]`, key by key; that of a kind of layers,
-`[decoder.local.attention]`, overrides the side's. Here a key goes by its dotted name, as `--set attention.heads=8`
-spells it.
+`[decoder.local.attention]`, overrides the side's. Keys have dotted names here, as in `--set attention.heads=8`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,18 +33,18 @@ class Config(FamilyConfig):
 
     @classmethod
     def settable(cls, raw: Mapping[str, Any] | None = None) -> frozenset[str]:
-        """Every key by its dotted name, with those of the kinds of layers in `raw`."""
+        """Every key by dotted name, including those of the kinds of layers in `raw`."""
         return frozenset(key for key in tables.KEYS if tables.ANY not in key) | tables.keys_of_kinds(raw or {})
 
     @classmethod
     def counted(cls, raw: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Every key that a count depends on, with those of the kinds of layers in `raw`."""
+        """Every key that a count depends on, including those of the kinds of layers in `raw`."""
         keys = (*tables.KEYS, *sorted(tables.keys_of_kinds(raw or {})))
         return tuple(key for key in keys if tables.ANY not in key and not tables.is_reference_only(key))
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked tables, and the keys that took a default; no key is left unknown. Raises ConfigError."""
+        """The checked tables, and the keys with default values; unknown keys are errors. Raises ConfigError."""
         given = tables.nested({name: value for name, value in raw.items() if name != "model_type"})
         checks.check_tables(given)
         found = {side: layers.layers_of(given, side) for side in tables.SIDES if side in given}
@@ -69,7 +68,7 @@ class Config(FamilyConfig):
 
     @property
     def sides(self) -> dict[str, tables.SideTable]:
-        """Encoder and decoder, where they are there."""
+        """Encoder and decoder, if present."""
         return {name: side for name in tables.SIDES if (side := getattr(self, name)) is not None}
 
     @property
@@ -98,7 +97,7 @@ class Config(FamilyConfig):
         )
 
     def _encoder(self) -> Encoder:
-        """The encoder of an encoder-decoder. One of another width has a token embedding of its own."""
+        """The encoder of an encoder-decoder. If its width differs, it has its own token embedding."""
         assert self.encoder is not None
         model = self.model
         hidden, vocab = model.source_hidden or model.hidden, model.source_vocab
@@ -122,7 +121,7 @@ class Config(FamilyConfig):
         return parts.Positions(rows=rows, hidden=hidden, trained=learned, layout="row" if learned else "sines")
 
     def _bias(self, side: tables.SideTable, hidden: int) -> parts.RelativeBias | None:
-        """Scores by distance, where positions are relative: of each query head."""
+        """Relative position bias per query head, if positions are relative."""
         if self.model.positions != "relative":
             return None
         own = next(block.attention for block in side.blocks if block.attention is not None)
@@ -140,7 +139,7 @@ class Config(FamilyConfig):
         return stacks([own[kind] for kind in side.each])
 
     def _block(self, sublayers: list[Added], hidden: int) -> Block:
-        """A layer, with norms as `order` has them."""
+        """A layer, with norms in the places given by `order`."""
         own = self.norm
         order: Order = "pre" if own.order == "sandwich" or own.order == "reordered" else own.order
         parallel = order == "parallel"
@@ -148,7 +147,7 @@ class Config(FamilyConfig):
         def sublayer(part: Added) -> Sublayer:
             called = not isinstance(part, parts.FeedForward) or part.called
             norm = self._norm(hidden, shared=own.shared and not parallel, called=called)
-            # Of parallel sublayers with a shared norm all but the first read its result.
+            # With parallel sublayers and a shared norm, all but the first read its result.
             before = own.order != "reordered" and not (parallel and own.shared and part is not sublayers[0])
             return Sublayer(part, norm if before else None, norm if order != own.order else None)
 
@@ -199,7 +198,7 @@ class Config(FamilyConfig):
         )
 
     def _cross_attention(self, own: parts.Attention) -> parts.CrossAttention:
-        """Attention to the source: that of the decoder to itself, but for its table and for the encoder's width."""
+        """Attention to the source: like the decoder's self-attention, except for its table and the encoder's width."""
         table, source_hidden = self.decoder and self.decoder.cross_attention, self.model.source_hidden
         own_fields = {} if table is None else table.model_dump(exclude_none=True)
         return parts.CrossAttention(

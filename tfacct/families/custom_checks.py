@@ -1,4 +1,4 @@
-"""What is refused of custom models: missing parts, parts given twice or for nothing, and contradictions."""
+"""Checks of custom models: missing parts, parts given twice or without effect, and contradictions."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,7 @@ from tfacct.families.custom_layers import Layers, Places, deciding, kind_named, 
 
 
 def _refuse(when: bool, message: str, hint: str | None = None) -> None:
-    """Raises ConfigError if so."""
+    """Raises ConfigError if the condition is true."""
     if when:
         raise ConfigError(message, hint)
 
@@ -25,7 +25,7 @@ def check_tables(given: tables.Tables) -> None:
 
 def check_parts(given: tables.Tables, layers: Mapping[str, Layers]) -> None:
     """Raises ConfigError for a layer in which a part is missing or given twice, and for a table that no layer uses. A
-    side without a number of layers is refused with that number."""
+    missing number of layers is reported when the number is checked."""
     if not all(own.each for own in layers.values()):
         return
     kinds = [(side, places) for side, own in layers.items() for places in own.kinds]
@@ -64,7 +64,7 @@ def _check_layer(side: str, places: Places) -> None:
 
 
 def _tables_of(own: tables.Tables, side: str) -> Iterator[str]:
-    """Tables of parts in a side, and tables in which there are none."""
+    """Tables of parts in a side, and empty tables."""
     for name, table in own.items():
         if name in tables.COMMON:
             yield f"{side}.{name}"
@@ -147,7 +147,7 @@ def _check_block(model: tables.ModelTable, block: tables.LayerTable) -> None:
 
 
 def _check_listed(side: tables.SideTable) -> None:
-    """Raises ConfigError for indices of layers that do not exist, and for layers that are listed twice."""
+    """Raises ConfigError for layer indices that do not exist or are listed twice."""
     listing: dict[int, str] = {}
     for name in tables.LISTED:
         table, key = getattr(side, name), f"decoder.{name}.layers"
@@ -160,7 +160,7 @@ def _check_listed(side: tables.SideTable) -> None:
 
 
 def _check_decoder_only(norm: tables.NormTable, decoder: tables.SideTable, *, both: bool) -> None:
-    """Raises ConfigError for combinations with mixers in place of attention that are not understood."""
+    """Raises ConfigError for unsupported combinations with mixers in place of attention."""
     own = [next((name for name in tables.LISTED if getattr(block, name) is not None), None) for block in decoder.blocks]
     found = [name for name in dict.fromkeys(own) if name is not None]
     if None not in own:

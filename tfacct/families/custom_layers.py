@@ -1,4 +1,4 @@
-"""The layers of a side of a custom model: which tables of the file describe a layer, and what they come to.
+"""The layers of a side of a custom model: the tables of the file that describe a layer, merged.
 
 The common tables come first, then those of the side, of the layer's kind, of every N-th layer, of the first N layers.
 A later table replaces keys of an earlier one; a later attention, mixer or MLP replaces another.
@@ -15,7 +15,7 @@ from tfacct.families.fields import MOST_LAYERS
 
 
 class Place(NamedTuple):
-    """A table of the file that holds tables of a layer's parts: its dotted name, and these."""
+    """A table of the file with tables of a layer's parts: its dotted name, and those tables."""
 
     path: str
     parts: Mapping[str, tables.Tables]
@@ -26,11 +26,12 @@ class Place(NamedTuple):
 
 
 Places: TypeAlias = tuple[Place, ...]
-"""Places that describe a layer, the one that decides last."""
+"""Places that describe a layer; the last one decides."""
 
 
 class Layers(NamedTuple):
-    """Where each kind of layers of a side is described, and each layer's kind: none if their number is invalid."""
+    """The places that describe each kind of layer of a side, and the kind of each layer; empty if their number is
+    invalid."""
 
     kinds: list[Places]
     each: list[int]
@@ -41,7 +42,7 @@ def layers_of(given: tables.Tables, side: str) -> Layers:
     own, count = given[side], given[side].get("layers")
     common = (Place("", _parts(given)), Place(side, _parts(own, *tables.LISTED)))
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_LAYERS:
-        return Layers([common], [])  # refused when the number is checked
+        return Layers([common], [])  # the error comes when the number is checked
     pattern = _pattern(own, side, count)
     every, first = (
         {int(number): _parts(table) for number, table in own.get(name, {}).items()} for name in tables.PLACES
@@ -72,12 +73,12 @@ def _parts(table: tables.Tables, *without: str) -> dict[str, tables.Tables]:
 
 
 def _numbers(listed: Any) -> set[int]:
-    """Layers that a mixer's table lists; what is no number is refused when they are checked."""
+    """Layers that a mixer's table lists; values that are not numbers raise an error when they are checked."""
     return {number for number in listed if isinstance(number, int)} if isinstance(listed, list) else set()
 
 
 def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
-    """Kinds of a side's layers, before they are repeated. Raises ConfigError."""
+    """Kinds of a side's layers, before repetition. Raises ConfigError."""
     pattern, key = own.get("pattern"), f"{side}.pattern"
     example = f'{key} = ["local", "local", "full"]'
     if pattern is None:
@@ -107,7 +108,7 @@ def _pattern(own: tables.Tables, side: str, count: int) -> list[str]:
 
 
 def deciding(places: Places, group: Sequence[str]) -> tuple[Place, list[str]] | None:
-    """The place that decides which part of a group a layer has, and the parts in it; None if no place does."""
+    """The place that determines which part of a group a layer has, and the parts in it; None if there is none."""
     found = ((place, [name for name in group if name in place.parts]) for place in reversed(places))
     return next(((place, parts) for place, parts in found if parts), None)
 
@@ -126,13 +127,13 @@ def merged(places: Places) -> tables.Tables:
 
 
 def _taken_away(table: type[tables.Table], key: str, value: Any) -> bool:
-    """True for `none`, which takes away what an earlier table has, where the key may be absent without a value."""
+    """True for `none`, which removes the value of an earlier table, if the key may be absent."""
     field = table.model_fields.get(key)
     return value == "none" and field is not None and not field.is_required() and field.default is None
 
 
 def where(layers: Mapping[str, Layers], loc: tuple[Any, ...]) -> str:
-    """The place in the file that a checked key came from: the last that gives it, or else the first with its table."""
+    """The place in the file of a checked key: the last one that gives it, or else the first with its table."""
     side, *rest = loc
     if len(rest) < 3 or rest[0] != "blocks":
         return ".".join(map(str, loc))
@@ -143,7 +144,7 @@ def where(layers: Mapping[str, Layers], loc: tuple[Any, ...]) -> str:
 
 
 def kind_named(places: Places) -> str:
-    """The table that describes only a kind of layer, `[decoder.local]`; empty where there is none."""
+    """The table that describes only this kind of layer, `[decoder.local]`; empty if there is none."""
     last = places[-1].path
     return f"[{last}]" if "." in last else ""
 
@@ -151,8 +152,8 @@ def kind_named(places: Places) -> str:
 def defaulted(
     model: ModelTable, norm: NormTable, sides: Mapping[str, SideTable], layers: Mapping[str, Layers]
 ) -> dict[str, Any]:
-    """Keys that took a default which means something, by dotted name: where all layers with the part agree, that of the
-    first place with its table, else that of the side or of the last place with it."""
+    """Keys with meaningful default values, by dotted name: the name of the first place with the table if all layers
+    with the part agree, else that of the side or of the last place with it."""
     blocks = [block for side in sides.values() for block in side.blocks]
     idle = {"buckets"} if model.positions != "relative" else set()
     idle |= {"latent_attention"} if all(block.latent_attention is None for block in blocks) else set()

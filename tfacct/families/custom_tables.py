@@ -21,7 +21,7 @@ REFERENCE_ONLY = frozenset(("activation", "rotary_base"))
 
 
 def key(about: str, default: Any = PydanticUndefined, of: str | Callable[[Tables], Any] = "") -> Any:
-    """A key: what it is, and its default, which may be the value of another key, or be made of those before it."""
+    """A key: its description, and its default, which may be the value of another key or computed from earlier ones."""
     if not of:
         return Field(default, description=about)
     return Field(default_factory=(lambda keys: keys[of]) if isinstance(of, str) else of, description=about)
@@ -60,7 +60,7 @@ class ModelTable(Table):
 
 
 class AttentionTable(Table):
-    """Self-attention. The decoder's cross attention has the same heads."""
+    """Self-attention. The decoder's cross-attention has the same heads."""
 
     heads: PositiveInt = key("query heads")
     kv_heads: PositiveInt = key("key/value heads; must divide `heads`", of="heads")
@@ -177,7 +177,7 @@ class ShortConvolutionTable(Table):
 
 
 class Listed(Table):
-    """The layers that have a mixer in place of attention, if a side's table lists them."""
+    """The layers with a mixer in place of attention, if a side's table lists them."""
 
     layers: Annotated[list[NonNegativeInt], Field(min_length=1)] = key(
         "0-based indices of the layers that have it; the others have attention"
@@ -185,19 +185,19 @@ class Listed(Table):
 
 
 class ListedMamba(Listed, MambaTable):
-    """Mamba in place of attention, in the decoder's layers that are listed."""
+    """Mamba in place of attention, in the listed decoder layers."""
 
 
 class ListedMamba2(Listed, Mamba2Table):
-    """Mamba-2 in place of attention, in the decoder's layers that are listed."""
+    """Mamba-2 in place of attention, in the listed decoder layers."""
 
 
 class ListedDeltaNet(Listed, DeltaNetTable):
-    """Gated DeltaNet in place of attention, in the decoder's layers that are listed."""
+    """Gated DeltaNet in place of attention, in the listed decoder layers."""
 
 
 class ListedShortConvolution(Listed, ShortConvolutionTable):
-    """A gated short convolution in place of attention, in the decoder's layers that are listed."""
+    """A gated short convolution in place of attention, in the listed decoder layers."""
 
 
 class NormTable(Table):
@@ -215,7 +215,7 @@ class NormTable(Table):
 
 
 class LayerTable(Table):
-    """The parts of one kind of layer, with those of the common tables."""
+    """The parts of one kind of layer, including those of the common tables."""
 
     attention: AttentionTable | None = None
     latent_attention: LatentTable | None = None
@@ -228,7 +228,7 @@ class LayerTable(Table):
 
 
 class SideTable(Table):
-    """One side. It may have the tables of its parts again, with the keys in which it differs."""
+    """One side. It may repeat the tables of parts, with the keys that differ."""
 
     layers: LayerCount = key("number of layers")
     pattern: list[str] | None = key(
@@ -252,26 +252,26 @@ PARTS: dict[str, type[Table]] = {name: get_args(of.annotation)[0] for name, of i
 LISTED: dict[str, type[Listed]] = {
     name: get_args(of.annotation)[0] for name, of in SideTable.model_fields.items() if name in PARTS
 }
-"""Mixers in place of attention, which a side's table gives to the layers that it lists."""
+"""Mixers in place of attention, for the layers that a side's table lists."""
 LABELS = {"mamba": "Mamba", "mamba2": "Mamba-2", "delta_net": "DeltaNet", "short_convolution": "short convolutions"}
-"""What error messages call them."""
+"""Their names in error messages."""
 MIXERS = ("attention", "latent_attention", *LISTED)
 MLPS = ("feed_forward", "experts")
 PLACES = ("every", "first")
-"""Tables of a side whose own tables go by a number of layers."""
+"""Tables of a side with tables by number of layers."""
 COMMON = {name: table for name, table in PARTS.items() if name not in LISTED}
-"""Tables that each side may have again, with other keys."""
+"""Tables that each side may repeat with different keys."""
 NOT_IN = {("encoder", name) for name in ("latent_attention", *LISTED)}
-"""Parts that a side cannot have."""
+"""Parts that a side does not support."""
 WITHOUT_MLP = tuple(name for name in LISTED if "mlp" in PARTS[name].model_fields)
-"""Mixers whose layers have no MLP, unless their table says so."""
+"""Mixers whose layers have no MLP by default."""
 ANY = "*"
 """In a name: any kind of layer, or any number of layers."""
 KEYS_OF: dict[str, type[Table]] = {"model": ModelTable, **COMMON, "norm": NormTable}
 KEYS_OF |= {f"{side}.{name}": COMMON[name] for side in SIDES for name in COMMON if (side, name) not in NOT_IN}
 KEYS_OF |= {"decoder.cross_attention": CrossTable, **{f"decoder.{name}": table for name, table in LISTED.items()}}
 KEYS_OF |= {f"{side}.{ANY}.{name}": PARTS[name] for side in SIDES for name in PARTS if (side, name) not in NOT_IN}
-"""Every table of keys but the sides themselves, which have their layers."""
+"""Every table of keys, except the sides."""
 TABLES = (*KEYS_OF, *SIDES, *(f"{side}.{name}" for side in SIDES for name in (*PLACES, ANY)))
 OF_A_SIDE = ("layers", "pattern", *PARTS, "cross_attention", *PLACES)
 """Names in a side's table that are not kinds of layers."""
@@ -290,7 +290,7 @@ def is_reference_only(path: str) -> bool:
 
 
 def general(path: str) -> str:
-    """A dotted name with `*` for the kind of layer, or for the number of layers, where it has one."""
+    """A dotted name with `*` for the kind of layer or the number of layers, if it has one."""
     words = path.split(".")
     if len(words) > 1 and words[0] in SIDES:
         if words[1] in PLACES:
@@ -311,7 +311,7 @@ def keys_of_kinds(paths: Mapping[str, Any]) -> frozenset[str]:
 
 
 def flattened(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Tables within tables as keys with dotted names; a table without keys is a key itself."""
+    """Nested tables as keys with dotted names; an empty table is a key."""
     flat: dict[str, Any] = {}
     for name, value in tables.items():
         path = f"{before}{name}"
@@ -321,7 +321,7 @@ def flattened(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
 
 
 def nested(flat: Mapping[str, Any]) -> Tables:
-    """The tables again, without keys that are null. Raises ConfigError for an unknown table or key."""
+    """Nested tables from dotted names, without null keys. Raises ConfigError for an unknown table or key."""
     tables: Tables = {}
     for path, value in flat.items():
         if value is None:
@@ -341,7 +341,7 @@ def nested(flat: Mapping[str, Any]) -> Tables:
 
 
 def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
-    """Raises ConfigError for a kind of layer that its side's pattern does not name, and for no number of layers."""
+    """Raises ConfigError for a kind of layer that is not in its side's pattern, and for an invalid layer number."""
     side, _, rest = path.partition(".")
     kind, _, inner = rest.partition(".")
     if side not in SIDES or not rest:
@@ -354,7 +354,7 @@ def _check_kind(path: str, flat: Mapping[str, Any]) -> None:
         return
     pattern = flat.get(f"{side}.pattern")
     if kind in OF_A_SIDE or (pattern is not None and not (pattern and isinstance(pattern, list))):
-        return  # such a pattern is refused later
+        return  # such a pattern raises an error later
     kinds = [word for word in pattern or () if isinstance(word, str)]
     if kind in kinds:
         return

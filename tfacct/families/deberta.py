@@ -18,8 +18,8 @@ from tfacct.ledger.lines import KERNEL_WIDTH, Line, Matmul, Pointwise, Table
 
 @record(kw_only=True)
 class Distances(Part):
-    """Learned vector for each distance between two tokens, which all layers of a model read. `normed`: a LayerNorm
-    follows. `of_text`: a text reads two rows for each of its tokens, so a longer one needs more."""
+    """Embedding of the distances between two tokens, shared by all layers. `normed`: a LayerNorm follows. `of_text`: a
+    text reads two rows per token, so longer texts need more rows."""
 
     buckets: Size
     hidden: Size
@@ -33,25 +33,25 @@ class Distances(Part):
     legend: ClassVar[dict[str, str]] = {"Rp": DISTANCES, "D": "hidden size"}
 
     def for_context(self, context: int) -> Self:
-        """Return the embedding with as many rows as a text reads."""
+        """The embedding with as many rows as a text reads."""
         return replace(self, buckets=2 * context) if self.of_text else self
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Embedding, and the norm of all its rows."""
+        """Embedding, and the norm over all its rows."""
         norm = Pointwise(f"{at}.norm", "Rp D", weight="D", bias="D", kind="norm_layer")
         return (Table(at, "Rp D"), *((norm,) if self.normed else ()))
 
 
 @record(kw_only=True)
 class DisentangledAttention(Attention):
-    """Attention that also scores distances, by the vectors of Distances: He et al., "DeBERTa" (arXiv 2006.03654),
-    section 3.1, with the products of transformers' DisentangledSelfAttention.
+    """Attention that also scores distances, with the embedding of Distances: He et al., "DeBERTa" (arXiv 2006.03654),
+    section 3.1, with the matmuls of transformers' DisentangledSelfAttention.
 
-    A query is multiplied with the key of each distance (`to_positions`), and a key with the query of each
-    (`from_positions`). Each layer computes these keys and queries of all vectors; if `shared`, with the weights of the
-    tokens' own, both of them always. `reach`: the furthest distance, if far ones share vectors; no count depends on it.
-    With no number of `distances` it reads as many vectors as a text has distances, two for each token; if not
-    `key_bias` the keys of distances have no bias either (that of deberta).
+    A query is multiplied with the key of each distance (`to_positions`), and a key with the query of each distance
+    (`from_positions`). Each layer computes these keys and queries for all distances; if `shared`, with the weights of
+    the tokens' keys and queries, and then always both. `reach`: the furthest distance, if far distances share rows; no
+    count depends on it. Without a number of `distances`, it reads as many rows as a text has distances, two per token;
+    without `key_bias`, the keys of distances also have no bias (deberta).
     """
 
     distances: Size | None
@@ -113,7 +113,7 @@ class FirstConvolution(Part):
     made: ClassVar[dict[str, str]] = {"Dn": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The product, unfolded, its activation, the addition and the norm."""
+        """The unfolded matmul, its activation, the addition and the norm."""
         return (
             Matmul(at, f"B T Dn {KERNEL_WIDTH}, Dn {KERNEL_WIDTH} D -> B T D", bias=True),
             Pointwise(f"{at}.act", "B T D", kind="activation", function=self.activation),
@@ -147,7 +147,7 @@ class DebertaBase(BertBase):
     key_bias = True
 
     def hf_module_names(self) -> dict[str, str]:
-        """With the head, whose names depend on `legacy`."""
+        """Module names with the head, which depend on `legacy`."""
         own = {**mlm_head_modules("lm_predictions.lm_head"), "lm_head": "lm_predictions.lm_head"}
         return {**super().hf_module_names(), **(Bert.module_names if self.legacy else own)}
 
@@ -157,7 +157,7 @@ class DebertaBase(BertBase):
 
     @property
     def position_terms(self) -> frozenset[str]:
-        """What pos_att_type names: scores of content to position (c2p), of position to content (p2c). Raises
+        """The terms in pos_att_type: scores of content to position (c2p) and of position to content (p2c). Raises
         ConfigError."""
         given = self.pos_att_type or []
         terms = frozenset(word.strip() for word in (given.lower().split("|") if isinstance(given, str) else given))
@@ -167,7 +167,7 @@ class DebertaBase(BertBase):
 
     @property
     def max_distance(self) -> int:
-        """Distances that differ, before they are put into buckets."""
+        """Number of different distances, before bucketing."""
         return self.max_position_embeddings if self.max_relative_positions < 1 else self.max_relative_positions
 
     def check(self) -> None:
@@ -179,7 +179,7 @@ class DebertaBase(BertBase):
             raise self.refused("pos_att_type", self.pos_att_type)
 
     def distance_scores(self) -> dict[str, Any]:
-        """How attention scores distances: the family's fields of `DisentangledAttention`."""
+        """The family's fields for `DisentangledAttention`."""
         raise NotImplementedError
 
     def distance_embedding(self) -> Distances:
@@ -187,7 +187,7 @@ class DebertaBase(BertBase):
         raise NotImplementedError
 
     def attention(self) -> Attention:
-        """Scaled by the number of terms of a score; disentangled if relative_attention is set."""
+        """Attention scaled by the number of terms of a score; disentangled if relative_attention is set."""
         plain, terms = super().attention(), self.position_terms
         how: dict[str, Any] = {"causal": False, "qkv_bias": True, "out_bias": True, "key_bias": self.key_bias}
         how |= {"hidden": plain.hidden, "kv_heads": plain.kv_heads, "group": 1, "head_dim": plain.head_dim}
@@ -210,7 +210,7 @@ class DebertaBase(BertBase):
 
 
 class Deberta(DebertaBase):
-    """DeBERTa: BERT's layers; attention also scores distances, of which there are as many as a text has."""
+    """DeBERTa: BERT's layers; attention also scores every distance in a text."""
 
     sizes = dict(vocab=50265)
     talking_head: StrictBool = False
@@ -262,14 +262,14 @@ class DebertaV2(DebertaBase):
     layer_module_names = {f"attn.{name[0]}_proj": f"attention.self.{name}_proj" for name in ("query", "key", "value")}
 
     def hf_module_names(self) -> dict[str, str]:
-        """Distances are projected with the weights of tokens, or with their own."""
+        """Distances use the projections of tokens, or their own."""
         at, own = "deberta.encoder.layer.*.attention.self", "" if self.share_att_key else "pos_"
         projections = {f"blocks.*.attn.pos_{name[0]}_proj": f"{at}.{own}{name}_proj" for name in ("key", "query")}
         return {**super().hf_module_names(), **projections}
 
     @property
     def norms_distances(self) -> bool:
-        """Whether a norm follows the embedding of distances."""
+        """True if a norm follows the embedding of distances."""
         return "layer_norm" in [word.strip() for word in self.norm_rel_ebd.lower().split("|")]
 
     @property
@@ -292,7 +292,7 @@ class DebertaV2(DebertaBase):
         if self.conv_kernel_size and (self.conv_groups != 1 or self.conv_kernel_size % 2 == 0):
             name = "conv_groups" if self.conv_groups != 1 else "conv_kernel_size"
             raise self.refused(name, getattr(self, name))
-        if not self.relative_attention and self.norms_distances:  # a norm of nothing, which the class stores
+        if not self.relative_attention and self.norms_distances:  # an unused norm, which the class stores
             raise self.refused("norm_rel_ebd", self.norm_rel_ebd)
 
     def architecture(self) -> Transformer:

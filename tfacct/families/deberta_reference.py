@@ -1,4 +1,4 @@
-"""The torch modules of DeBERTa: scores of distances, their vectors, and the convolution next to the first layer.
+"""The torch modules of DeBERTa: distance scores, the distance embedding, and the convolution next to the first layer.
 
 Shapes: heads are (batch, heads, tokens, head size), rows of distances (distances, hidden).
 """
@@ -19,20 +19,20 @@ from tfacct.reference.step import Step
 
 
 def rows_of(part: deberta.DisentangledAttention, positions: Tensor) -> Tensor:
-    """Row of the embedding for each query and key: far distances share rows by their logarithm if they have a `reach`.
+    """Row of the embedding for each query and key: far distances share rows logarithmically up to `reach`.
 
     transformers' make_log_bucket_position and DisentangledSelfAttention.disentangled_attention_bias.
     """
     apart = positions[:, None] - positions[None, :]
     rows = 2 * positions.shape[0] if part.distances is None else part.distances
-    if not isinstance(rows, int):  # a symbol: which row is read changes no count
+    if not isinstance(rows, int):  # a symbol: the choice of row does not change a count
         return apart * 0
     span = rows // 2
     if part.reach is not None:
         middle, far = max(span // 2, 1), apart.abs()
         near = far < middle
         far = torch.where(near, torch.full_like(far, middle - 1), far)
-        octaves = math.log(max(part.reach - 1, 1) / middle) or 1.0  # 1 for a table too small to share any
+        octaves = math.log(max(part.reach - 1, 1) / middle) or 1.0  # 1 for an embedding that is too small to share rows
         ratio = torch.log(far / middle) / octaves
         shared = torch.ceil(ratio * (middle - 1)) + middle
         apart = torch.where(far <= middle, apart, (shared * apart.sign()).long())
@@ -41,7 +41,7 @@ def rows_of(part: deberta.DisentangledAttention, positions: Tensor) -> Tensor:
 
 def _of_text(table: Tensor, tokens: int) -> Tensor:
     """The rows of the distances in a text, from the middle of the embedding. For symbols, which have no middle, and for
-    a text that is too long, one row as often as there are distances: which row is read changes no count."""
+    texts that are too long, one row repeated: the choice of rows does not change a count."""
     reach = table.shape[0] // 2
     if not isinstance(reach, int) or not isinstance(tokens, int) or tokens > reach:
         return table.narrow(0, 0, 1).expand(2 * tokens, -1)
@@ -49,7 +49,7 @@ def _of_text(table: Tensor, tokens: int) -> Tensor:
 
 
 class Distances(Embedding):
-    """Vectors of all distances, read whole."""
+    """The whole embedding of distances."""
 
     def __init__(self, part: deberta.Distances) -> None:
         super().__init__(part.buckets, part.hidden)
@@ -62,7 +62,7 @@ class Distances(Embedding):
 
 
 class DisentangledAttention(Attention):
-    """Attention that scores distances too: queries with the keys of all distances, and keys with their queries."""
+    """Attention that also scores distances: queries with the keys of all distances, and keys with their queries."""
 
     def __init__(self, part: deberta.DisentangledAttention, angles: Angles | None, **how: bool) -> None:
         super().__init__(part, angles, **{**how, "fused": False})
@@ -78,7 +78,7 @@ class DisentangledAttention(Attention):
             self.from_positions, self.from_add = Product(1), Gather()
 
     def _projection(self, owner: Linear, size: int) -> Linear:
-        """Projection of distances, with the weight of the tokens' if it is shared."""
+        """Projection of distances, with the tokens' weight if it is shared."""
         own = Linear(self.part.hidden, size, bias=owner.bias is not None)
         if self.part.shared:
             own.weight, own.bias = owner.weight, owner.bias
@@ -105,7 +105,8 @@ class DisentangledAttention(Attention):
 
 
 class FirstConvolution(Linear):
-    """A convolution around each token, unfolded into one product, added to a stream; (batch, tokens, hidden)."""
+    """A convolution around each token, unfolded into one matmul, added to the residual stream; (batch, tokens,
+    hidden)."""
 
     def __init__(self, part: deberta.FirstConvolution) -> None:
         super().__init__(part.hidden * part.kernel, part.hidden)

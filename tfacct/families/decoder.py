@@ -71,7 +71,7 @@ EXPERT_MODULES, EXPERT_TENSORS = expert_modules(), expert_tensors()
 
 
 def default_head_dim(fields: dict[str, Any]) -> int:
-    """hidden_size / num_attention_heads, as the class does if head_dim is absent."""
+    """hidden_size / num_attention_heads, the class default if head_dim is absent."""
     hidden, heads = fields["hidden_size"], fields["num_attention_heads"]
     return divide_exactly(
         hidden, heads, "hidden_size by num_attention_heads", "give head_dim, or choose divisible sizes"
@@ -79,14 +79,14 @@ def default_head_dim(fields: dict[str, Any]) -> int:
 
 
 DIVIDED_HEAD_DIM = property(lambda self: self.divide("hidden_size", "num_attention_heads"))
-"""head_dim in classes that have no such field."""
+"""head_dim in classes without this field."""
 
 
 AnyAttention: TypeAlias = Attention | LatentAttention
 
 
 class Layer(NamedTuple):
-    """What distinguishes a layer from others of the model."""
+    """The properties that differ between layers of a model."""
 
     window: int | None = None
     experts: bool = False
@@ -158,17 +158,17 @@ class DecoderBase(Family):
 
     @property
     def activation(self) -> str:
-        """The activation that the class runs."""
+        """The activation of the class."""
         name: str = self.hidden_act
         return name
 
     @property
     def residual_factor(self) -> float | None:
-        """Factor of what sublayers add to the residual stream."""
+        """Factor of sublayer outputs before they are added to the residual stream."""
         return None
 
     def rope(self) -> Rotary:
-        """Rotary embedding, as transformers 4 or 5 spells it."""
+        """Rotary embedding, in the format of transformers 4 or 5."""
         return read_rope(self.rope_theta, self.rope_scaling, self.rope_parameters)._replace(pairs=self.rope_pairs)
 
     def layer_rope_parameters(self, layer: Any) -> Mapping[str, Any] | None:
@@ -211,7 +211,8 @@ class DecoderBase(Family):
         return {"kv_heads": self.num_key_value_heads, "group": group, "head_dim": require_even(self.head_dim)}
 
     def attention(self, layer: Any, **own: Any) -> AnyAttention:
-        """Grouped-query attention; attention_bias puts biases on its projections, attention_out_bias on the last."""
+        """Grouped-query attention; attention_bias adds biases to its projections, attention_out_bias to the output
+        projection."""
         rotary: dict[str, Any] = {"rope_dim": self.rotary_size(layer)} if self.partial_rotary else {}
         sizes, biased = self.head_sizes(layer), getattr(self, "attention_bias", False)
         qk_norm = self.qk_norm if getattr(self, "qk_layernorm", True) else None
@@ -246,7 +247,7 @@ class DecoderBase(Family):
         return Experts(hidden=self.hidden_size, **{**sizes, "activation": self.activation, **own})
 
     def experts_with_shared(self, count: str, shared: str, /, **own: Any) -> Experts:
-        """Experts, and one MLP as wide as several: their numbers are in these fields. Raises ConfigError."""
+        """Experts, and one MLP as wide as several, with their numbers in these fields. Raises ConfigError."""
         check_top_k(self.num_experts_per_tok, getattr(self, count), ("num_experts_per_tok", "the number of experts"))
         width = getattr(self, shared) * self.moe_intermediate_size or None
         return DecoderBase.experts(self, count, **{"shared": width, **own})
@@ -274,7 +275,7 @@ class DecoderBase(Family):
         return Transformer(stacks=stacks(blocks), **{**self.embeddings_and_head(), **own})
 
     def embeddings_and_head(self) -> dict[str, Any]:
-        """What comes before and after the layers."""
+        """The parts before and after the layers."""
         return {"embed": self.embedding(), "final_norm": self.norm(), "head": self.head()}
 
     def embedding(self, **own: Any) -> Embedding:
@@ -287,7 +288,7 @@ class DecoderBase(Family):
         return Head(vocab=self.vocab_size, hidden=self.hidden_size, tied=self.tie_word_embeddings, **own)
 
     def scaled_embeddings_and_head(self, factor: float, logit_scale: float) -> dict[str, Any]:
-        """The same, where constants multiply embeddings and logits."""
+        """The same, with constants that multiply embeddings and logits."""
         ends = {"embed": self.embedding(scaled=True, factor=factor), "head": self.head(logit_scale=logit_scale)}
         return {"final_norm": self.norm(), **ends}
 
@@ -301,7 +302,8 @@ class MoeWithShared(DecoderBase):
     layer_tensor_names = EXPERT_TENSORS
 
     def moe_layers(self) -> list[bool]:
-        """Which layers have experts: by mlp_layer_types, or all after the first dense ones. Raises ConfigError."""
+        """True for each layer with experts: by mlp_layer_types, or all after the first dense ones. Raises
+        ConfigError."""
         given, count = getattr(self, "mlp_layer_types", None), self.num_hidden_layers
         if given is not None:
             return sparse_layers(given, count)
@@ -316,7 +318,7 @@ class MoeWithShared(DecoderBase):
 
 
 class SharedExperts(MoeWithShared):
-    """The same with DeepSeek's router, which chooses groups of experts first."""
+    """The same with DeepSeek's router, which first selects groups of experts."""
 
     ignored_fields = "n_group topk_group routed_scaling_factor"
 

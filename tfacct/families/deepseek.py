@@ -100,8 +100,8 @@ class DeepseekV2(DeepseekBase):
 
 
 class MtpLayers(DecoderBase):
-    """Layers that predict further tokens (MTP), which the class leaves out. `mtp` is a field of tfacct: if true,
-    they are counted too."""
+    """Multi-token prediction (MTP) layers, which the class does not have. `mtp` is a field of tfacct: if true, they are
+    counted."""
 
     num_nextn_predict_layers: Annotated[int, int_between(0, 100)] = 1
     mtp: StrictBool = False
@@ -112,7 +112,7 @@ class MtpLayers(DecoderBase):
         return "it has no MTP layers: leave mtp out" if self.mtp else super().hf_unsupported()
 
     def architecture(self) -> Transformer:
-        """With MTP layers on request, each a layer with experts."""
+        """The architecture, with MTP layers if requested, each a layer with experts."""
         shape = super().architecture()
         if not self.mtp or not self.num_nextn_predict_layers:
             return shape
@@ -127,7 +127,7 @@ class MtpLayers(DecoderBase):
 
 class DeepseekV3(MtpLayers, DeepseekBase):
     """DeepSeek-V3 and R1: V2's layer at a larger size, and a router whose bias is a buffer, not a parameter. `mtp` is a
-    field of this program: if true, the multi-token prediction layers (MTP) are counted too."""
+    field of tfacct: if true, multi-token prediction (MTP) layers are also counted."""
 
     sizes = dict(mlp=18432, kv_heads=128, context=4096)
     defaults = dict(
@@ -141,8 +141,8 @@ class DeepseekV3(MtpLayers, DeepseekBase):
 
 
 class DeepseekV32(MtpLayers, DsaDecoder):
-    """DeepSeek-V3.2: V3's layer, and in every layer an indexer that chooses the keys of each token. `mtp` is a field of
-    this program: if true, the multi-token prediction layers (MTP) are counted too, each with an indexer."""
+    """DeepSeek-V3.2: V3's layer, and in every layer an indexer that selects the keys for each token. `mtp` is a
+    field of tfacct: if true, multi-token prediction (MTP) layers are also counted, each with an indexer."""
 
     sizes = dict(vocab=129280, hidden=7168, mlp=18432, layers=61, heads=128, kv_heads=128, context=163840)
     defaults = dict(index_n_heads=64)
@@ -320,8 +320,8 @@ MISTRAL_LARGE4_ROPE = {
 
 @record(kw_only=True)
 class StreamIndexer(Indexer):
-    """An indexer whose queries are made of the residual stream after a LayerNorm of its own; two learned numbers of
-    each head multiply them by the logarithm of their position."""
+    """An indexer with queries from the residual stream, after its own LayerNorm; they are scaled by the logarithm of
+    their position, with two learned scalars per head."""
 
     mesh_unsupported: ClassVar[str] = "an indexer that reads the residual stream"
 
@@ -332,7 +332,7 @@ class StreamIndexer(Indexer):
 
 
 class MistralLarge4(GlmMoeDsa):
-    """Mistral Large 4's language model: GLM-5's sparse attention, some layers without rotary embedding, some with the
+    """Mistral Large 4's language model: GLM-5's sparse attention, some layers without rotary embedding, some that reuse
     latents of an earlier layer; a dense layer, then experts and a shared expert."""
 
     sizes = dict(vocab=204800, mlp=24576, layers=72, context=1048576)
@@ -362,7 +362,7 @@ class MistralLarge4(GlmMoeDsa):
     head_options = dict(softcap=attrgetter("final_logit_softcapping"))
 
     def own_latents(self, rotary: list[bool]) -> list[bool]:
-        """Which layers compute a latent; the others use that of an earlier layer. Raises ConfigError."""
+        """True for each layer that computes a latent; the others reuse that of an earlier layer. Raises ConfigError."""
         layers = self.num_hidden_layers
         sources = [*range(layers)] if self.kv_source_layers is None else self.kv_source_layers
         if len(sources) != layers:
@@ -376,7 +376,7 @@ class MistralLarge4(GlmMoeDsa):
                 )
             if source == number and number in sources[number + 1 :]:
                 last[rotary[number]] = number
-            if source != number and last.get(rotary[number]) != source:  # the class reads the last one's of its kind
+            if source != number and last.get(rotary[number]) != source:  # the class reads the last of its kind
                 raise ConfigError(
                     f"kv_source_layers: layer {number:,} reads the latents of layer {source:,}, but the class gives"
                     " it the latents of the last shared layer with the same use of rotary embedding"
@@ -390,7 +390,7 @@ class MistralLarge4(GlmMoeDsa):
         return [Layer(None, some, rotates, kind, borrowed=not own) for kind, some, rotates, own in rows]
 
     def attention(self, layer: Any, **own: Any) -> LatentAttention:
-        """Without rotary embedding, all of a key comes from the latent."""
+        """Latent attention; without rotary embedding, the whole key comes from the latent."""
         whole = {"rope_dim": None, "nope_dim": self.qk_nope_head_dim + self.qk_rope_head_dim, "rotary": None}
         own = {"temperature": "learned", "eps": self.rms_norm_eps, "borrowed": layer.borrowed}
         return super().attention(layer, **own, **({} if layer.rotary else whole))
@@ -499,7 +499,7 @@ class LongcatFlash(MlaDecoder):
 DOTS3_KINDS = (INDEXED[0], SLIDING, FULL)
 DOTS3_WINDOW_SIZES = """num_attention_heads num_key_value_heads q_lora_rank kv_lora_rank head_dim qk_nope_head_dim
     qk_rope_head_dim v_head_dim""".split()
-"""Sizes that layers with a window have of their own: `swa_…`, or in per_layer_config."""
+"""Sizes of layers with a window: `swa_…`, or in per_layer_config."""
 Frequency = Annotated[
     int | list[int],
     CoreSchema(
@@ -517,7 +517,7 @@ Frequency = Annotated[
 
 class Dots3Note(DsaDecoder):
     """dots3-note's language model: gated latent attention with a norm of the rotary part of keys; some layers have an
-    indexer, the others a window and sizes of their own."""
+    indexer, the others a window and different sizes."""
 
     sizes = dict(vocab=152064, hidden=5120, mlp=13824, layers=46, heads=128, kv_heads=128, context=524288)
     defaults = dict(rms_norm_eps=1e-5, moe_intermediate_size=1536, first_k_dense_replace=1, index_n_heads=64)
@@ -604,7 +604,7 @@ class Dots3Note(DsaDecoder):
         return Rotary(spelled.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        """With an indexer, a window, or neither. Raises ConfigError."""
+        """Attention with an indexer, a window, or neither. Raises ConfigError."""
         own = {"stretch": "latents", "rope_norm": True, "gate": Gate("heads")}
         own |= {"eps": self.rms_norm_eps, "rotary": self.rope_of(layer.kind)}
         if layer.kind == INDEXED[0]:
@@ -648,7 +648,7 @@ class Dots3Note(DsaDecoder):
 
 
 class KimiLinear(SharedExperts, LowRankKimiDeltaDecoder, MlaDecoder):
-    """Kimi Linear: DeltaNet with a decay for every channel (KDA) in most layers, latent attention without rotary
+    """Kimi Linear: DeltaNet with per-channel decays (KDA) in most layers, latent attention without rotary
     embedding in the others; dense layers first, then experts and a shared expert."""
 
     sizes = dict(vocab=163840, hidden=2304, mlp=9216, layers=27, heads=32, kv_heads=32, context=1048576)

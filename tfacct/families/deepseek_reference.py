@@ -12,7 +12,7 @@ from tfacct.reference.step import Step
 
 
 class StreamIndexer(Indexer):
-    """An indexer whose queries are made of the stream and grow with their position."""
+    """An indexer with queries from the residual stream, which grow with their position."""
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__(part, angles)

@@ -43,32 +43,32 @@ from tfacct.ledger.workload import COMPRESSED
 
 PLAIN, LIGHT, HEAVY = "sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention"
 RATIOS = {0: PLAIN, 4: LIGHT, 128: HEAVY}
-"""Kinds of layers as compress_ratios spells them, whatever compress_rates says."""
+"""Kinds of layers by their values in compress_ratios, independent of compress_rates."""
 RATES = {LIGHT: 4, HEAVY: 128}
 LEGACY_RATES = {LIGHT: "compress_rate_csa", HEAVY: "compress_rate_hca"}
 """Fields of older files with the same meaning as compress_rates."""
 DEFAULT_ROTARY_FRACTION = 64 / 512
-"""Fraction of a head with rotary embedding, if the config does not say."""
+"""Default fraction of a head with rotary embedding."""
 INDEXER_FIELDS = {"index_n_heads", "index_head_dim", "index_topk"}
 Ratios = Annotated[list[int], CoreSchema(core_schema.list_schema(core_schema.int_schema(strict=True), strict=True))]
 COMPRESSOR = "kv_proj gate_proj kv_norm"
 COMPRESSES = {"light": "lightly compressed", "heavy": "heavily compressed", None: "uncompressed"}
-"""Kinds of blocks by how their tokens are compressed."""
+"""Kinds of layers by compression."""
 
 
 @record(kw_only=True)
 class CompressedAttention(SelfAttention):
-    """Causal self-attention of `groups` · `group_heads` query heads to one head of keys, which are values too:
-    "DeepSeek-V4" (arXiv 2606.19348), section 2.3, with the order and the shapes of the products of transformers'
+    """Causal self-attention of `groups` · `group_heads` query heads to a single key head, whose keys are also values:
+    "DeepSeek-V4" (arXiv 2606.19348), section 2.3, with the order and shapes of the matmuls of transformers'
     DeepseekV4Attention.
 
-    Queries come from a latent of `q_rank` numbers. A query sees the last `window` tokens, and, where tokens are
-    compressed, the keys that are made of `light` or of `heavy` of them: sums weighted by a softmax over the tokens, for
-    each number by itself. With `light` a key is made of two shares, one of its own tokens and one of those before, and
-    an indexer of `index_heads` heads over keys of `index_dim` numbers, compressed in the same way, chooses `index_top`
-    of them for each token. Each head has a sink. `rope_dim` numbers of a head have a rotary embedding, which the result
-    undoes. The result is projected by `groups` of heads to `out_rank` numbers each, then all together. `twice`: the
-    cache holds the keys of the window as values too.
+    Queries come from a latent of size `q_rank`. A query sees the last `window` tokens and, in layers with compression,
+    keys that are computed from `light` or `heavy` tokens each: elementwise softmax-weighted sums over the tokens. With
+    `light`, a key is the sum of contributions from its own tokens and from the tokens before, and an indexer of
+    `index_heads` heads over keys of size `index_dim`, compressed in the same way, selects `index_top` keys per token.
+    Each head has a sink. `rope_dim` elements of a head have a rotary embedding, which is undone in the result. Head
+    `groups` project the result to `out_rank` elements each, then one projection combines them. `twice`: the cache
+    stores the keys of the window also as values.
     """
 
     hidden: Size
@@ -132,34 +132,35 @@ class CompressedAttention(SelfAttention):
 
     @property
     def kv_heads(self) -> Size:
-        """Number of key heads, which are value heads too: 1."""
+        """Number of key heads, which are also value heads: 1."""
         return 1
 
     @property
     def kind(self) -> Literal["light", "heavy"] | None:
-        """How its tokens are compressed; None where a query sees those of a window alone."""
+        """Kind of compression; None if queries see only the tokens of a window."""
         return "light" if self.light is not None else "heavy" if self.heavy is not None else None
 
     @property
     def compression(self) -> Compression:
-        """How its tokens are compressed."""
+        """Compression of the layer."""
         return Compression(COMPRESSES[self.kind], self.heavy if self.light is None else self.light, self.index_top)
 
     @property
     def mask(self) -> Mask:
-        """Pairs with compressed keys that count under a mask: those that are full, or the chosen ones of them."""
+        """Visible pairs with compressed keys under a mask: complete keys, or the selected ones among them."""
         return "entries" if self.index_top is None else "chosen entries"
 
     def derived(self) -> dict[str, str]:
-        """Query heads, and both shares of keys that overlap."""
+        """Query heads, and both contributions of overlapping keys."""
         return self.made | ({} if self.light is None else {"Hu": "2 · H", "Hw": "2 · Hx"})
 
     def multiples(self) -> dict[str, int]:
-        """Numbers rotate in pairs."""
+        """Elements rotate in pairs."""
         return {"Hr": 2}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Queries and keys, compressed keys, scores and values of both, the result by groups; and the states."""
+        """Queries and keys, compressed keys, scores and values of both, the grouped output projection; and the
+        states."""
         kind = self.kind
         return (
             Matmul(f"{at}.q_a_proj", "B T D, D Rq -> B T Rq"),
@@ -198,7 +199,7 @@ class CompressedAttention(SelfAttention):
         yield Pointwise(f"{at}.compressed_add", "B T N H", kind="sum")
 
     def _compressed(self, at: str, kind: str, size: str, both: str) -> Iterator[Line]:
-        """Numbers of each token, their weights, and the keys that are full: of keys that overlap, two shares each."""
+        """Elements of each token, their weights, and the complete keys; two contributions each if keys overlap."""
         new, rate = COMPRESSED["new"][kind], "Mc" if kind == "light" else "Mh"
         each = both if kind == "light" else size
         yield Matmul(f"{at}.kv_proj", f"B T D, D {each} -> B T {each}")
@@ -210,7 +211,7 @@ class CompressedAttention(SelfAttention):
         yield Pointwise(f"{at}.rotary", f"B {new} Hr", kind="rotary")
 
     def _index(self, at: str) -> Iterator[Line]:
-        """Scores by which keys are chosen: of heads of their own over its compressed keys, weighted and summed."""
+        """Indexer scores: separate heads over its compressed keys, weighted and summed."""
         yield from self._compressed(at, "light", "Hx", "Hw")
         yield Matmul(f"{at}.q_proj", "B T Rq, Rq Nx Hx -> B T Nx Hx")
         yield Pointwise(f"{at}.q_rotary", "B T Nx Hr", kind="rotary")
@@ -220,8 +221,8 @@ class CompressedAttention(SelfAttention):
         yield Pointwise(f"{at}.sum", "B T Nx Sc")
 
     def _states(self, at: str, kind: str, size: str, both: str) -> Iterator[Line]:
-        """Compressed keys; tokens that wait for theirs to be full, and their weights; of keys that overlap, the shares
-        of the next one that the last full one's tokens have."""
+        """Compressed keys; waiting tokens of an incomplete key, and their weights; and, if keys overlap, the
+        contributions of the last complete key's tokens to the next key."""
         entries, waiting = (COMPRESSED[what][kind] for what in ("entries", "waiting"))
         each = both if kind == "light" else size
         yield State(f"{at}.cache", f"B {entries} {size}")
@@ -379,7 +380,7 @@ class DeepseekV4(HyperConnected):
         return int(found)
 
     def rotary_size(self, layer: Any = None) -> int:
-        """Elements of a head with rotary embedding. Raises ConfigError."""
+        """Rotary dimensions of a head. Raises ConfigError."""
         size, part = self.head_dim, self.partial_rotary_factor
         if part is None:
             part = DEFAULT_ROTARY_FRACTION if self.qk_rope_head_dim is None else self.qk_rope_head_dim / size
@@ -398,7 +399,7 @@ class DeepseekV4(HyperConnected):
         return rotary_dim
 
     def rope_of(self, kind: str) -> Rotary:
-        """Rotary embedding of a kind of layer: its own base, and scaling if tokens are compressed."""
+        """Rotary embedding of a kind of layer: its base, and scaling if tokens are compressed."""
         spelled, label = self.rope_parameters or {}, "main" if kind == PLAIN else "compress"
         if isinstance(spelled.get(label), Mapping):
             return read_rope(self.rope_theta, None, spelled[label])._replace(pairs="neighbours")
@@ -455,7 +456,7 @@ class DeepseekV4(HyperConnected):
         )
 
     def hf_cache(self) -> Transformer:
-        """One token less of a window; its keys are stored twice in layers without compression."""
+        """One token fewer per window; keys are stored twice in layers without compression."""
 
         def cached(part: Part) -> Part:
             if not isinstance(part, CompressedAttention):
@@ -465,8 +466,8 @@ class DeepseekV4(HyperConnected):
         return self.transformer().mapped(cached)
 
     def with_additional_layers(self) -> Ledger | None:
-        """Ledger with the layers of a DSpark draft, as files of DeepSeek-V4-Flash-DSpark have them under `mtp`: blocks
-        that compress nothing, what joins the layers that they read, and the draft's heads."""
+        """Ledger with the layers of a DSpark draft, stored under `mtp` in files of DeepSeek-V4-Flash-DSpark: layers
+        without compression, the projection of the layers that they read, and the draft's heads."""
         layers, rank = len(self.dspark_target_layer_ids or ()), self.dspark_markov_rank
         count = self.num_hidden_layers + layers
         if not layers or rank is None or (self.compress_ratios or [])[self.num_hidden_layers : count] != [0] * layers:

@@ -22,7 +22,7 @@ from tfacct.reference.step import Step
 
 
 class Rotation(Work):
-    """Rotary embedding of neighbours among a head's numbers."""
+    """Rotary embedding of neighboring elements of a head."""
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         pairs = cos.shape[-1]
@@ -31,14 +31,14 @@ class Rotation(Work):
 
 
 class Some(Work):
-    """Some of the attention weights: those of tokens, or of compressed keys."""
+    """A part of the attention weights: those of tokens, or of compressed keys."""
 
     def forward(self, weights: Tensor, first: int, count: int) -> Tensor:
         return weights.narrow(-1, first, count).clone()
 
 
 class Compressor(nn.Module):
-    """Keys made of `rate` tokens each; of keys that `overlap`, half of what a token has is for the next."""
+    """Keys computed from `rate` tokens each; with `overlap`, half of a token's elements contribute to the next key."""
 
     def __init__(self, part: deepseek_v4.CompressedAttention, size: int, angles: Angles | None) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ class Compressor(nn.Module):
         self.kv_norm, self.rotary = RMSNorm(size, part.eps), Rotation()
 
     def forward(self, x: Tensor, past: tuple[Tensor, ...] | None) -> tuple[Tensor, ...]:
-        """Keys up to the end of the step, (batch, 1, keys, size), the tokens that wait and their weights, and the last
-        share of keys that overlap and its weights."""
+        """Keys up to the end of the step, (batch, 1, keys, size), waiting tokens and their weights, and, with overlap,
+        the last contribution to the next key and its weights."""
         kv, gate, before = self.kv_proj(x), self.gate_proj(x), 0
         if past is not None:
             before = past[0].shape[2]
@@ -77,8 +77,8 @@ class Compressor(nn.Module):
     def _overlapping(
         self, kv: Tensor, gate: Tensor, count: int, past: tuple[Tensor, ...] | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Numbers and weights of both shares of each key, and those that the next one will have of the last tokens. The
-        first key of all has one share: the other weighs nothing."""
+        """Elements and weights of both contributions to each key, and those of the last tokens to the next key. The
+        first key has one contribution: the other has weight 0."""
         found, cached = [], []
         for which, (each, nothing) in enumerate(((kv, 0.0), (gate, float("-inf")))):
             there = past is not None and there_are(past[which].shape[2])
@@ -101,7 +101,7 @@ class Compressor(nn.Module):
 def rotated(
     rotary: nn.Module, heads: Tensor, size: int, some: int, turn: tuple[Tensor, Tensor] | None, back: bool = False
 ) -> Tensor:
-    """Heads with a rotary embedding of their last numbers, or, if `back`, without the one that they have."""
+    """Heads with a rotary embedding of their last elements, or, if `back`, with it undone."""
     if turn is None:
         return heads
     pairs = some // 2
@@ -112,22 +112,22 @@ def rotated(
 
 
 class Indexer(Compressor):
-    """Heads of its own score compressed keys of its own; their weighted sum chooses the keys."""
+    """Separate heads score separate compressed keys; their weighted sum selects the keys."""
 
     def __init__(self, part: deepseek_v4.CompressedAttention, angles: Angles | None) -> None:
         size: Any = part.index_dim
         super().__init__(part, size, angles)
         heads: Any = part.index_heads
         self.heads, self.top = heads, part.index_top
-        # In a proof a head may be smaller than its rotated elements, as no config has it; no product depends on it.
+        # In a proof, a head may be smaller than its rotary dimensions, unlike in any config; no matmul depends on it.
         self.rotates = isinstance(size, int) and isinstance(part.rope_dim, int) and size >= part.rope_dim
         self.q_proj, self.q_rotary = Linear(part.q_rank, heads * size, bias=False), Rotation()
         self.scores, self.act, self.sum = Product(heads), Positive(), Weighted()
         self.weights_proj = Linear(part.hidden, heads, bias=False)
 
     def chosen(self, x: Tensor, read: Tensor, keys: Tensor, step: Step, seen: Tensor | None) -> Tensor:
-        """Mask of shape (batch, 1, new, keys): −∞ where a key is not chosen, or not full yet by `seen`. Zeros made of
-        the scores are in it: a trace would drop scores that nothing reads."""
+        """Mask of shape (batch, 1, new, keys): −∞ for keys that are not selected, or not complete by `seen`. Zeros
+        computed from the scores are added, because a trace would drop unused scores."""
         q = by_head(self.q_proj(read), self.heads, self.size)
         if self.angles is not None and self.rotates:
             q = rotated(self.q_rotary, q, self.size, self.rope_dim, step.turn(self.angles))
@@ -146,7 +146,7 @@ class Indexer(Compressor):
 
 
 class CompressedAttention(PartModule):
-    """Attention of the new tokens to those of a window and to keys made of several tokens, which are values too."""
+    """Attention of new tokens to the tokens of a window and to compressed keys, which are also values."""
 
     takes = ("step", "past")
 
@@ -235,7 +235,7 @@ class CompressedAttention(PartModule):
         return cached[0], index.chosen(x, read, own[0], step, seen), (*cached, *own)
 
     def _seen(self, keys: Tensor, step: Step) -> Tensor | None:
-        """Mask of shape (new, keys): −∞ where a key is not full before a token; None where there are no numbers."""
+        """Mask of shape (new, keys): −∞ for keys that are not complete before a token; None without values."""
         if keys.is_meta or not isinstance(keys.shape[2], int):
             return None
         assert self.compressor is not None
@@ -244,7 +244,7 @@ class CompressedAttention(PartModule):
         return torch.zeros(later.shape, dtype=keys.dtype, device=keys.device).masked_fill(later, float("-inf"))
 
     def _cached(self, k: Tensor) -> Tensor:
-        """Keys that a next token may see, its own with them. A copy: a view would hold all of them."""
+        """Keys that a next token may see, including its own. A copy, because a view would keep all of them alive."""
         if self.keep_all or k.shape[2] <= self.part.window:
             return k
         return k[:, :, k.shape[2] - self.part.window :].clone()

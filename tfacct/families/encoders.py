@@ -15,7 +15,7 @@ AXIAL = "axial"
 
 
 def check_axial(parameters: Mapping[str, Any] | None, axes: str = "row and column", *also: str) -> None:
-    """Refuse any other rotary embedding than one by these axes. Raises ConfigError."""
+    """Raises ConfigError for a rotary embedding that is not by these axes."""
     kind = (parameters or {}).get("rope_type", AXIAL)
     if kind not in (AXIAL, *also):
         raise ConfigError(f"rope_type = {kind!r}: the class supports rotary embedding by {axes} only")
@@ -74,16 +74,16 @@ class EncoderBase(Family):
         return Block.of(self.attention(**attention), self.mlp(), norm=self.norm())
 
     def stacks(self) -> tuple[Stack, ...]:
-        """The layers, all alike."""
+        """The layers, all equal."""
         return (Stack(self.block(), self.num_hidden_layers),)
 
     def ends(self) -> dict[str, Any]:
-        """What comes before and after the layers."""
+        """The parts before and after the layers."""
         first, last = (self.norm() if there else None for there in (self.embedding_norm, self.final_norm))
         return {"embed_norm": first, "final_norm": last}
 
     def architecture(self) -> Transformer:
-        """All layers, and what comes before and after them."""
+        """All layers, and the parts before and after them."""
         self.check()
         ends = self.ends()
         return Transformer(**ends, stacks=self.stacks(), head=None)

@@ -1,4 +1,4 @@
-"""Baidu's ERNIE 4.5: Llama's block, with biases on all projections or on none, and a tied head."""
+"""Baidu's ERNIE 4.5: Llama's layer, with biases on all projections or on none, and a tied head."""
 
 from operator import attrgetter
 from typing import Annotated, Any
@@ -99,7 +99,7 @@ class Ernie4_5_VLMoe(ErnieMoeBase):
         return sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
 
     def experts(self, *_: str, **own: Any) -> Experts:
-        """Those for text with a shared expert, and those for images. Raises ConfigError."""
+        """Experts for text, with a shared expert, and experts for images. Raises ConfigError."""
         check_top_k(self.moe_k, self.moe_num_experts, ("moe_k", "moe_num_experts"))
         width, others = self.moe_intermediate_size or (1536, 512)
         sizes: dict[str, Any] = {"experts": self.moe_num_experts, "active": self.moe_k, "width": width}

@@ -1,8 +1,8 @@
 """A family: the config fields of one `model_type`, their defaults, and the transformer they describe.
 
-A family is a plain class, named as its transformers classes begin. Annotated attributes are fields of its config.json;
-all other attributes are facts about the class. `build` makes the pydantic model that checks the fields, the first time
-that a config of the family is read, so a module may hold a whole lineage and cost nothing until then.
+A family is a plain class with the name prefix of its transformers classes. Annotated attributes are fields of its
+config.json; all other attributes are facts about the class. `build` creates the pydantic model that checks the fields
+when a config of the family is first read, so a module with a whole lineage costs nothing until then.
 """
 
 from collections.abc import Mapping
@@ -35,21 +35,20 @@ SIZES = {
 """Short names in `sizes` → fields."""
 OPTIONS = tuple(f"{part}_options" for part in ("attention", "mlp", "experts", "embedding", "head"))
 ABSENT = "-"
-"""Instead of a name in a table: the class has no such module, though a base's has."""
+"""In place of a name in a table: the class does not have this module, unlike a base class."""
 SAME_AS_QUERY_HEADS: Any = Field(default_factory=lambda fields: fields["num_attention_heads"])
-"""As many key/value heads as query heads, if a config does not say."""
+"""Default: as many key/value heads as query heads."""
 NULL_HEADS = {"num_key_value_heads": "num_attention_heads", "head_dim": "hidden_size / num_attention_heads"}
-"""What null means in classes that have numbers for these fields if they are absent."""
+"""Meaning of null in classes with numeric defaults for these fields."""
 
 
 class Family(Base):
     """What a family may declare.
 
-    Merged along the bases, nearest last: `module_names`, `layer_module_names`, `tensor_names`, `layer_tensor_names`,
-    `attribute_map`, `attention_options` … (tables), `ignored_fields`, `reference_only` (words). All others: the nearest
-    declaration counts.
-    A name of the class's (in task heads too), or `layer_path`, that begins with a dot is inside the base model
-    (`base_model_prefix`).
+    Merged along the base classes, nearest last: `module_names`, `layer_module_names`, `tensor_names`,
+    `layer_tensor_names`, `attribute_map`, `attention_options` … (tables), `ignored_fields`, `reference_only` (words).
+    For all others, the nearest declaration counts. A class name (also in task heads) or `layer_path` that begins with a
+    dot is inside the base model (`base_model_prefix`).
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -90,7 +89,7 @@ class Family(Base):
     base_model_prefix: ClassVar[str] = "model"
     """As in transformers: the attribute that holds the model without a head; "" if there is none."""
 
-    if TYPE_CHECKING:  # a base may read fields that only its families declare
+    if TYPE_CHECKING:  # a base class may read fields that only its families declare
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -105,41 +104,42 @@ class Family(Base):
         return {name: v(self) if isinstance(v, attrgetter) else v for name, v in given.items()} | own
 
     def check(self) -> None:
-        """Refuse values that no part can express. Raises ConfigError."""
+        """Raises ConfigError for values that no part can express."""
         self.require(self.required_values)
 
     def require(self, values: Mapping[str, object]) -> None:
-        """Refuse any other value of these fields. Raises ConfigError."""
+        """Raises ConfigError for any other value of these fields."""
         for name, value in values.items():
             if getattr(self, name) != value:
                 raise self.refused(name, getattr(self, name))
 
     def require_if_given(self, values: Mapping[str, object]) -> None:
-        """Refuse any other value of these fields, except None. Raises ConfigError."""
+        """Raises ConfigError for any other value of these fields, except None."""
         self.require({name: value for name, value in values.items() if getattr(self, name) is not None})
 
     def agrees(self, field: str, size: int, what: str, more: str = "", hint: str | None = None) -> None:
-        """Refuse a field that is given and is not the size derived from others, `what`. Raises ConfigError."""
+        """Raises ConfigError for a given field that differs from the size derived from other fields, `what`."""
         given = getattr(self, field)
         if given not in (None, size):
             name = self.attribute_map.get(field, field)
             raise ConfigError(f"{name} = {given:,} contradicts {what} = {size:,}{more}", hint)
 
     def divide(self, field: str, by: str, hint: str | None = None) -> int:
-        """One size by another, exactly; errors name them as the config does. Raises ConfigError."""
+        """One size divided by another, exactly; errors have the names of the config. Raises ConfigError."""
         names = (self.attribute_map.get(name, name) for name in (field, by))
         return divide_exactly(getattr(self, field), getattr(self, by), " by ".join(names), hint)
 
 
 def submodules(theirs: str, names: str, **renamed: str) -> dict[str, str]:
-    """Modules by our names → the class's, inside one of its modules: those named alike, and those `renamed`."""
+    """Modules by our names → the class's names, inside one of its modules: those with equal names, and those
+    `renamed`."""
     return {name: f"{theirs}.{own}" for name, own in {**{n: n for n in names.split()}, **renamed}.items()}
 
 
 def attention_modules(
     theirs: str, q: str = "q_proj", k: str = "k_proj", v: str = "v_proj", o: str = "o_proj"
 ) -> dict[str, str]:
-    """Modules of attention: its four projections, and what it computes itself."""
+    """Modules of attention: its four projections, and those that it computes directly."""
     own = {f"attn.{name}_proj": f"{theirs}.{their}" for name, their in zip("qkvo", (q, k, v, o), strict=True)}
     return {**own, "attn.scores": theirs, "attn.values": theirs}
 
@@ -153,7 +153,7 @@ def mlp_modules(
 
 
 def merged(family: type[Family], name: str) -> dict[str, Any]:
-    """A table of a family: its bases' first, then its own."""
+    """A table of a family: those of its bases first, then its own."""
     table = {k: v for base in reversed(family.__mro__) for k, v in vars(base).get(name, {}).items()}
     return {ours: theirs for ours, theirs in table.items() if theirs != ABSENT}
 
@@ -211,7 +211,7 @@ def build(family: type[Family]) -> type[FamilyConfig]:
 
 
 def _is_passive(kind: Any) -> bool:
-    """True of floats, strings and dicts, which no count depends on."""
+    """True for floats, strings and dicts, which no count depends on."""
     if get_origin(kind) in (Union, UnionType):
         return all(_is_passive(arm) for arm in get_args(kind) if arm is not type(None))
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind

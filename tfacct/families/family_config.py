@@ -1,7 +1,7 @@
-"""The pydantic model of a family: the fields of its `config.json` in, checked; its architecture out.
+"""The pydantic model of a family: checks the fields of its `config.json` and builds its architecture.
 
-Every field of a config is one of four: read (a field of the class), ignored (known not to change a count),
-refused (known to change counts, and not understood here), or unknown (named in a warning).
+Every field of a config is one of four kinds: read (a field of the class), ignored (does not change a count),
+unsupported (changes counts, an error), or unknown (reported in a warning).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -92,11 +92,11 @@ class FamilyConfig(BaseModel):
 
     @property
     def task_head(self) -> TaskHead:
-        """What follows the layers in the class that `architectures` names."""
+        """The task head of the class in `architectures`."""
         return self._task_head or next(iter(self.task_heads.values()), CAUSAL_MODEL)
 
     def choose_task_head(self, task_head: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Take what follows the layers, and the number of classes in `raw`; return what was defaulted. Raises
+        """Sets the task head, and the number of classes from `raw`; returns fields with default values. Raises
         ConfigError."""
         self._task_head = task_head
         if not task_head.scores_classes:
@@ -106,12 +106,12 @@ class FamilyConfig(BaseModel):
 
     @property
     def context(self) -> int:
-        """The longest context the model was trained for."""
+        """The longest context for which the model was trained."""
         raise NotImplementedError
 
     @property
     def source(self) -> int:
-        """The longest source that its encoder was trained for, if it has one."""
+        """The longest source for which its encoder was trained, if it has one."""
         return self.context
 
     def architecture(self) -> Transformer:
@@ -123,30 +123,30 @@ class FamilyConfig(BaseModel):
         return Pooler(hidden=hidden)
 
     def transformer(self) -> Transformer:
-        """The transformer that these fields describe, with what follows the layers in its class."""
+        """The transformer that these fields describe, with the task head of its class."""
         shape, head = self.architecture(), self.task_head
         return head.on(shape, self._labels, self.pooler(shape.embed.hidden) if head.pooler else None)
 
     def hf_module_paths(self) -> dict[str, str]:
-        """Our module path → that of the class that `architectures` names."""
+        """Our module path → that of the class in `architectures`."""
         table = self.hf_module_names()
         return {**self.task_head.renamed(table, self.base_model_path), **self.task_head.paths} if table else {}
 
     def hf_tensor_names(self) -> dict[str, str]:
-        """Our tensors → those of the class that `architectures` names, if they are no module's `weight` or `bias`."""
+        """Our tensors → those of the class in `architectures`, if they are not a module's `weight` or `bias`."""
         return self.task_head.renamed(self.hf_tensors, self.base_model_path)
 
     def hf_module_names(self) -> Mapping[str, str]:
-        """Our module path → that of the class with a language model's head."""
+        """Our module path → that of the class with a language modeling head."""
         return self.hf_modules
 
     def hf_unsupported(self) -> str | None:
-        """Why the transformers class cannot be asked about these fields; None if it can."""
+        """The reason why the transformers class does not support these fields; None if it does."""
         return None
 
     def hf_cache(self) -> Transformer:
-        """A transformer that caches what the transformers class caches: one token of a window less than a query sees,
-        because the next query is one of them."""
+        """A transformer with the cache of the transformers class: one token fewer per window than a query sees, because
+        the next query is one of them."""
 
         def less_one(part: Part) -> Part:
             if not isinstance(part, (Attention, LatentAttention)) or part.window is None:
@@ -156,30 +156,29 @@ class FamilyConfig(BaseModel):
         return self.transformer().mapped(less_one)
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
-        """Our matmuls that the class runs over more positions than there are new tokens, by path: how many more."""
+        """Additional positions over which the class runs our matmuls, beyond the new tokens, by path."""
         return {}
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Fields that the class of another `model_type` needs besides those of the config, under its own names."""
+        """Additional fields for a class of another `model_type`, under its names."""
         return {}
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """FLOPs per layer that the class runs beyond those counted, by the path of one of our matmuls in that
-        module."""
+        """Additional FLOPs per layer in the class, by the path of one of our matmuls in the same module."""
         return {}
 
     def hf_products(self) -> Transformer | None:
-        """A transformer with the matmuls that the class runs; None if it runs those counted here."""
+        """A transformer with the matmuls of the class; None if they are those counted here."""
         return None
 
     def with_additional_layers(self) -> Ledger | None:
-        """Ledger with the layers that the config names and the counts do not include (multi-token prediction, drafts);
+        """Ledger with the layers of the config that are not included in the counts (multi-token prediction, drafts);
         None if they are not described."""
         return None
 
     @classmethod
     def settable(cls, raw: Mapping[str, Any] | None = None) -> frozenset[str]:  # noqa: ARG003
-        """Every field that may be set: those that are read, rates of dropouts, and those known to be harmless."""
+        """Every field that can be set: fields that are read, dropout rates, and ignored fields."""
         dropouts = (field for field, _ in cls.dropouts.values())
         return (
             frozenset((*cls.model_fields, *dropouts))
@@ -197,19 +196,19 @@ class FamilyConfig(BaseModel):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> "tuple[FamilyConfig, dict[str, Any], list[str]]":
-        """The checked fields of `raw`, those that took a default, and unknown names. Raises ConfigError."""
+        """The checked fields of `raw`, fields with default values, and unknown names. Raises ConfigError."""
         return validate(cls, raw)
 
     @staticmethod
     def refused(name: str, value: object) -> ConfigError:
-        """An error for a field whose value changes the counts and is not understood."""
+        """The error for a field with an unsupported value that changes the counts."""
         return ConfigError(
             f"{name} = {format_value(value)} changes the counts and is not supported for this model_type"
         )
 
 
 def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-    """The checked fields of `raw`, those that took a default, and unknown names. Raises ConfigError."""
+    """The checked fields of `raw`, fields with default values, and unknown names. Raises ConfigError."""
     given: dict[str, Any] = {}
     absent: set[str] = set(family.model_fields)
     unknown: list[str] = []
@@ -259,14 +258,14 @@ def validate(family: type[FamilyConfig], raw: Mapping[str, Any]) -> tuple[Family
 
 
 def _defaults(family: type[FamilyConfig]) -> dict[str, Any]:
-    """Defaults of the fields that have one of their own."""
+    """Defaults of fields with an explicit default."""
     own = ((name, field.get_default()) for name, field in family.model_fields.items())
     return {name: default for name, default in own if isinstance(default, int)}
 
 
 def value_of_null(spelled: Any, raw: Mapping[str, Any]) -> Any:
-    """Value of a field that is null: another's, or one divided by another, None where those are no sizes; or what is no
-    name itself."""
+    """Value of a null field: that of another field, or a quotient of two, None if those are not sizes; or a
+    constant."""
     if not isinstance(spelled, str):
         return spelled
     field, _, divisor = spelled.partition(" / ")
@@ -279,7 +278,7 @@ def value_of_null(spelled: Any, raw: Mapping[str, Any]) -> Any:
 
 
 def by_field_names(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """The fields under the names that the family reads them by."""
+    """The fields under the names that the family reads."""
     fields: dict[str, Any] = {}
     for name, value in raw.items():
         read_as = aliases.get(name, name)
@@ -291,12 +290,12 @@ def by_field_names(raw: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[s
 
 
 def _given_as(field: str, raw: Mapping[str, Any], aliases: Mapping[str, str]) -> str:
-    """The first name by which a config gives a field; the field's own where it does not."""
+    """The first name under which a config gives a field; the field's own name if it does not."""
     return next((name for name in raw if aliases.get(name, name) == field), field)
 
 
 def _default_may_follow(family: type[FamilyConfig], name: str) -> bool:
-    """The transformers classes read null as absent where the default follows from other fields, or is null."""
+    """True if null means absent: in transformers classes, if the default follows from other fields or is null."""
     field = family.model_fields[name]
     return field.default_factory is not None or field.default is None
 
@@ -312,7 +311,7 @@ def _refuse_if_on(name: str, value: object) -> None:
 
 
 def _refuse_if_other(name: str, value: object, field: str, counted: object) -> None:
-    """A size may stand under a second name too, if it is the same."""
+    """Raises ConfigError if a size has a second name with a different value."""
     if value not in (None, counted):
         raise ConfigError(
             f"{name} = {format_value(value)} contradicts {field} = {format_value(counted)}",
@@ -325,8 +324,8 @@ def config_error(
     raw: Mapping[str, Any],
     named: Callable[[tuple[Any, ...]], str] = lambda loc: ".".join(map(str, loc)),
 ) -> ConfigError:
-    """The first complaint of pydantic in the tool's own words, `named` by its place. A missing field explains those
-    that follow from it."""
+    """pydantic's first error in our words, `named` by its place. A missing field comes first, because others follow
+    from it."""
     complaints = error.errors(include_url=False)
     first = next((c for c in complaints if c["type"] != "default_factory_not_called"), complaints[0])
     name = named(first["loc"])

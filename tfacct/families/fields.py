@@ -1,6 +1,6 @@
-"""Kinds of config fields, named as pydantic's, and how numbers in a config are read.
+"""Types of config fields, with pydantic's names, and readers of sizes in a config.
 
-All are strict: `"32"`, `true` and `1.5` are no whole number.
+All are strict: `"32"`, `true` and `1.5` are not whole numbers.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from tfacct.ledger.workload import LARGEST
 
 
 class CoreSchema:
-    """The schema of a field in pydantic-core's terms, built once: families have such fields by the dozen, and pydantic
-    would build a `Field` anew for each."""
+    """The pydantic-core schema of a field, built once: families have dozens of such fields, and pydantic would build a
+    new `Field` for each."""
 
     def __init__(self, schema: Any) -> None:
         self.schema = schema
@@ -57,12 +57,12 @@ JsonDict = Annotated[dict[str, Any], CoreSchema(core_schema.dict_schema(core_sch
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """True of whole numbers from 1."""
+    """True for whole numbers from 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def is_positive(value: object) -> TypeGuard[float]:
-    """True of numbers above 0."""
+    """True for numbers above 0."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
@@ -74,7 +74,7 @@ def require_even(rotary_dim: int, what: str = "head_dim") -> int:
 
 
 def read_partial_rotary_factor(given: float, parameters: Mapping[str, Any] | None) -> float:
-    """The share of a head that is rotated: transformers 5 has it in rope_parameters. Raises ConfigError."""
+    """The share of a head with rotary embedding, in rope_parameters in transformers 5. Raises ConfigError."""
     part = (parameters or {}).get("partial_rotary_factor", given)
     if not is_positive(part) or part > 1:
         raise ConfigError(
@@ -84,13 +84,13 @@ def read_partial_rotary_factor(given: float, parameters: Mapping[str, Any] | Non
 
 
 def read_rope(theta: float | None, scaling: Mapping[str, Any] | None, parameters: Mapping[str, Any] | None) -> Rotary:
-    """The rotary embedding, as transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters) spells it."""
+    """The rotary embedding, in the format of transformers 4 (rope_theta, rope_scaling) or 5 (rope_parameters)."""
     spelled = parameters or scaling
     return Rotary((spelled or {}).get("rope_theta") or theta or 10_000.0, spelled)
 
 
 def divide_exactly(whole: int, parts: int, what: str, hint: str | None = None) -> int:
-    """`whole / parts`, of fields named `WHOLE by PARTS`. Raises ConfigError, with the nearest divisors, unless it is a
+    """`whole / parts`, for fields named `WHOLE by PARTS`. Raises ConfigError, with the nearest divisors, if it is not a
     whole number."""
     if whole % parts == 0:
         return whole // parts
@@ -102,7 +102,7 @@ def divide_exactly(whole: int, parts: int, what: str, hint: str | None = None) -
 
 
 def _nearest_divisors(whole: int, parts: int) -> str:
-    """The divisors on either side.
+    """The nearest divisors below and above.
 
     >>> _nearest_divisors(32, 5), _nearest_divisors(6, 12)
     ('4 or 8', '6')

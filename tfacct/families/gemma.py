@@ -60,7 +60,7 @@ class GemmaBase(Decoder):
 
 
 class Gemma(GemmaBase):
-    """Gemma: Llama's layer with its own head size, GELU as the activation, and a tied, scaled embedding."""
+    """Gemma: Llama's layer with an independent head size, GELU as the activation, and a tied, scaled embedding."""
 
     sizes = dict(mlp=24576, kv_heads=16)
     use_bidirectional_attention: StrictBool | None = None
@@ -69,7 +69,7 @@ class Gemma(GemmaBase):
 
     @property
     def activation(self) -> str:
-        """The first releases say `gelu` and mean its tanh form; the class corrects it too."""
+        """The activation. The first releases have `gelu` but use its tanh form; the class also corrects this."""
         return "gelu_pytorch_tanh" if self.hidden_act == "gelu" else self.hidden_act
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
@@ -102,7 +102,7 @@ class Gemma2(GemmaAround):
     nested_defaults = dict(vocab_size=256000, hidden_size=2304, num_hidden_layers=26, num_attention_heads=8)
 
     def has_window(self, number: int) -> bool:
-        """Even layers, counted from 0."""
+        """True for even layers, counted from 0."""
         return number % 2 == 0
 
     def layers(self) -> list[Layer]:
@@ -157,7 +157,7 @@ class Gemma3Text(Gemma2):
         return super().attention(layer, **how)
 
     def hf_cache(self) -> Transformer:
-        """The class caches keys and values of an encoder too."""
+        """The class also caches keys and values of an encoder."""
         if not self.use_bidirectional_attention:
             return super().hf_cache()
 
@@ -179,7 +179,8 @@ PER_LAYER_LEGEND = {
 
 @record(kw_only=True)
 class PerLayerProjection(Part):
-    """Rows of `width` for each of `layers`: a product of the token's vector, normed (EmbeddingGemma2TextPLE)."""
+    """Per-layer inputs of `width` for each of `layers`: a normed projection of the token embedding
+    (EmbeddingGemma2TextPLE)."""
 
     layers: Size
     width: Size
@@ -193,7 +194,7 @@ class PerLayerProjection(Part):
     legend: ClassVar[dict[str, str]] = PER_LAYER_LEGEND
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Product, its scale, and norm."""
+        """Projection, scale and norm."""
         return (
             Matmul(f"{at}.project", "B T D, D Lp Dy -> B T Lp Dy"),
             Pointwise(f"{at}.project_scale", "B T Lp Dy", kind="scale"),
@@ -203,7 +204,7 @@ class PerLayerProjection(Part):
 
 @record(kw_only=True)
 class PerLayerEmbedding(PerLayerProjection):
-    """Embedding of `vocab` tokens, with a row of `width` for each of `layers`, to which such a product is added
+    """Per-layer embedding of `vocab` tokens, with a row of `width` for each of `layers`, plus such a projection
     (`project_per_layer_inputs` of Gemma3nTextModel and Gemma4TextModel)."""
 
     vocab: Size
@@ -211,7 +212,7 @@ class PerLayerEmbedding(PerLayerProjection):
     axis_names: ClassVar[dict[str, str]] = {"vocab": "Vp", **PerLayerProjection.axis_names}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Embedding, scaled rows, product, norm and sum."""
+        """Embedding, scaled rows, projection, norm and sum."""
         return (
             Table(at, "Vp Lp Dy"),
             Pointwise(f"{at}.scale", "B T Lp Dy", kind="scale"),
@@ -223,7 +224,7 @@ class PerLayerEmbedding(PerLayerProjection):
 
 @record(kw_only=True)
 class PerLayerInput(Part):
-    """Activated product of a token's vector, times the layer's own row, and a product back."""
+    """Activated projection of a token, times the layer's own row, projected back."""
 
     hidden: Size
     width: Size
@@ -236,7 +237,7 @@ class PerLayerInput(Part):
     legend: ClassVar[dict[str, str]] = {name: text for name, text in PER_LAYER_LEGEND.items() if name in ("D", "Dy")}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Two products, and the activation between them."""
+        """Two matmuls, and the activation between them."""
         return (
             Matmul(f"{at}.gate_proj", "B T D, D Dy -> B T Dy"),
             Pointwise(f"{at}.act", "B T Dy", kind="activation", function=self.activation),
@@ -266,7 +267,8 @@ class PerLayerGemma(GemmaAround):
     attention_options = dict(value_norm=attrgetter("rms_norm_eps"), scale=1.0)
 
     def borrowing_layers(self, windows: Sequence[int | None]) -> list[bool]:
-        """Which layers read keys and values of an earlier layer with the same window. Raises ConfigError."""
+        """True for each layer that reuses keys and values of an earlier layer with the same window. Raises
+        ConfigError."""
         first = max(self.num_hidden_layers - self.num_kv_shared_layers, 0)
         if {*windows[first:]} - {*windows[:first]}:
             raise ConfigError(
@@ -284,7 +286,7 @@ class PerLayerGemma(GemmaAround):
         return {**sizes, "hidden": self.hidden_size, "eps": self.rms_norm_eps}
 
     def per_layer_input(self, **own: Any) -> Any:
-        """What a layer adds of its own embedding."""
+        """The addition of a layer's own embedding."""
         sizes: dict[str, Any] = {"hidden": self.hidden_size, "width": self.hidden_size_per_layer_input}
         return PerLayerInput(**sizes, activation=self.activation, **own)
 
@@ -293,9 +295,9 @@ class PerLayerGemma(GemmaAround):
 
 
 STREAMS = 4
-"""Streams of a model with AltUp."""
+"""Residual streams of a model with AltUp."""
 OTHERS = ("second", "third", "fourth")
-"""Streams other than the first, which blocks read, by their names in paths."""
+"""Residual streams except the first, which layers read, by their names in paths."""
 OTHER, EACH = "Xo", "Xs"
 STREAMS_MADE = {OTHER: str(STREAMS - 1), EACH: str(STREAMS), "Xt": str(STREAMS), "Xu": str(STREAMS)}
 STREAMS_LEGEND = {
@@ -310,11 +312,11 @@ STREAMS_LEGEND = {
 @record(kw_only=True)
 class AltUp(Part):
     """Alternating updates: Baykal et al., "Alternating Updates for Efficient Transformers" (arXiv 2301.13310), with the
-    products of transformers' Gemma3nTextAltUp.
+    matmuls of transformers' Gemma3nTextAltUp.
 
-    Before a block, each stream is predicted from all, by coefficients computed from the first one. After it, all are
-    corrected by what the block changed in the first, each by a coefficient computed from the block's result. `scaled`:
-    a vector multiplies the first stream before that gates the layer's own rows; else it is stored only.
+    Before a layer, each residual stream is predicted from all, with coefficients computed from the first one. After it,
+    all are corrected by the change of the first, each with a coefficient computed from the layer's output. `scaled`: a
+    vector multiplies the first stream before it gates the per-layer inputs; otherwise it is only stored.
     """
 
     hidden: Size
@@ -345,7 +347,7 @@ class AltUp(Part):
         )
 
     def _routed(self, at: str, which: str) -> Iterator[Line]:
-        """What coefficients are computed from: both times by the same norm and the same matrix."""
+        """The input of the coefficients, from the same norm and the same matrix both times."""
         owner = f"{at}.router"
         yield Pointwise(
             f"{at}.{which}router_norm", "B T D", weight="D", module=f"{owner}_norm" if which else None, kind="norm_rms"
@@ -357,7 +359,7 @@ class AltUp(Part):
 
 @record(kw_only=True)
 class SparseFeedForward(FeedForward):
-    """Gated MLP. This share of the gate is set to 0, which saves no work (Gemma3nTextMLP)."""
+    """Gated MLP with a sparse gate. Setting this share of it to 0 saves no work (Gemma3nTextMLP)."""
 
     gated: bool = True
     sparsity: float
@@ -365,14 +367,14 @@ class SparseFeedForward(FeedForward):
     kind: ClassVar[str] = "sparse"
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections and activation, with the cut of the gate."""
+        """Projections and activation, with the sparse gate."""
         gate, *rest = FeedForward.lines(self, at)
         return (gate, Pointwise(f"{at}.sparsity", "B T F"), *rest)
 
 
 @record(kw_only=True)
 class AltUpResidual(Residual):
-    """Addition of a sublayer's result to all streams but the first."""
+    """Addition of a sublayer's result to all residual streams but the first."""
 
     legend: ClassVar[dict[str, str]] = {name: STREAMS_LEGEND[name] for name in ("D", OTHER)}
     made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER]}
@@ -384,7 +386,7 @@ class AltUpResidual(Residual):
 
 @record(kw_only=True)
 class AltUpExpand(Part):
-    """Further streams: products of the tokens' vectors with a matrix for each, rescaled to the length of the first one
+    """Additional residual streams: one projection of the embedding each, rescaled to the length of the first one
     (Gemma3nTextModel)."""
 
     hidden: Size
@@ -400,7 +402,7 @@ class AltUpExpand(Part):
     made: ClassVar[dict[str, str]] = {OTHER: STREAMS_MADE[OTHER], "Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """A product for each stream but the first, and their lengths."""
+        """One projection per residual stream but the first, and their lengths."""
         return (
             *(Matmul(f"{at}.{name}", "B T D, D Do -> B T Do") for name in OTHERS),
             Pointwise(f"{at}.rescale", "B T Xo D", kind="scale"),
@@ -409,20 +411,21 @@ class AltUpExpand(Part):
 
 @record(kw_only=True)
 class AltUpMerge(AltUpExpand):
-    """Mean of all streams: of the first one, and of products of the others, rescaled to its length."""
+    """Mean of all residual streams: the first one, and projections of the others, rescaled to its length."""
 
     name: ClassVar[str] = "merged"
     listed_after: ClassVar[tuple[str, int]] = (LightningAttention.name, 0)
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The same products and lengths, and the mean."""
+        """The same projections and lengths, and the mean."""
         return *AltUpExpand.lines(self, at), Pointwise(f"{at}.mean", "B T D")
 
 
 @record(kw_only=True)
 class Laurel(Part):
-    """Input of attention plus a low-rank product of it, normed. It is added to the residual stream next to attention's
-    result. Menghani et al., "LAuReL" (arXiv 2411.07501), with the products of transformers' Gemma3nTextLaurelBlock."""
+    """Input of attention plus a normed low-rank projection of it, added to the residual stream together with
+    attention's result. Menghani et al., "LAuReL" (arXiv 2411.07501), with the matmuls of transformers'
+    Gemma3nTextLaurelBlock."""
 
     hidden: Size
     rank: Size
@@ -434,7 +437,7 @@ class Laurel(Part):
     legend: ClassVar[dict[str, str]] = {"D": "hidden size", "Ru": "rank of the LAuReL projection parallel to attention"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Two products, a norm and a sum."""
+        """Two matmuls, a norm and a sum."""
         return (
             Matmul(f"{at}.down_proj", "B T D, D Ru -> B T Ru"),
             Matmul(f"{at}.up_proj", "B T Ru, Ru D -> B T D"),
@@ -444,7 +447,7 @@ class Laurel(Part):
 
 
 class Gemma3nLayer(NamedTuple):
-    """What distinguishes a layer of Gemma 3n."""
+    """The properties that differ between layers of Gemma 3n."""
 
     window: int | None
     borrowed: bool
@@ -456,7 +459,7 @@ class Gemma3nLayer(NamedTuple):
 
 class Gemma3n(PerLayerGemma):
     """Gemma 3n's language model: four residual streams (AltUp), a low-rank projection parallel to attention (Laurel),
-    per-layer embeddings, and last layers that read keys and values of earlier ones."""
+    per-layer embeddings, and last layers that reuse keys and values of earlier ones."""
 
     sizes = dict(vocab=262_400, hidden=2048, layers=35, heads=8, kv_heads=2, context=32_768)
     intermediate_size: PositiveIntOrList = 16_384  # type: ignore[assignment]
@@ -626,7 +629,7 @@ class Gemma4Base(PerLayerGemma):
         return {"kv_heads": layer.kv_heads, "group": group, "head_dim": require_even(layer.head_dim, field)}
 
     def block(self, layer: Any) -> Block:
-        """The last sum is multiplied by a learned number, 1 at first."""
+        """A layer, with its output multiplied by a learned scalar."""
         norm, mlp = self.norm(), self.mlp(layer)
         parts = [Sublayer(self.attention(layer), norm, norm)]
         parts.append(Sublayer(mlp, None if isinstance(mlp, Experts) else norm, norm))

@@ -19,32 +19,32 @@ from tfacct.reference.residual import Residual
 from tfacct.reference.step import Step
 
 LEAST = 1e-5
-"""Smallest square of a stream's length: the class's own number."""
+"""Smallest square of a residual stream's length, as in the class."""
 
 
 class Tanh(Work):
-    """Numbers between −1 and 1."""
+    """Values between −1 and 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(x)
 
 
 class Innovation(Work):
-    """What a block changed."""
+    """The change by a layer."""
 
     def forward(self, result: Tensor, predicted: Tensor) -> Tensor:
         return result - predicted
 
 
 class Correct(Work):
-    """What a block changed, times each stream's coefficient."""
+    """The change by a layer, times the coefficient of each residual stream."""
 
     def forward(self, innovation: Tensor, coefficients: Tensor) -> Tensor:
         return innovation.unsqueeze(-1) * (coefficients + 1).unsqueeze(-2)
 
 
 class Vector(Work):
-    """Elements, each times its own number."""
+    """Elementwise product with a learned vector."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Vector(Work):
 
 
 class AltUp(nn.Module):
-    """Predictions before a block, corrections after it."""
+    """Predictions before a layer, corrections after it."""
 
     def __init__(self, part: gemma.AltUp) -> None:
         super().__init__()
@@ -73,14 +73,14 @@ class AltUp(nn.Module):
         self.scaled = part.scaled
 
     def before(self, streams: Tensor) -> Tensor:
-        """Predicted streams."""
+        """Predicted residual streams."""
         made = self.tanh(self.router(self.router_scale(self.router_norm(streams[..., 0]))))
         coefficients = torch.unflatten(self.predict_coefs(made), -1, (STREAMS, STREAMS)).transpose(-1, -2)
         out: Tensor = self.predict_add(streams, self.predict(streams, coefficients))
         return out
 
     def after(self, predicted: Tensor, result: Tensor) -> tuple[Tensor, Tensor]:
-        """Corrected streams, and what the layer's own rows are gated by."""
+        """Corrected residual streams, and the gate of the layer's own inputs."""
         made = self.correct_tanh(self.correct_router(self.correct_router_scale(self.correct_router_norm(result))))
         change = self.innovation(result, predicted[..., 0])
         streams = self.correct_add(predicted, self.correct(change, self.correct_coefs(made)))
@@ -89,7 +89,7 @@ class AltUp(nn.Module):
 
 
 class Rescale(Work):
-    """Streams of the length of the first one."""
+    """Residual streams rescaled to the length of the first one."""
 
     def forward(self, streams: Tensor, first: Tensor) -> Tensor:
         wanted = first.square().mean(dim=-1, keepdim=True).sqrt()
@@ -98,14 +98,14 @@ class Rescale(Work):
 
 
 class Mean(Work):
-    """Mean of all streams."""
+    """Mean of all residual streams."""
 
     def forward(self, streams: Tensor) -> Tensor:
         return streams.mean(dim=-1)
 
 
 class AltUpExpand(nn.Module):
-    """Streams other than the first."""
+    """Residual streams except the first."""
 
     def __init__(self, part: gemma.AltUpExpand) -> None:
         super().__init__()
@@ -114,34 +114,34 @@ class AltUpExpand(nn.Module):
         self.rescale = Rescale()
 
     def forward(self, x: Tensor) -> Tensor:
-        """All streams, of the first one."""
+        """All residual streams from the first one."""
         return self.joined(x, [x] * len(gemma.OTHERS))
 
     def joined(self, first: Tensor, read: list[Tensor]) -> Tensor:
-        """The first stream, and the products of what the others `read`."""
+        """The first residual stream, and the projections of the others."""
         made = torch.stack([getattr(self, name)(each) for name, each in zip(gemma.OTHERS, read, strict=True)], dim=-1)
         return torch.cat((first.unsqueeze(-1), self.rescale(made, first)), dim=-1)
 
 
 class AltUpMerge(AltUpExpand):
-    """One stream of all."""
+    """One residual stream from all."""
 
     def __init__(self, part: gemma.AltUpMerge) -> None:
         super().__init__(part)
         self.mean = Mean()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mean of all streams."""
+        """Mean of all residual streams."""
         out: Tensor = self.mean(self.joined(x[..., 0], [x[..., at + 1] for at in range(len(gemma.OTHERS))]))
         return out
 
 
 class AltUpResidual(Residual):
-    """A result added to all streams but the first."""
+    """A result added to all residual streams but the first."""
 
 
 class Laurel(PartModule):
-    """A product of low rank, and what it reads."""
+    """A low-rank projection plus its input."""
 
     def __init__(self, part: gemma.Laurel) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class Laurel(PartModule):
 
 
 class Sparsity(Work):
-    """Excess over a bound, which this share of normally distributed numbers does not reach."""
+    """Excess over a threshold, which this share of normally distributed values does not reach."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Sparsity(Work):
 
 
 class SparseFeedForward(FeedForward):
-    """A gated MLP, its gate cut at a bound."""
+    """A gated MLP with a threshold on its gate."""
 
     def __init__(self, part: gemma.SparseFeedForward) -> None:
         super().__init__(part)
@@ -180,7 +180,7 @@ class SparseFeedForward(FeedForward):
 
 
 class PerLayerProjection(nn.Module):
-    """Rows of every layer, (batch, tokens, layers, width), from the vectors of tokens alone."""
+    """Per-layer inputs, (batch, tokens, layers, width), from token embeddings only."""
 
     def __init__(self, part: gemma.PerLayerProjection) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class PerLayerProjection(nn.Module):
 
 
 class PerLayerEmbedding(Embedding):
-    """Rows of every layer, (batch, tokens, layers, width), from the tokens and their vectors."""
+    """Per-layer inputs, (batch, tokens, layers, width), from tokens and their embeddings."""
 
     def __init__(self, part: gemma.PerLayerEmbedding) -> None:
         super().__init__(part.vocab, part.layers * part.width)
@@ -216,7 +216,7 @@ class PerLayerEmbedding(Embedding):
 
 
 class PerLayerInput(PartModule):
-    """What a layer adds of its own rows."""
+    """The addition of a layer's own inputs."""
 
     takes = ("step",)
 
@@ -233,6 +233,6 @@ class PerLayerInput(PartModule):
         return out
 
     def _own(self, rows: Tensor) -> Tensor:
-        """A view of the layer's own rows: those of the first layer where a symbol counts the layers, since a proof may
-        not assume that there are others."""
+        """A view of the layer's own inputs: those of the first layer if the number of layers is a symbol, because a
+        proof may not assume that there are more."""
         return rows[:, :, self.number if isinstance(rows.shape[2], int) else 0]

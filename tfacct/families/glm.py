@@ -118,7 +118,8 @@ class Glm4MoeLite(SharedExperts, MlaDecoder):
 
 
 class GlmMoeDsa(DsaDecoder):
-    """GLM-5: DeepSeek-V3.2's attention at other sizes; some layers use the keys that an earlier one's indexer chose."""
+    """GLM-5: DeepSeek-V3.2's attention at other sizes; some layers reuse the keys selected by an earlier layer's
+    indexer."""
 
     sizes = dict(vocab=154880, hidden=6144, mlp=12288, layers=78, heads=64, kv_heads=64, context=202752)
     defaults = dict(rms_norm_eps=1e-5, qk_nope_head_dim=192, v_head_dim=256, index_n_heads=32)
@@ -133,7 +134,7 @@ class GlmMoeDsa(DsaDecoder):
         return check_first_indexer(self.listed_indexers(), self.num_hidden_layers)
 
     def listed_indexers(self) -> list[bool]:
-        """Which layers have an indexer, by the fields. Raises ConfigError."""
+        """True for each layer with an indexer, by the fields. Raises ConfigError."""
         pattern = self.index_topk_pattern
         if self.indexer_types is not None:
             return [kind == "full" for kind in self.indexer_types]
@@ -164,7 +165,8 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
         return [True] * self.num_hidden_layers
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        """The class fails if a part of a head has no rotary embedding. Raises ConfigError."""
+        """Attention. Raises ConfigError if a part of a head has no rotary embedding, which the class does not
+        support."""
         if self.rotary_size() != self.head_dim:
             part = read_partial_rotary_factor(self.partial_rotary_factor, self.rope_parameters)
             raise self.refused("partial_rotary_factor", part)
@@ -173,8 +175,9 @@ class SolarOpen(SharedExperts, PartialRotaryDecoder):
 
 @record(kw_only=True)
 class PooledIndexer(Indexer):
-    """An indexer of keys made of `pool` tokens each, in every step anew from the keys and weights of all tokens. It
-    chooses all tokens of a key, and with `tail` those that make no whole key yet. Nothing is rotated."""
+    """An indexer over keys computed from `pool` tokens each, recomputed in every step from the keys and weights of all
+    tokens. It selects all tokens of a key, and with `tail` also those of an incomplete key. It has no rotary
+    embedding."""
 
     pool: Size
     tail: bool = True
@@ -190,11 +193,11 @@ class PooledIndexer(Indexer):
 
     @property
     def cached_dim(self) -> Size:
-        """Elements that it caches of a token: key, weights, a mark of padding."""
+        """Elements cached per token: key, weights, and a padding mark."""
         return 2 * self.head_dim + 1
 
     def derived(self) -> dict[str, str]:
-        """What is cached of a token."""
+        """Cached elements per token."""
         return {} if self.reused else {"Hy": "2 · Hx + 1"}
 
     def _ranked(self, at: str, keys: str = COMPRESSED["entries"]["light"], mask: Mask = "entries") -> Iterator[Line]:
@@ -207,8 +210,8 @@ class PooledIndexer(Indexer):
 
 
 class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
-    """GLM-5.3-Flash: DeltaNet with a decay for every channel (KDA) in three layers of four; in the fourth, latent
-    attention without rotary embedding to groups of tokens that an indexer chooses; several residual streams."""
+    """GLM-5.3-Flash: DeltaNet with per-channel decays (KDA) in three layers of four; in the fourth, latent attention
+    without rotary embedding to groups of tokens selected by an indexer; several residual streams."""
 
     sizes = dict(hidden=4096, layers=45, context=1048576)
     defaults = dict(qk_nope_head_dim=256, n_routed_experts=288)
@@ -271,7 +274,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         return validated_layer_types(self.layer_types, layers, (LINEAR, *INDEXED, FULL))
 
     def layers(self) -> list[Layer]:
-        """An indexer's choice serves at most the next layer. Raises ConfigError."""
+        """The layers. Raises ConfigError if a selection is reused beyond the next layer."""
         layers, own = self.num_hidden_layers, self.listed_indexers()
         if len(own) < layers:
             raise ConfigError(f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}")
@@ -291,7 +294,7 @@ class Glm5Next(HyperConnected, LowRankKimiDeltaDecoder, GlmMoeDsa):
         return super().dense_mlp(bias=False)
 
     def delta(self, **own: Any) -> DeltaNet:
-        """With a lower bound of the decay."""
+        """DeltaNet with a lower bound on the decay."""
         given = self.linear_attn_config or {}
         return super().delta(floor=given.get("gate_lower_bound", self.linear_lower_bound))
 

@@ -1,4 +1,5 @@
-"""The torch module of GLM-5.3's indexer of keys made of several tokens each (transformers' Glm5NextTextIndexer).
+"""The torch module of GLM-5.3's indexer over keys computed from several tokens each (transformers'
+Glm5NextTextIndexer).
 
 Shapes: keys and weights of tokens are (batch, 1, tokens, size).
 """
@@ -19,7 +20,7 @@ from tfacct.reference.step import Step
 
 
 class PooledIndexer(nn.Module):
-    """Heads of its own score the keys that are made of whole groups of tokens; their weighted sum chooses groups."""
+    """Separate heads score the keys of complete token groups; their weighted sum selects groups."""
 
     def __init__(self, part: parts.LatentAttention, angles: Angles | None) -> None:
         super().__init__()
@@ -34,8 +35,8 @@ class PooledIndexer(nn.Module):
         self.weights_proj = Linear(part.hidden, heads, bias=False)
 
     def forward(self, x: Tensor, read: Tensor, step: Step, past: Tensor | None) -> Tensor:
-        """Keys, their weights and a mark of all tokens at the end of the step, (batch, 1, tokens, 2 · size + 1); the
-        choice goes to the step."""
+        """Keys, weights and padding marks of all tokens at the end of the step, (batch, 1, tokens, 2 · size + 1); the
+        selection is stored in the step."""
         q = torch.unflatten(self.q_proj(read), 2, (self.heads, self.size)).transpose(1, 2)
         k, gates = self.k_norm(self.k_proj(x)), self.gate_proj(x)
         packed = torch.cat((k, gates, torch.ones_like(k[..., :1])), dim=-1).unsqueeze(1)
@@ -48,7 +49,7 @@ class PooledIndexer(nn.Module):
         return packed
 
     def _made(self, k: Tensor, gates: Tensor) -> Tensor:
-        """Keys of whole groups, (batch, groups, size)."""
+        """Keys of complete groups, (batch, groups, size)."""
         count, rate = k.shape[1] // self.rate, self.rate
         k, gates = (torch.unflatten(each.narrow(1, 0, count * rate), 1, (count, rate)) for each in (k, gates))
         if not there_are(count):
@@ -57,8 +58,9 @@ class PooledIndexer(nn.Module):
         return made
 
     def _mask(self, scores: Tensor, step: Step, tokens: int) -> Tensor:
-        """Mask of shape (batch, 1, new, tokens): −∞ where a token is not in a chosen group, nor, with a tail, behind
-        the last whole one. Zeros made of the scores are in it: a trace would drop scores that nothing reads."""
+        """Mask of shape (batch, 1, new, tokens): −∞ for tokens outside the selected groups and, with a tail, before the
+        end of the last complete group. Zeros computed from the scores are added, because a trace would drop unused
+        scores."""
         unread = (scores.sum(dim=-1, keepdim=True) * 0.0).unsqueeze(1)
         known = all(isinstance(size, int) for size in (*scores.shape, self.rate, self.top, tokens))
         if scores.is_meta or not known:

@@ -69,7 +69,7 @@ class LayerNormDecoder(DecoderBase):
 
 
 class GPTFields(LayerNormDecoder):
-    """Sizes by GPT-2's names, and learned positions."""
+    """Sizes with GPT-2's names, and learned positions."""
 
     vocab_size: PositiveInt
     n_embd: PositiveInt
@@ -173,7 +173,7 @@ class OpenAIGPT(GPTFields):
 
     @property
     def activation(self) -> str:
-        """The class calls gelu_new gelu."""
+        """The activation. The class has gelu_new under the name gelu."""
         return "gelu_new" if self.afn == "gelu" else self.afn
 
     def hf_cache(self) -> Transformer:
@@ -258,7 +258,7 @@ class GPTNeo(LayerNormDecoder):
 
     @property
     def layer_kinds(self) -> list[str]:
-        """`global` or `local` of each layer, from pairs of a list of kinds and how often it repeats.
+        """`global` or `local` for each layer, from pairs of a list of kinds and its number of repetitions.
 
         Raises ConfigError.
         """
@@ -288,7 +288,7 @@ class GPTNeo(LayerNormDecoder):
         return self.model_copy(update=update).transformer()
 
     def hf_products(self) -> Transformer | None:
-        """The class multiplies all keys in every layer."""
+        """The class computes scores for all keys in every layer."""
         return self.hf_cache() if any(layer.window for layer in self.layers()) else None
 
 
@@ -366,7 +366,7 @@ class JAIS(GPTFields):
 
     @property
     def alibi(self) -> bool:
-        """Whether scores fall with distance, in place of learned positions."""
+        """True for ALiBi in place of learned positions."""
         return self.position_embedding_type == "alibi"
 
     def positions(self) -> Positions | None:
@@ -390,7 +390,7 @@ class JAIS(GPTFields):
 
 
 class FairseqDecoder(LayerNormDecoder):
-    """GPT-2's layer by fairseq's names; positions begin at the third row."""
+    """GPT-2's layer with fairseq's names; positions begin at the third row."""
 
     layer_norm_epsilon = 1e-5
     layer_module_names = {

@@ -142,7 +142,7 @@ class Bloom(LayerNormDecoder):
     }
     layer_module_names = megatron_modules("self_attention")
     activation = "gelu_pytorch_tanh"
-    context = property(attrgetter("seq_length"))  # of training: ALiBi does not limit it
+    context = property(attrgetter("seq_length"))  # training context: ALiBi does not limit it
     attention_options = dict(alibi=True)
 
     def embeddings_and_head(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Falcon(LayerNormDecoder):
 
     @property
     def has_two_norms(self) -> bool:
-        """Whether attention and MLP, in parallel, have a norm each."""
+        """True if attention and MLP, in parallel, have separate norms."""
         return self.new_decoder_architecture and self.num_ln_in_parallel_attn in (None, 2)
 
     @property
@@ -202,7 +202,7 @@ class Falcon(LayerNormDecoder):
         return 1 if self.multi_query else self.num_attention_heads
 
     def hf_module_names(self) -> Mapping[str, str]:
-        """The class names the norms by the architecture."""
+        """Module names; those of the norms depend on the architecture."""
         norms = {"blocks.*.attn_norm": "transformer.h.*.ln_attn", "blocks.*.mlp_norm": "transformer.h.*.ln_mlp"}
         return {**super().hf_module_names(), **(norms if self.has_two_norms else {})}
 
@@ -212,7 +212,7 @@ class Falcon(LayerNormDecoder):
         return model.with_kv_heads(None) if self.new_decoder_architecture else model
 
     def check(self) -> None:
-        """Refuse what the class cannot run. Raises ConfigError."""
+        """Raises ConfigError for configs that the class cannot run."""
         if self.new_decoder_architecture and not self.parallel_attn:
             raise ConfigError("new_decoder_architecture is always parallel, but parallel_attn is false")
         if self.num_ln_in_parallel_attn == 2 and not self.new_decoder_architecture:

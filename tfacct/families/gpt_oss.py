@@ -45,8 +45,8 @@ class GptOss(GptOssBase):
 
 
 class OpenAIPrivacyFilter(GptOssBase):
-    """OpenAI's privacy filter: gpt-oss's layers as an encoder that labels tokens; every layer sees a window in both
-    directions."""
+    """OpenAI's privacy filter: gpt-oss's layers as an encoder that labels tokens; every layer has a bidirectional
+    window."""
 
     sizes = dict(vocab=200064, hidden=640, mlp=640, layers=8, heads=14, kv_heads=2)
     sliding_window: PositiveInt = 128
@@ -57,7 +57,7 @@ class OpenAIPrivacyFilter(GptOssBase):
     attention_options = dict(causal=False)
 
     def choose_task_head(self, task_head: TaskHead, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Without num_labels, the class has 33: eight kinds of spans by their places, and none."""
+        """The task head. The class default is 33 labels: four tags for each of eight kinds of spans, and none."""
         defaulted = super().choose_task_head(task_head, raw)
         if "num_labels" not in defaulted:
             return defaulted

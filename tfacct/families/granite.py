@@ -49,7 +49,7 @@ class Granite(Llama):
 
 
 class HyperCLOVAX(Granite):
-    """HyperCLOVA X: Granite's layer, with norms after attention and MLP too. logits_scaling multiplies logits."""
+    """HyperCLOVA X: Granite's layer, also with norms after attention and MLP. logits_scaling multiplies logits."""
 
     defaults = dict(attention_multiplier=None)
     use_post_norm: StrictBool = True
@@ -81,7 +81,7 @@ class GraniteMoeShared(GraniteMoe):
 
 
 class GraniteWithWindows(Granite):
-    """Windows in three layers of four, sinks, and a rotary embedding by layer."""
+    """Windows in three layers of four, sinks, and rotary embedding per layer."""
 
     sliding_window: Window | None = 128
     layer_types: LayerTypes | None = None
@@ -90,7 +90,7 @@ class GraniteWithWindows(Granite):
     attention_options = dict(sinks=True)
 
     def rope_thetas(self) -> Sequence[float | None]:
-        """Of each layer: 0 without rotary embedding, None if it is the model's. Raises ConfigError."""
+        """RoPE base of each layer: 0 without rotary embedding, None for the model's base. Raises ConfigError."""
         layers, given = self.num_hidden_layers, self.layer_rope_theta
         if given is None:
             return [None] * layers
@@ -122,7 +122,7 @@ class GraniteMoeSWA(GraniteWithWindows, GraniteMoeShared):
 
 
 class GraniteMoeHybrid(Granite, Mamba2Hybrid):
-    """Granite 4.0: Mamba-2 in most layers, attention in a few; experts with a shared expert, or one MLP alone."""
+    """Granite 4.0: Mamba-2 in most layers, attention in a few; experts with a shared expert, or only one MLP."""
 
     num_local_experts: NonNegativeInt = 8
     num_experts_per_tok: NonNegativeInt = 2
@@ -141,7 +141,7 @@ class GraniteMoeHybrid(Granite, Mamba2Hybrid):
     expert_count, expert_width = "num_local_experts", "intermediate_size"
 
     def layers(self) -> list[Layer]:
-        """Attention where layer_types says so."""
+        """Layers by layer_types."""
         layers, older = self.num_hidden_layers, {"attention": FULL, "hybrid": FULL}
         kinds = [""] * layers
         if self.layer_types is not None:

@@ -51,8 +51,8 @@ class HunYuanDenseV1(Decoder):
 
 
 class HunYuanMoEV1(HunYuanDenseV1):
-    """Hunyuan with experts: as its dense models, but with experts and one shared expert in every layer. Layers may send
-    a token to different numbers of experts."""
+    """Hunyuan with experts: as its dense models, but with experts and one shared expert in every layer. The number of
+    active experts may differ by layer."""
 
     num_experts: PositiveInt = 1
     moe_topk: PositiveIntOrList = 1
@@ -67,7 +67,7 @@ class HunYuanMoEV1(HunYuanDenseV1):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The checked fields; num_experts_per_tok may repeat the one number that moe_topk lists."""
+        """The checked fields; num_experts_per_tok may repeat the single number in moe_topk."""
         listed, once = raw.get("moe_topk"), raw.get("num_experts_per_tok")
         if isinstance(listed, list) and listed and all(number == once for number in listed):
             raw = {name: value for name, value in raw.items() if name != "num_experts_per_tok"}
@@ -135,8 +135,8 @@ class HYV3(MoeWithShared, Decoder):
 
 
 class HYV4(HyperConnected, DsaDecoder):
-    """Hunyuan V4: GLM-5's attention with an indexer, a gate and sinks, between several residual streams that nothing
-    mixes."""
+    """Hunyuan V4: GLM-5's attention with an indexer, a gate and sinks, between several residual streams that are not
+    mixed."""
 
     sizes = dict(vocab=120832, hidden=2816, mlp=6912, layers=34, heads=32, kv_heads=32, context=262144)
     defaults = dict(

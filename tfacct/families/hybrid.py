@@ -20,8 +20,9 @@ PADS = "its convolution also runs over padding, which it then drops"
 def extra_conv_positions(kernel: int, work: Workload) -> int:
     """Positions over which a class runs a convolution, beyond the new tokens.
 
-    It pads both ends of a prefill by kernel − 1, and a prefill shorter than the kernel to its length. A decode step
-    convolves kernel + 1 tokens, so two positions. A chunk comes after the last kernel tokens, padded at both ends.
+    The class pads both ends of a prefill by kernel − 1, and a prefill shorter than the kernel to the kernel size. A
+    decode step convolves kernel + 1 tokens, so two positions. A later chunk includes the last kernel tokens, padded at
+    both ends.
     """
     tokens: int = work.tokens
     if tokens == work.context:
@@ -49,7 +50,7 @@ class HybridFamily(ConvolutionFamily):
     """The same with attention in some layers."""
 
     def hf_unsupported(self) -> str | None:
-        """It needs a layer with attention, whose cache has the number of past tokens."""
+        """It needs a layer with attention, because the class reads the cache length from it."""
         reason = super().hf_unsupported()
         if reason or self.transformer().attentions:
             return reason
@@ -57,7 +58,7 @@ class HybridFamily(ConvolutionFamily):
 
 
 class HybridDecoder(HybridFamily, Decoder):
-    """Attention in layers whose kind is full_attention, a mixer with a convolution in all others."""
+    """Attention in layers of kind full_attention, a mixer with a convolution in all others."""
 
     def mixer(self) -> Any:
         """The mixer of a layer without attention. Raises ConfigError."""
@@ -69,19 +70,19 @@ class HybridDecoder(HybridFamily, Decoder):
 
 LINEAR = "linear_attention"
 CHUNK_PRODUCTS = "conv key_pairs chunk_scores old_values state_read chunk_values state_write"
-"""What the class computes in DeltaNet's own module."""
+"""Lines that the class computes directly in the DeltaNet module."""
 CHANNEL_CHUNK_PRODUCTS = "conv new_values new_keys old_values state_read chunk_values state_write"
-"""The same if each channel has its own decay."""
+"""The same with per-channel decays."""
 
 
 def delta_modules(theirs: str, inside: str = CHUNK_PRODUCTS, **modules: str) -> dict[str, str]:
-    """Modules of DeltaNet: what it computes itself, and its submodules."""
+    """Modules of DeltaNet: those that it computes directly, and its submodules."""
     own = {f"delta.{name}": f"{theirs}.{their}" for name, their in modules.items()}
     return {**{f"delta.{name}": theirs for name in inside.split()}, **own}
 
 
 def delta_tensors(theirs: str, decay: str = "") -> dict[str, str]:
-    """Tensors of DeltaNet that are no module's weight."""
+    """Tensors of DeltaNet that are not a module's weight."""
     return {
         "delta.conv.weight": f"{theirs}.conv1d.weight",
         "delta.decay.weight": f"{theirs}.{decay}A_log",
@@ -90,7 +91,7 @@ def delta_tensors(theirs: str, decay: str = "") -> dict[str, str]:
 
 
 class DeltaDecoder(HybridFamily, Decoder):
-    """Layers whose kind is `linear_attention` have DeltaNet after a norm; the others are the family's own blocks."""
+    """Layers of kind `linear_attention` have DeltaNet after a norm; the others are the family's own layers."""
 
     constant_axes = frozenset({CHUNK, "Qc"})
     layer_module_names = {"delta_norm": "input_layernorm"}
@@ -168,7 +169,7 @@ class KimiDeltaDecoder(DeltaDecoder):
 
 
 class LowRankKimiDeltaDecoder(KimiDeltaDecoder):
-    """KDA with gates and decays by two matrices of low rank. Its sizes may be in linear_attn_config."""
+    """KDA with low-rank projections for gates and decays. Its sizes may be in linear_attn_config."""
 
     size_fields: ClassVar[Mapping[str, str]] = {
         "linear_head_dim": "head_dim",

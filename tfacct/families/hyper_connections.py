@@ -1,4 +1,4 @@
-"""Decoders with several residual streams, which hyper-connections mix around each sublayer."""
+"""Decoders with several residual streams, mixed by hyper-connections around each sublayer."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ from tfacct.architecture.parts import HyperConnection, HyperHead, HyperMean
 from tfacct.families.decoder import DecoderBase
 
 PUBLISHED_HYPER_CONNECTIONS = (r"\.hc_(attn|ffn)_(fn|base|scale)$", r".\1_hc.\2")
-"""For checkpoint_conversion_mapping: published files have no modules for them."""
+"""Entries for checkpoint_conversion_mapping: published files have no modules for them."""
 
 
 def hyper_modules(**sublayers: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Fields that any config may have: those that change no count, and those that change the counts of some family."""
+"""Fields that any config may have: fields that do not change counts, and fields that change counts in some families."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -64,7 +64,7 @@ CHANGES_COUNTS = frozenset(
     use_mla vit_type vit_path sparse_config mixer_types alibi_starting_size multi_gate
     """.split()
 )
-"""Fields that change counts in some architecture: refused if on in a family that does not read them."""
+"""Fields that change counts in some architecture: an error if on in a family that does not read them."""
 
 MTP_LAYERS = (
     "num_nextn_predict_layers",
@@ -74,7 +74,7 @@ MTP_LAYERS = (
     "num_mtp_modules",
     "n_mtp_layers",
 )
-"""Spellings of the number of layers for multi-token prediction (MTP)."""
+"""Names of the number of multi-token prediction (MTP) layers."""
 MTP_FIELDS = frozenset(
     (
         *MTP_LAYERS,
@@ -83,7 +83,7 @@ MTP_FIELDS = frozenset(
         *"dspark_block_size dspark_noise_token_id dspark_target_layer_ids dspark_markov_rank".split(),
     )
 )
-"""Fields about those layers alone, or about a DSpark draft. Such layers are not counted, except with the field `mtp` of
+"""Fields only about these layers, or about a DSpark draft. Such layers are not counted, except with the field `mtp` of
 a family that has it; `params` and `memory` name them."""
 
 NO_NULLS: Mapping[str, frozenset[str]] = {
@@ -98,13 +98,13 @@ NO_NULLS: Mapping[str, frozenset[str]] = {
     ),
     "layer_types": frozenset("nemotron_h paddleocr_vl_text qwen3_vl_moe_text qwen3_vl_text".split()),
 }
-"""Fields that may be absent but not null: the model types whose class in transformers 5.23 cannot be built then."""
+"""Fields that may be absent but not null: the model types whose class in transformers 5.23 then fails."""
 
 OFF: tuple[object, ...] = (None, False, 0, [], {})
-"""Values of a field that is off."""
+"""Values of a field that mean off."""
 
 OTHER_LAYER_PREFIXES = ("mamba_", "linear_", "index_", "indexer_", "hc_")
-"""How sizes of other kinds of layers begin: state spaces, linear attention, indexers, hyper-connections."""
+"""Prefixes of sizes of other kinds of layers: state spaces, linear attention, indexers, hyper-connections."""
 
 DROPOUT_WORDS = ("dropout", "pdrop")
 """Words in the name of a dropout rate: never a size."""
@@ -119,18 +119,18 @@ OF_WEIGHTS = frozenset(
 OF_RUNNING = frozenset(
     "checkpointing clip flash fp16 fp32 bf16 fused kernel kernels loss output parallel scale scaled scaling".split()
 )
-"""… unless one of these says that it only changes how they are run."""
+"""… unless it contains one of these, which only change how weights are run."""
 SIZES = frozenset("dim dims r rank size width".split())
-"""Words at the end of the name of a size: one of weights may add some …"""
+"""Words at the end of the name of a size: it may add weights …"""
 OF_BLOCKS = frozenset("batch block buffer cache capacity chunk group local max page pool window".split())
-"""… unless one of these says that it only bounds or divides what is computed."""
+"""… unless it contains one of these, which only bound or divide what is computed."""
 
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
-"""What the fields and classes of a draft model are named after: a small model that proposes tokens for another, with
+"""Words in the fields and classes of a draft model, a small model that proposes tokens for another, with
 weights of its own that join it to that one."""
 DRAFT = "draft models have additional weights, which are not supported"
 OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
-"""Fields of a draft model about the model that it proposes tokens for."""
+"""Fields of a draft model about its target model."""
 
 SPELLINGS = (
     frozenset(("hidden_size", "n_embd", "n_embed", "d_model")),
@@ -140,11 +140,11 @@ SPELLINGS = (
     frozenset(("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner", "d_inner", "d_ff", "hidden_dim")),
     frozenset(("max_position_embeddings", "n_positions")),
 )
-"""Names of one size: files that were converted keep the old one beside the one that the class reads."""
+"""Names of one size: converted files keep the old name next to the one that the class reads."""
 
 
 def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
-    """Raises ConfigError for a null that the class of this model type cannot be built with."""
+    """Raises ConfigError for a null that the class of this model type does not accept."""
     for name, types in NO_NULLS.items():
         if name in fields and fields[name] is None and model_type in types:
             raise ConfigError(
@@ -154,12 +154,12 @@ def check_nulls(fields: Mapping[str, Any], model_type: object) -> None:
 
 
 def is_ignored_field(name: str) -> bool:
-    """True if a field changes no count, whichever family has it."""
+    """True if a field does not change counts in any family."""
     return name in IGNORED_FIELDS or any(rate in name for rate in DROPOUT_WORDS)
 
 
 def same_size(name: str, fields: Iterable[str]) -> str | None:
-    """The one of the fields that says the same size as `name` does."""
+    """The field among these with the same size as `name`."""
     same = next((names for names in SPELLINGS if name in names), frozenset[str]())
     return next((field for field in fields if field in same), None)
 
@@ -170,7 +170,7 @@ def changes_counts(name: str) -> bool:
 
 
 def may_add_weights(name: str, value: object) -> bool:
-    """True for a switch that is on, or a size above 0, whose name, which nobody here knows, is of weights."""
+    """True for an unknown switch that is on, or an unknown size above 0, with a name that suggests weights."""
     words = name.lower().split("_")
     if not OF_WEIGHTS.intersection(words) or OF_RUNNING.intersection(words):
         return False
@@ -181,7 +181,7 @@ def may_add_weights(name: str, value: object) -> bool:
 
 
 def of_draft(name: str) -> bool:
-    """True if a field, or a class, is a draft model's."""
+    """True if a field, or a class, belongs to a draft model."""
     return name in OF_TARGETS or OF_DRAFTS.search(name) is not None
 
 

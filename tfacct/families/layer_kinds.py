@@ -1,4 +1,4 @@
-"""Which layers have a window, a rotary embedding or experts, as lists in a config say it."""
+"""Layers with a window, a rotary embedding or experts, from lists in a config."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +21,8 @@ HIDDEN = "num_hidden_layers"
 
 
 def check_length(name: str, given: Sequence[object], layers: int, hint: str | None = None, *, of: str = HIDDEN) -> None:
-    """Refuse a list of a config that has not one entry for each layer. `of`: the field that says how many there are.
-    Raises ConfigError."""
+    """Raises ConfigError for a list that does not have one entry per layer. `of`: the field with the number of
+    layers."""
     if len(given) != layers:
         raise ConfigError(f"{name} names {len(given):,} layers, and {of} is {layers:,}", hint)
 
@@ -30,7 +30,7 @@ def check_length(name: str, given: Sequence[object], layers: int, hint: str | No
 def layer_kinds(
     given: list[str] | None, layers: int, default: Callable[[int], str], known: tuple[str, str]
 ) -> list[str]:
-    """The kind of each layer, by the config's layer_types, or, where it has none, by `default`. Raises ConfigError."""
+    """The kind of each layer, by the config's layer_types, or by `default` without it. Raises ConfigError."""
     kinds = given if given is not None else [default(number) for number in range(layers)]
     check_length("layer_types", kinds, layers, "layer_types=null gives the family's own pattern")
     for number, kind in enumerate(kinds):
@@ -42,7 +42,7 @@ def layer_kinds(
 def rope_parameters_by_kind(
     given: Mapping[str, Any] | None, default: Mapping[str, Any], window: int | None
 ) -> Mapping[str, Any]:
-    """The angles of a layer's kind, in rope_parameters that name those of each. Raises ConfigError."""
+    """The RoPE parameters of one kind of layer, from rope_parameters with an entry per kind. Raises ConfigError."""
     spelled = (given or default).get(FULL if window is None else SLIDING)
     if not isinstance(spelled, Mapping):
         raise ConfigError(f"rope_parameters needs entries for {FULL} and {SLIDING}")
@@ -50,8 +50,8 @@ def rope_parameters_by_kind(
 
 
 def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[bool]:
-    """Booleans, one for each layer: whether queries and keys are rotated. `given` are the config's no_rope_layers;
-    without them every `interval`-th layer is not. Raises ConfigError."""
+    """True for each layer with rotary embedding. `given`: the config's no_rope_layers; without it, every `interval`-th
+    layer has none. Raises ConfigError."""
     if given is None:
         return [(number + 1) % interval != 0 for number in range(layers)]
     if len(given) < layers:
@@ -65,9 +65,9 @@ def rope_layers(given: list[int] | None, layers: int, interval: int) -> list[boo
 def layer_windows(
     given: list[str] | None, layers: int, window: int | None, default: Callable[[int], bool], switch: str = ""
 ) -> list[int | None]:
-    """The window of each layer, None where it sees everything.
+    """The window of each layer; None for full attention.
 
-    `given` are the config's layer_types; where it has none, `default` says which layers slide. Raises ConfigError.
+    `given`: the config's layer_types; without it, `default` is true for layers with the window. Raises ConfigError.
     """
     kinds = layer_kinds(given, layers, lambda number: SLIDING if default(number) else FULL, (FULL, SLIDING))
     if SLIDING in kinds and not window:
@@ -80,7 +80,7 @@ def layer_windows(
 
 
 def validated_layer_types(given: list[str], layers: int, known: Sequence[str], field: str = "layer_types") -> list[str]:
-    """The kinds that a list names, one for each layer. Raises ConfigError."""
+    """The kinds in a list, one per layer. Raises ConfigError."""
     check_length(field, given, layers)
     for number, kind in enumerate(given):
         if kind not in known:
@@ -89,7 +89,7 @@ def validated_layer_types(given: list[str], layers: int, known: Sequence[str], f
 
 
 def check_first_dense(message: int | None, routed: Sequence[bool]) -> None:
-    """Raise ConfigError where first_k_dense_replace, which a class does not read, says other layers than it builds."""
+    """Raises ConfigError if first_k_dense_replace, which a class ignores, contradicts the layers that it builds."""
     if message is not None and [number >= message for number in range(len(routed))] != list(routed):
         first = next((number for number, one in enumerate(routed) if one), len(routed))
         raise ConfigError(
@@ -99,18 +99,18 @@ def check_first_dense(message: int | None, routed: Sequence[bool]) -> None:
 
 
 def check_top_k(active: int, experts: int, names: tuple[str, str]) -> None:
-    """Refuse to send a token to more experts than there are."""
+    """Raises ConfigError if the number of active experts exceeds the number of experts."""
     if active > experts:
         raise ConfigError(f"{names[0]} = {active:,} is more than {names[1]} = {experts:,}")
 
 
 def moe_layers(layers: int, step: int, dense: list[int] | None) -> list[bool]:
-    """Booleans, one for each layer: every `step`-th layer has experts, except those listed as `dense`."""
+    """True for each layer with experts: every `step`-th layer, except those listed as `dense`."""
     return [number not in (dense or []) and (number + 1) % step == 0 for number in range(layers)]
 
 
 def with_all_experts(shape: Transformer) -> Transformer:
-    """Return the model with every token sent to all experts."""
+    """The model with every token routed to all experts."""
 
     def to_all(part: Part) -> Part:
         return replace(part, active=part.experts) if isinstance(part, Experts) else part
@@ -119,8 +119,8 @@ def with_all_experts(shape: Transformer) -> Transformer:
 
 
 def sparse_layers(given: list[str] | None, layers: int) -> list[bool]:
-    """Booleans, one for each layer: whether it has experts. `given` are the config's mlp_layer_types; without them the
-    first layer is dense and all others have experts. Raises ConfigError."""
+    """True for each layer with experts. `given`: the config's mlp_layer_types; without it, the first layer is dense and
+    all others have experts. Raises ConfigError."""
     if given is None:
         return [number > 0 for number in range(layers)]
     check_length("mlp_layer_types", given, layers, "mlp_layer_types=null gives the family's own pattern")

@@ -59,7 +59,7 @@ class Lfm2Base(LfmDecoder):
 
     def layers(self) -> list[Layer]:
         found = [Layer(kind=kind) for kind in self.layer_kinds()]
-        self.attention(Layer(kind=FULL))  # checked also if no layer has it
+        self.attention(Layer(kind=FULL))  # also checked if no layer has it
         return found
 
 
@@ -88,7 +88,7 @@ class Lfm2(Lfm2Base):
         given: int = getattr(self, self.width_field)
         if not self.block_auto_adjust_ff_dim:
             return given
-        width = int(self.block_ffn_dim_multiplier * int(2 * given / 3))  # rounded as the class does
+        width = int(self.block_ffn_dim_multiplier * int(2 * given / 3))  # rounded as in the class
         return -(-width // self.block_multiple_of) * self.block_multiple_of
 
     def check(self) -> None:
@@ -96,7 +96,7 @@ class Lfm2(Lfm2Base):
             raise ConfigError(f"{self.width_field} = {getattr(self, self.width_field):,} gives an MLP of width 0")
 
     def layer_kinds(self) -> list[str]:
-        """By layer_types, or attention in the layers of full_attn_idxs, by default in all."""
+        """The kind of each layer, by layer_types, or attention in the layers of full_attn_idxs, by default in all."""
         if self.layer_types is not None:
             return super().layer_kinds()
         count = self.num_hidden_layers
@@ -125,7 +125,7 @@ class Lfm2Moe(Lfm2Base):
 
 
 class Lfm3(LfmDecoder):
-    """LFM3: LFM2's short convolutions; gated attention, with a window in every other layer that has it; norms around
+    """LFM3: LFM2's short convolutions; gated attention, with a window in every other attention layer; norms around
     every sublayer."""
 
     sizes = dict(vocab=128_000, hidden=2048, mlp=7680, layers=24, heads=16, kv_heads=4, head_dim=128)
@@ -151,7 +151,8 @@ class Lfm3(LfmDecoder):
     }
 
     def layers(self) -> list[Layer]:
-        """By layer_types, or attention in every second layer but the first, with a window in every fourth."""
+        """The layers, by layer_types, or attention in every second layer but the first, with a window in every
+        fourth."""
         count, window = self.num_hidden_layers, self.sliding_window
         kinds = [FULL if n % 4 == 2 else SLIDING if n % 4 == 0 and n > 0 else CONV for n in range(count)]
         if self.layer_types is not None:

@@ -82,7 +82,7 @@ class Jais2(Llama):
 
 
 class Helium(Llama):
-    """Helium: Llama's layer; neighbouring elements of a head rotate together."""
+    """Helium: Llama's layer; neighboring elements of a head are rotated as pairs."""
 
     sizes = dict(vocab=48000, hidden=2560, mlp=7040, layers=24, heads=20, kv_heads=20, head_dim=128, context=4096)
     defaults = dict(rms_norm_eps=1e-8, rope_theta=100_000.0)
@@ -115,13 +115,13 @@ class InternLM3(Llama):
 
 
 class OwnCodeLlama(Llama):
-    """Llama's layer in code of its own; Llama's class runs it too."""
+    """Llama's layer in custom code; Llama's class also runs it."""
 
     hf_model_type = "llama"
     task_heads = DECODER
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Its fields with their defaults, which are not Llama's."""
+        """Fields with their defaults, which differ from Llama's."""
         return self.model_dump(exclude_none=True)
 
 
@@ -171,7 +171,7 @@ class Baichuan(Decoder):
 
 
 class DeciLM(Decoder):
-    """DeciLM: Llama's layer, with a number of key/value heads for each layer."""
+    """DeciLM: Llama's layer, with a number of key/value heads per layer."""
 
     num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
     num_key_value_heads_per_layer: list[PositiveInt]
@@ -183,7 +183,7 @@ class DeciLM(Decoder):
 
     def check(self) -> None:
         check_length("num_key_value_heads_per_layer", self.num_key_value_heads_per_layer, self.num_hidden_layers)
-        # Its config class is Llama's, which writes as many as there are heads; its code reads the list alone.
+        # Its config class is Llama's, which writes the number of heads; its code reads only the list.
         if self.num_key_value_heads is not None:
             self.require({"num_key_value_heads": self.num_attention_heads})
         super().check()
@@ -248,21 +248,21 @@ class BitNet(Decoder):
 
 @record(kw_only=True)
 class XieluFeedForward(FeedForward):
-    """Feed-forward layer whose activation, xIELU, has two learned numbers (ApertusMLP)."""
+    """MLP with xIELU, an activation with two learned parameters (ApertusMLP)."""
 
     mesh_unsupported: ClassVar[str] = "an activation with learned parameters"
     legend: ClassVar[dict[str, str]] = {**FeedForward.legend, **ALONE}
     made: ClassVar[dict[str, str]] = {"U": "1"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Projections and that activation."""
+        """Projections and the activation."""
         act = Pointwise(f"{at}.act", "B T F U", weight="U", bias="U", kind="activation", function=self.activation)
         return tuple(act if line.path == act.path else line for line in FeedForward.lines(self, at))
 
 
 class Apertus(Decoder):
-    """Apertus: Llama's layer with norms of queries and keys; an MLP of two matrices whose activation, xIELU, has two
-    learned numbers."""
+    """Apertus: Llama's layer with norms of queries and keys; an MLP of two matrices with xIELU, an activation with two
+    learned parameters."""
 
     sizes = dict(vocab=131072, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=65536)
     defaults = dict(
@@ -311,7 +311,7 @@ class NanoChat(Decoder):
     norm_learned = "none"
 
     def rope(self) -> Rotary:
-        """Rotates in the other direction."""
+        """Rotary embedding in the other direction."""
         return super().rope()._replace(kind="backwards")
 
     def embeddings_and_head(self) -> dict[str, Any]:
@@ -331,10 +331,10 @@ class Chameleon(Llama):
     layer_module_names = {**QK_NORMS, "attn_post_norm": "input_layernorm", "mlp_post_norm": "post_attention_layernorm"}
     heads_fill_hidden_size = True
     norms = property(lambda self: "after" if self.swin_norm else "before")
-    attention_options = dict(qk_norm=QKNorm(1e-5, kind="layer", own=True))  # whatever rms_norm_eps is
+    attention_options = dict(qk_norm=QKNorm(1e-5, kind="layer", own=True))  # independent of rms_norm_eps
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """The smallest tokenizer of images that the class builds."""
+        """Fields of the smallest image tokenizer that the class builds."""
         sizes = {"base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1}
         return {"vq_config": {**sizes, "embed_dim": 4, "num_embeddings": 4}, "vocabulary_map": {"<image>": 0}}
 
@@ -424,7 +424,7 @@ class Mllama(Decoder):
         return {**super().embeddings_and_head(), "encoder": Encoder(None, ()) if self.image_layers else None}
 
     def embedding(self, **own: Any) -> Embedding:
-        """With eight more rows than the head."""
+        """Embedding with eight more rows than the head."""
         return super().embedding(rows=self.vocab_size + 8)
 
 
@@ -450,7 +450,7 @@ class SmolLM3(Llama):
 
 
 class CS336(DecoderBase):
-    """The Transformer LM of Stanford's course CS336: Llama without grouped queries, by the course's names."""
+    """The Transformer LM of Stanford's course CS336: Llama without grouped queries, with the course's names."""
 
     vocab_size: PositiveInt
     context_length: PositiveInt
@@ -477,7 +477,7 @@ class CS336(DecoderBase):
 
 
 class OpenELM(DecoderBase):
-    """OpenELM: heads and MLP widths that grow from layer to layer, norms over queries and keys, a tied head."""
+    """OpenELM: numbers of heads and MLP widths that grow with depth, norms over queries and keys, a tied head."""
 
     vocab_size: PositiveInt
     model_dim: PositiveInt
@@ -515,7 +515,7 @@ class OpenELM(DecoderBase):
         return Rotary(self.rope_freq_constant)
 
     def mlp_width(self, multiplier: float) -> int:
-        """Width of an MLP so many times as wide as the model, rounded to ffn_dim_divisor."""
+        """Width of an MLP as a multiple of the hidden size, rounded to ffn_dim_divisor."""
         wanted, divisor = multiplier * self.model_dim, self.ffn_dim_divisor
         width = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
         return width + divisor if width < 0.9 * wanted else width
@@ -564,7 +564,7 @@ class Telechat(DecoderBase):
 
     @property
     def context(self) -> int:
-        """The first of three fields that a config has."""
+        """The context, from the first of three fields that is given."""
         return self.max_position_embeddings or self.seq_length or self.training_seqlen
 
     def rope(self) -> Rotary:

@@ -58,7 +58,7 @@ class Llama4(Decoder):
     no_rope_layer_interval: PositiveInt = 4
     attention_chunk_size: Window | None = 8192
     layer_types: LayerTypes | None = None
-    attn_temperature_tuning: StrictBool | NonNegativeInt = True  # the first files have 4, which is on
+    attn_temperature_tuning: StrictBool | NonNegativeInt = True  # the first files have 4, which means on
     floor_scale: PositiveInt = 8192
     attn_scale: PositiveFloat = 0.1
     class_prefixes = ("Llama4", "Llama4Text")
@@ -82,7 +82,7 @@ class Llama4(Decoder):
     mlp_options = dict(width=attrgetter("intermediate_size_mlp"))
 
     def hf_products(self) -> Transformer:
-        """The class multiplies every token by all experts."""
+        """The class runs every token through all experts."""
         return with_all_experts(self.transformer())
 
     def layers(self) -> list[Layer]:
@@ -155,11 +155,12 @@ class MuseGlimmer(Decoder):
         return replace(self.norm(), eps=self.post_norm_eps)
 
     def has_window(self, number: int) -> bool:
-        """True of layers that have the window, if layer_types is absent: all but every fourth, from the last."""
+        """True for layers with the window, if layer_types is absent: all but every fourth, from the last."""
         return (self.num_hidden_layers - 1 - number) % 4 != 0
 
     def has_rotary(self) -> list[bool]:
-        """By layer; without layer_rope_theta, as the window. Raises ConfigError."""
+        """True for a layer with rotary embedding; without layer_rope_theta, for layers with the window. Raises
+        ConfigError."""
         given, layers = self.layer_rope_theta, self.num_hidden_layers
         if given is None:
             return [self.has_window(number) for number in range(layers)]
@@ -175,7 +176,7 @@ class MuseGlimmer(Decoder):
         return super().attention(layer, scale=scale, gate=Gate(bias=False), **own)
 
     def embeddings_and_head(self) -> dict[str, Any]:
-        """With a norm after the embedding, and bounded logits."""
+        """Embeddings with a norm after them, and soft-capped logits."""
         plain = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps)
         bare = Norm(hidden=self.hidden_size, kind="rms", eps=self.rms_norm_eps, learned="none")
         head = self.head(logit_scale=self.output_multiplier, softcap=self.final_logit_softcapping)
@@ -183,7 +184,7 @@ class MuseGlimmer(Decoder):
 
 
 class MuseSpark(MuseGlimmer):
-    """Muse Spark's language model: Muse Glimmer's, with experts that read a narrower token, and learned weights of a
+    """Muse Spark's language model: Muse Glimmer's, with experts with narrower inputs, and learned weights of a
     sublayer's output and of the residual stream."""
 
     sizes = dict(hidden=8192, mlp=16384, layers=62, heads=128, kv_heads=16, head_dim=64, context=1_048_576)

@@ -1,4 +1,4 @@
-"""The torch module of Apertus' MLP, whose activation has learned numbers."""
+"""The torch module of Apertus' MLP, with learned parameters in its activation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfacct.reference.modules import FeedForward, Work
 
 
 class Xielu(Work):
-    """xIELU: a square above 0, an exponential below, each times a learned number (transformers' XIELUActivation)."""
+    """xIELU: quadratic above 0, exponential below, each times a learned parameter (transformers' XIELUActivation)."""
 
     BETA, LEAST = 0.5, -1e-6
 
@@ -27,7 +27,7 @@ class Xielu(Work):
 
 
 class XieluFeedForward(FeedForward):
-    """An MLP with that activation."""
+    """An MLP with xIELU."""
 
     own_activation = True
 

@@ -65,7 +65,7 @@ def dt_rank(given: int | str, hidden: int) -> int:
 
 
 def mamba_modules(theirs: str, inside: str = "conv dt_proj read_out", **modules: str) -> dict[str, str]:
-    """Modules of a Mamba layer: what it computes itself, and its submodules."""
+    """Modules of a Mamba layer: those that it computes directly, and its submodules."""
     own = {f"mamba.{name}": f"{theirs}.{their}" for name, their in modules.items()}
     return {**dict.fromkeys((f"mamba.{name}" for name in inside.split()), theirs), **own}
 
@@ -92,7 +92,7 @@ def mamba2_tensors(theirs: str) -> dict[str, str]:
 
 
 class Mamba2Family(ConvolutionFamily):
-    """A family with Mamba-2, whose class passes states between chunks by a matrix product over all pairs of chunks."""
+    """A family with Mamba-2, whose class passes states between chunks with a matmul over all pairs of chunks."""
 
     hf_extra_note = (
         f"{PADS}; and it passes states between chunks with a matmul over all pairs of chunks"  # as reports print it
@@ -103,7 +103,7 @@ class Mamba2Family(ConvolutionFamily):
         raise NotImplementedError
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """Each state, and the one before them, is weighted for each."""
+        """FLOPs of weighting each state, and the initial one, for each chunk."""
         mixer = self.mixer()
         count = chunks(work.tokens, work.context, mixer.chunk)
         pairs = (count + 1) ** 2 if count else 0
@@ -121,7 +121,7 @@ class MambaBase(ConvolutionFamily):
     module_names = {"embed": "backbone.embeddings", "final_norm": "backbone.norm_f", "lm_head": "lm_head"}
     layer_module_names = {"mamba_norm": "norm"}
     conv_kernel_field = "conv_kernel"
-    context = 2048  # tokens that the published models were trained with; no field says so
+    context = 2048  # training context of the published models; there is no field for it
 
     def mixer(self) -> Any:
         """The only sublayer. Raises ConfigError."""
@@ -168,7 +168,8 @@ class Mamba(MambaBase):
     hf_no_chunked_prefill = "its recurrence starts from zero in a later chunk"
 
     def check_width(self) -> None:
-        """Refuse expand next to another intermediate_size, which the class writes next to any width."""
+        """Raises ConfigError if expand and another intermediate_size are given; the class writes it next to any
+        width."""
         wide = self.expand * self.hidden_size
         given = (
             self.expand != type(self).model_fields["expand"].default and "intermediate_size" in self.model_fields_set
@@ -332,14 +333,14 @@ class Bamba(Mamba2Hybrid):
 
 
 def _floats(count: int) -> CoreSchema:
-    """A list of so many numbers."""
+    """A list of `count` numbers."""
     number = core_schema.float_schema(strict=True, allow_inf_nan=False)
     return CoreSchema(core_schema.list_schema(number, strict=True, min_length=count, max_length=count))
 
 
 class FalconH1(Mamba2Hybrid):
-    """Falcon-H1: attention and Mamba-2 in every layer, after the same norm; both results are added. Constants scale
-    what each reads and writes."""
+    """Falcon-H1: attention and Mamba-2 in every layer, after the same norm; both results are added. Constants scale the
+    inputs and outputs of both."""
 
     sizes = dict(vocab=128000, hidden=4096, mlp=14336, layers=32, heads=32, kv_heads=8, context=8192)
     defaults = dict(rms_norm_eps=1e-5)
@@ -430,7 +431,7 @@ class Jamba(HybridDecoder):
     expert_width = "intermediate_size"
 
     def layers_every(self, name: str) -> list[bool]:
-        """Which layers match a period and an offset. Raises ConfigError."""
+        """True for each layer that matches a period and an offset. Raises ConfigError."""
         period, offset = getattr(self, f"{name}_layer_period"), getattr(self, f"{name}_layer_offset")
         if offset >= period:
             raise ConfigError(f"{name}_layer_offset = {offset:,} must be smaller than {name}_layer_period = {period:,}")
@@ -487,7 +488,7 @@ class ZambaDecoder(HybridFamily, Decoder):
 
     @staticmethod
     def default_head_dim(fields: dict[str, Any]) -> int:
-        """2 · hidden_size / num_attention_heads: attention reads two vectors of the hidden size."""
+        """2 · hidden_size / num_attention_heads: attention reads two concatenated vectors of the hidden size."""
         return divide_exactly(
             2 * fields["hidden_size"], fields["num_attention_heads"], "2 · hidden_size by num_attention_heads"
         )
@@ -515,7 +516,7 @@ class ZambaDecoder(HybridFamily, Decoder):
         return [hybrid] if hybrid else []
 
     def attention(self, layer: Layer, *, rotary: Rotary | None = None, **own: Any) -> Attention:
-        """Attention over the residual stream joined with the embeddings. Raises ConfigError."""
+        """Attention over the residual stream concatenated with the embeddings. Raises ConfigError."""
         size, hidden = self.head_dim, self.hidden_size
         if self.num_attention_heads * size != 2 * hidden:
             raise ConfigError(f"head_dim = {size:,} contradicts 2 · hidden_size / num_attention_heads")
@@ -573,8 +574,8 @@ class ZambaDecoder(HybridFamily, Decoder):
 
 
 class Zamba2(Mamba2Family, ZambaDecoder):
-    """Zamba2: Mamba-2 in every layer; some have attention and an MLP before it, whose weights those layers share, but
-    for adapters."""
+    """Zamba2: Mamba-2 in every layer; some have attention and an MLP before it, with weights shared between those
+    layers, except adapters."""
 
     sizes = dict(
         vocab=32000,

@@ -36,7 +36,7 @@ class MiniCPM(Decoder):
         return self.scaled_embeddings_and_head(self.scale_emb, self.dim_model_base / self.hidden_size)
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Its fields with their defaults, and its constants by Granite's names."""
+        """Fields with their defaults, and constants with Granite's names."""
         return {
             **self.model_dump(exclude={"scale_emb", "scale_depth", "dim_model_base"}, exclude_none=True),
             "embedding_multiplier": self.scale_emb,

@@ -41,7 +41,7 @@ LINEAR = "linear_attention"
 
 
 class MiniMaxDecoder(Decoder):
-    """Experts in every layer. intermediate_size is the width of one of them."""
+    """Experts in every layer. intermediate_size is the width of one expert."""
 
     attribute_map = {"num_experts": "num_local_experts"}
     layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
@@ -118,8 +118,8 @@ class MiniMax(MiniMaxDecoder):
         return Sublayer(part, self.norm(), add=add, normed=True)
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """What the class multiplies because it pads no chunk and takes later tokens one by one, less what is counted
-        for both."""
+        """Additional FLOPs of the class, because it does not pad chunks and runs later tokens one by one, minus what is
+        counted."""
         if LINEAR not in self.layer_kinds():
             return {}
         size, chunk = self.head_dim, self.block_size
@@ -139,11 +139,11 @@ M1_FACTORS = {
     for part, ours in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))
     for which in ("alpha", "beta")
 }
-"""Factors as published files of MiniMax-M1 name them → as the class does."""
+"""Factors by their names in published files of MiniMax-M1 → their names in the class."""
 
 
 class MiniMaxM1(MiniMax):
-    """MiniMax-M1 as its published files name its fields."""
+    """MiniMax-M1 with the field names of its published files."""
 
     attn_type_list: Flags
     rotary_dim: PositiveInt | None = None
@@ -158,7 +158,7 @@ class MiniMaxM1(MiniMax):
     task_heads = DECODER
 
     def layer_kinds(self) -> list[str]:
-        """By attn_type_list, which may be longer than the model. Raises ConfigError."""
+        """The kind of each layer, by attn_type_list, which may be longer than the model. Raises ConfigError."""
         given, count = self.attn_type_list, self.num_hidden_layers
         if len(given) < count:
             raise self.refused("attn_type_list", given)
@@ -173,19 +173,19 @@ class MiniMaxM1(MiniMax):
         return super().attention(layer, rope_dim=require_even(min(self.rotary_dim, self.head_dim), "rotary_dim"))
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Kinds of layers and factors, as the class names them."""
+        """Kinds of layers and factors, with the names of the class."""
         return {"layer_types": self.layer_kinds(), **{name: getattr(self, name) for name in M1_FACTORS.values()}}
 
 
 class MiniMaxText01(MiniMaxM1):
-    """MiniMax-Text-01 as its published files name its fields: as those of MiniMax-M1."""
+    """MiniMax-Text-01 with the field names of its published files, those of MiniMax-M1."""
 
     class_prefixes = ("MiniMaxText01", "MiniMax")
 
 
 class MiniMaxM2(MiniMaxDecoder):
-    """MiniMax-M2: softmax attention with norms over all queries and all keys; a rotary embedding of a part of each
-    head; experts in every layer."""
+    """MiniMax-M2: softmax attention with norms over all queries and all keys; rotary embedding on part of each head;
+    experts in every layer."""
 
     sizes = dict(vocab=200064, hidden=3072, mlp=1536, layers=62, heads=48, kv_heads=8, head_dim=128, context=196608)
     defaults = dict(rope_theta=5_000_000.0)
@@ -236,8 +236,8 @@ UNCOUNTED = frozenset(("use_sparse_attention", "sparse_score_type", "sparse_init
 
 @record(kw_only=True)
 class BlockIndexer(Indexer):
-    """Chooses the `top` blocks of `size` keys with the best key in them, the last `local` blocks up to the query's own
-    among them, for each of its heads by itself; query heads are dealt out to those. No matmul depends on the choice."""
+    """Selects the `top` blocks of `size` keys by their best key, including the last `local` blocks up to that of the
+    query, separately for each indexer head; query heads are assigned to these. No matmul depends on the selection."""
 
     size: Size
     local: int = 1
@@ -258,7 +258,7 @@ class BlockIndexer(Indexer):
 
 
 class MiniMaxM3VL(MiniMaxDecoder):
-    """MiniMax-M3's language model: attention to blocks of keys chosen by an indexer, experts with a shared expert."""
+    """MiniMax-M3's language model: attention to blocks of keys selected by an indexer, experts with a shared expert."""
 
     sizes = dict(vocab=200064, hidden=6144, mlp=3072, layers=60, heads=64, kv_heads=4, head_dim=128, context=524288)
     defaults = dict(rope_theta=5_000_000.0)
@@ -331,7 +331,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         return found
 
     def sparse_layers(self) -> list[bool]:
-        """Which layers have an indexer. Raises ConfigError."""
+        """True for each layer with an indexer. Raises ConfigError."""
         given, listed = self.layer_types, self.indexer_sizes().get(FREQUENCY)
         if given is None and listed is not None:
             given = [SPARSE if one else FULL for one in listed]
@@ -340,7 +340,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         return [kind == SPARSE for kind in validated_layer_types(given, self.num_hidden_layers, (FULL, SPARSE))]
 
     def moe_layers(self) -> list[bool]:
-        """Which layers have experts. Raises ConfigError."""
+        """True for each layer with experts. Raises ConfigError."""
         given: list[str] | None = self.mlp_layer_types
         if given is None and self.moe_layer_freq is not None:
             given = ["sparse" if one else "dense" for one in self.moe_layer_freq]
@@ -351,7 +351,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         return [kind == "sparse" for kind in kinds]
 
     def rotary_size(self, layer: Any = None) -> int:
-        """Elements of a head with rotary embedding. Raises ConfigError."""
+        """Rotary dimensions of a head. Raises ConfigError."""
         part = read_partial_rotary_factor(self.partial_rotary_factor or 1.0, self.rope_parameters)
         size = self.rotary_dim if part == 1.0 and self.rotary_dim is not None else int(self.head_dim * part)
         if size > self.head_dim:
@@ -368,7 +368,7 @@ class MiniMaxM3VL(MiniMaxDecoder):
         return [Layer(kind=SPARSE if sparse else "", experts=routed) for sparse, routed in both]
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        """Attention to all keys, or to those chosen by an indexer. Raises ConfigError."""
+        """Attention to all keys, or to those selected by an indexer. Raises ConfigError."""
         own = {"rope_dim": self.rotary_size(), "qk_norm": QKNorm(self.rms_norm_eps, less_one=True)}
         if layer.kind != SPARSE:
             return super().attention(layer, **own)

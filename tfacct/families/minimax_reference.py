@@ -15,7 +15,7 @@ from tfacct.reference.step import Step
 
 
 class BlockIndexer(nn.Module):
-    """Heads of its own score one key for each token; each head chooses the blocks of keys that have the best ones
+    """Separate heads score one key per token; each head selects the blocks with the best keys
     (transformers' MiniMaxM3VLIndexer)."""
 
     def __init__(self, part: parts.Attention, angles: Angles | None) -> None:
@@ -34,7 +34,7 @@ class BlockIndexer(nn.Module):
         self.scores = Product(heads)
 
     def forward(self, x: Tensor, step: Step, past: Tensor | None) -> Tensor:
-        """Keys at the end of the step, (batch, 1, keys, size); the choice goes to the step."""
+        """Keys at the end of the step, (batch, 1, keys, size); the selection is stored in the step."""
         q = self.q_norm(torch.unflatten(self.q_proj(x), 2, (self.heads, self.size)).transpose(1, 2))
         k = self.k_norm(self.k_proj(x).unsqueeze(1))
         q, k = self._turn(self.q_rotary, q, step), self._turn(self.k_rotary, k, step)
@@ -46,8 +46,8 @@ class BlockIndexer(nn.Module):
         return k
 
     def _turn(self, rotary: nn.Module | None, heads: Tensor, step: Step) -> Tensor:
-        """Heads turned by their positions. A proof has symbols for sizes, or a head smaller than what is turned of one,
-        which no config has; no product depends on the turn."""
+        """Rotary embedding of heads, skipped in a proof, which has symbols for sizes, or heads smaller than the rotary
+        dimensions; no matmul depends on it."""
         if (
             rotary is None
             or self.angles is None
@@ -61,9 +61,8 @@ class BlockIndexer(nn.Module):
         return torch.cat((rotary(first, *step.turn(self.angles)), rest), dim=-1)
 
     def _mask(self, scores: Tensor, step: Step, old: int) -> Tensor:
-        """Mask of shape (batch, query heads, new, keys). Zeros made of the scores are in it: a trace would drop scores
-        that nothing reads. Where there are no numbers it is these alone, and so it is in a proof, with symbols or with
-        heads that cannot be dealt out to these."""
+        """Mask of shape (batch, query heads, new, keys). Zeros computed from the scores are added, because a trace
+        would drop unused scores. Without values, and in a proof, it has only these zeros."""
         unread = scores[:, :1] * 0.0
         known = all(isinstance(size, int) for size in (*scores.shape, self.size, self.heads, self.query_heads))
         if scores.is_meta or not known or self.query_heads % self.heads:
@@ -74,7 +73,7 @@ class BlockIndexer(nn.Module):
         padded = nn.functional.pad(scores.detach() + causal, (0, count * size - keys), value=float("-inf"))
         best = torch.unflatten(padded, -1, (count, size)).amax(dim=-1)
         own = torch.div(step.positions.to(scores.device), size, rounding_mode="floor")
-        for before in range(self.blocks.local):  # which are always among them
+        for before in range(self.blocks.local):  # these are always selected
             at = (own - before).clamp(min=0).view(1, 1, -1, 1).expand(*best.shape[:3], 1)
             best = best.scatter(-1, at, float("inf"))
         top = best.topk(min(self.blocks.top, count), dim=-1).indices

@@ -15,7 +15,7 @@ from tfacct.families.llama import SIZES
 
 
 def read_temperature(rope: Mapping[str, Any]) -> Temperature | None:
-    """Growth of queries with their position, if rope_parameters have its constants."""
+    """Scaling of queries with their position, if rope_parameters has its constants."""
     beta, length = rope.get("llama_4_scaling_beta"), rope.get("original_max_position_embeddings")
     return Temperature(float(beta), float(length), 0) if is_positive(beta) and is_positive(length) else None
 

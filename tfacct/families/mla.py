@@ -1,5 +1,5 @@
-"""What DeepSeek's models brought: multi-head latent attention (MLA), also to the keys that an indexer chooses (DeepSeek
-sparse attention, DSA), and experts with a shared expert."""
+"""DeepSeek's architecture: multi-head latent attention (MLA), also sparse, to keys selected by an indexer (DSA), and
+experts with a shared expert."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -16,8 +16,8 @@ from tfacct.families.task_heads import DECODER
 
 class MlaDecoder(Decoder):
     """The fields of multi-head latent attention (MLA). `latent_attention` is a field of tfacct, not of published
-    configs: `expanded` as in transformers, `absorbed` as engines decode, `auto` whichever takes fewer FLOPs in a step,
-    or `unpacked`, which caches keys and values of all heads."""
+    configs: `expanded` as in transformers, `absorbed` as in decoding by engines, `auto` for the one with fewer FLOPs in
+    a step, or `unpacked`, which caches keys and values of all heads."""
 
     sizes = dict(kv_heads=SAME_AS_QUERY_HEADS)
     head_dim: PositiveInt | None = None  # type: ignore[assignment]
@@ -47,7 +47,7 @@ class MlaDecoder(Decoder):
         return None if runs else "it supports only latent_attention = expanded"
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
-        """Latent attention. Raises ConfigError if heads would share keys."""
+        """Latent attention. Raises ConfigError if heads share keys."""
         if self.num_key_value_heads != self.num_attention_heads:
             raise ConfigError(
                 f"num_key_value_heads = {self.num_key_value_heads:,}, but with a latent, every head has its own keys:"
@@ -68,23 +68,23 @@ class MlaDecoder(Decoder):
 
 
 class DeepseekExperts(SharedExperts):
-    """Experts under DeepSeek's names. How its router chooses them changes no count."""
+    """Experts with DeepSeek's names. The selection rule of its router does not change a count."""
 
     attribute_map = {"num_local_experts": "n_routed_experts"}
     ignored_fields = "topk_method scoring_func aux_loss_alpha seq_aux ep_size"
 
 
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
-"""Both words of layer_types for a layer with DSA, the class's first."""
+"""Both names of a layer with DSA in layer_types, the class's name first."""
 REUSED = "reused"
-"""Kind of a layer that attends to the keys which an earlier layer's indexer chose."""
+"""Kind of a layer that reuses the keys selected by an earlier layer's indexer."""
 IndexerTypes = Annotated[
     list[str], CoreSchema(core_schema.list_schema(core_schema.literal_schema(["full", "shared"]), strict=True))
 ]
 
 
 def check_first_indexer(own: list[bool], layers: int) -> list[bool]:
-    """Which layers have an indexer. Raises ConfigError if a list is too short or the first layer has none."""
+    """True for each layer with an indexer. Raises ConfigError if a list is too short or the first layer has none."""
     if len(own) < layers or not own[0]:
         raise ConfigError(
             f"indexers of {len(own):,} layers, and num_hidden_layers is {layers:,}"
@@ -135,7 +135,7 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
             )
 
     def indexers(self) -> list[bool]:
-        """Which layers have an indexer. Raises ConfigError."""
+        """True for each layer with an indexer. Raises ConfigError."""
         return [True] * self.num_hidden_layers
 
     def layers(self) -> list[Layer]:
@@ -146,6 +146,6 @@ class DsaDecoder(DeepseekExperts, MlaDecoder):
         return super().attention(layer, **{"indexer": self.indexer(layer), **own})
 
     def indexer(self, layer: Layer, kind: type[Indexer] = Indexer, **own: Any) -> Indexer:
-        """Chooses keys, or reuses those that an earlier layer chose."""
+        """An indexer that selects keys, or reuses the selection of an earlier layer."""
         sizes: dict[str, Any] = {"heads": self.index_n_heads, "head_dim": self.index_head_dim, "top": self.index_topk}
         return kind(**sizes, pairs=self.indexer_pairs, reused=layer.kind == REUSED, **own)

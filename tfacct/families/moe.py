@@ -130,7 +130,7 @@ class Flint(SharedExpertDecoder):
     attention_options = dict(sinks=True)
 
     def has_window(self, number: int) -> bool:
-        """True of layers that have the window, if layer_types is absent."""
+        """True for layers with the window, if layer_types is absent."""
         return number >= 2 and number % 4 != 1 and number != self.num_hidden_layers - 1
 
     def layers(self) -> list[Layer]:
@@ -141,8 +141,8 @@ class Flint(SharedExpertDecoder):
 
 
 class Grok1(DecoderBase):
-    """Grok-1: norms around attention and experts, bounded attention scores, experts in every layer. The fields are
-    those of the PyTorch port; no field that counts has a default."""
+    """Grok-1: norms around attention and experts, soft-capped attention scores, experts in every layer. The fields are
+    those of the PyTorch port; fields that affect counts have no defaults."""
 
     vocab_size: PositiveInt
     hidden_size: PositiveInt
@@ -194,12 +194,12 @@ DBRX_IGNORED = frozenset(
     model_type id2label
     """.split()
 )
-"""Fields of both that change no count."""
+"""Fields of both that do not change counts."""
 DBRX_PROJECTIONS = {"gate_proj": "w1", "up_proj": "v1", "down_proj": "w2"}
 
 
 class Dbrx(DecoderBase):
-    """DBRX: experts in every layer, bounded queries, keys and values, LayerNorms without bias."""
+    """DBRX: experts in every layer, clipped queries, keys and values, LayerNorms without bias."""
 
     vocab_size: PositiveInt = 32000
     d_model: PositiveInt = 2048
@@ -278,7 +278,7 @@ class Dbrx(DecoderBase):
     def block(self, layer: Layer) -> Block:
         attn, ffn = self.inner("attn_config"), self.inner("ffn_config")
         kv_heads, experts, active = attn["kv_n_heads"], ffn["moe_num_experts"], ffn["moe_top_k"]
-        if self.num_key_value_heads not in (None, kv_heads):  # the class writes it, too
+        if self.num_key_value_heads not in (None, kv_heads):  # the class also writes it
             raise self.refused("num_key_value_heads", self.num_key_value_heads)
         check_top_k(active, experts, ("moe_top_k", "moe_num_experts"))
         act = ffn["ffn_act_fn"] or {}
@@ -389,7 +389,7 @@ class Laguna(GatedHeadsDecoder):
     experts_options = dict(choice_bias=True)
 
     def check(self) -> None:
-        """Refuse another gate, and published fields that contradict those that the class reads."""
+        """Raises ConfigError for another gate, and for published fields that contradict those that the class reads."""
         if self.gating not in (True, "per-head", "per-element"):
             raise self.refused("gating", self.gating)
         routed = sparse_layers(self.mlp_layer_types, self.num_hidden_layers)
@@ -413,7 +413,7 @@ class Laguna(GatedHeadsDecoder):
 
 
 class Step3p5(GatedHeadsDecoder):
-    """Step 3.5 and 3.7: a gate for each head, more query heads in windowed layers; dense layers first, then experts
+    """Step 3.5 and 3.7: a gate per head, more query heads in windowed layers; dense layers first, then experts
     with a shared expert."""
 
     sizes = dict(vocab=128815, hidden=4096, mlp=11264, layers=45, heads=64, kv_heads=8, head_dim=128, context=128000)
@@ -466,7 +466,7 @@ class Step3p5(GatedHeadsDecoder):
     experts_options = dict(shared=attrgetter("share_expert_dim"), shared_bias=attrgetter("mlp_bias"), activation="silu")
 
     def one_per_layer(self, values: list[Any], name: str) -> list[Any]:
-        """A list whose further entries may be about layers that predict further tokens. Raises ConfigError."""
+        """A list with one entry per layer; additional entries may be about MTP layers. Raises ConfigError."""
         layers = self.num_hidden_layers
         if len(values) not in (layers, layers + self.num_nextn_predict_layers):
             raise ConfigError(f"{name} names {len(values):,} layers, and num_hidden_layers is {layers:,}")
@@ -483,7 +483,7 @@ class Step3p5(GatedHeadsDecoder):
         return kinds
 
     def moe_layers(self) -> list[bool]:
-        """Which layers have experts. Raises ConfigError."""
+        """True for each layer with experts. Raises ConfigError."""
         layers, numbers = self.num_hidden_layers, self.moe_layers_enum
         if self.mlp_layer_types is not None:
             return [kind == "sparse" for kind in self.one_per_layer(self.mlp_layer_types, "mlp_layer_types")]

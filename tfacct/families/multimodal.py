@@ -1,7 +1,7 @@
-"""Composite configs, which hold a text model and towers: encoders of images or audio.
+"""Composite configs, with a text model and towers (encoders of images or audio).
 
-A tower's output takes the place of embedded tokens, so the text model is counted as its own family has it, and each
-tower as its own. `multimodal.toml` has a row for every composite type.
+A tower's output replaces token embeddings, so the text model is counted by its own family, and so is each tower.
+`multimodal.toml` has one row per composite type.
 """
 
 import tomllib
@@ -22,18 +22,18 @@ from tfacct.families.type_aliases import type_aliases
 
 TIED = "tie_word_embeddings"
 TEXT_FIELDS = ("text_config", "llm_config", "language_config")
-"""Fields that hold the text model's config. The classes of transformers have the first."""
+"""Fields with the text model's config. Classes of transformers have the first."""
 STORAGE = ("quantization_config", "compression_config")
-"""Fields that say how weights are stored, of all models in a composite."""
+"""Fields about the storage of weights, for all models in a composite."""
 OTHER_MODELS = frozenset(
     "embd_layer img_processor audio_processor vision_lora speech_lora multi_vector_projector".split()
 )
-"""Fields that hold other models next to the text model's fields."""
+"""Fields with other models next to the text model's fields."""
 DROP = "remove it from the file"  # --set sets fields of the text model, after its config was read
 
 
 class Tower(NamedTuple):
-    """A composite's encoder of images or audio; the keys are explained in `multimodal.toml`."""
+    """A composite's encoder of images or audio; `multimodal.toml` explains the keys."""
 
     type: str
     projector: str | None = "multi_modal_projector"
@@ -43,7 +43,7 @@ class Tower(NamedTuple):
 
 
 class Composite(NamedTuple):
-    """A composite type; the keys are explained in `multimodal.toml`."""
+    """A composite type; `multimodal.toml` explains the keys."""
 
     text: str = ""
     tie: Literal["composite", "text", "either", "never"] = "composite"
@@ -63,7 +63,7 @@ class Composite(NamedTuple):
 
 
 class TextModel(NamedTuple):
-    """A type of text models that another family computes; the keys are explained in `multimodal.toml`."""
+    """A type of text model that another family computes; `multimodal.toml` explains the keys."""
 
     family: str
     sizes: Mapping[str, Any] = {}
@@ -75,7 +75,7 @@ class TextModel(NamedTuple):
 
 
 class DualEncoder(NamedTuple):
-    """A text and an image encoder next to each other; the keys are explained in `multimodal.toml`."""
+    """A text and an image encoder next to each other; `multimodal.toml` explains the keys."""
 
     prefix: str
     tower_class: str
@@ -84,7 +84,7 @@ class DualEncoder(NamedTuple):
 
 
 class Submodel(NamedTuple):
-    """One model of a composite: its fields, names of what is not included with it, and the defaults that it took."""
+    """One model of a composite: its fields, names of parts that are not included, and fields with default values."""
 
     fields: Mapping[str, Any]
     left_out: tuple[str, ...] = ()
@@ -126,18 +126,18 @@ def dual_encoders() -> dict[str, DualEncoder]:
 
 @cache
 def towers(part: Part) -> dict[str, Tower]:
-    """Towers for images (`vision`) or audio that are counted, by composite type."""
+    """Supported towers for images (`vision`) or audio, by composite type."""
     found = {name: row.audio if part == "audio" else row.vision for name, row in composites().items()}
     return {name: tower for name, tower in found.items() if tower is not None}
 
 
 def _with_tower(part: Part) -> tuple[str, ...]:
-    """Composite types of which this tower is counted."""
+    """Composite types whose tower of this kind is supported."""
     return (*towers(part), *(dual_encoders() if part == "vision" else ()))
 
 
 def modules_of(model_type: object, part: Part) -> tuple[str, str | None] | None:
-    """Modules of the tower and of the projector in the composite's class; None where they are not described."""
+    """Modules of the tower and of the projector in the composite's class; None if they are not described."""
     tower = towers(part).get(str(model_type))
     if tower is None or tower.spread:
         return None
@@ -146,7 +146,7 @@ def modules_of(model_type: object, part: Part) -> tuple[str, str | None] | None:
 
 
 def tower_parts(raw: Mapping[str, Any], model_type: str) -> tuple[Part, ...]:
-    """The towers in a composite config that are counted; if there are none, the one that its type is made for."""
+    """The supported towers in a composite config; if there are none, the tower of its type."""
     kinds: tuple[Part, ...] = ("vision", "audio")
     found = tuple(part for part in kinds if f"{part}_config" in raw and model_type in _with_tower(part))
     only_audio = model_type in towers("audio") and model_type not in towers("vision")
@@ -155,7 +155,7 @@ def tower_parts(raw: Mapping[str, Any], model_type: str) -> tuple[Part, ...]:
 
 
 def built_by_default(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """Fields that a composite config lacks, in place of which its class builds towers of default sizes."""
+    """Missing fields of a composite config for which its class builds towers of default sizes."""
     raw, model_type = _answering(raw)
     row = composites().get(model_type)
     if row is None or row.optional_towers:
@@ -166,7 +166,7 @@ def built_by_default(raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _answering(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The config of the composite that answers in a model that speaks, and its type; any other config as it is."""
+    """The config of the text-generating composite in a speech model, and its type; any other config unchanged."""
     model_type = str(raw.get("model_type"))
     if model_type in _tables()["thinker"]["types"] and isinstance(raw.get("thinker_config"), Mapping):
         return raw["thinker_config"], f"{model_type}_thinker"
@@ -174,7 +174,7 @@ def _answering(raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def split(raw: Mapping[str, Any], part: Part) -> tuple[Submodel, tuple[Part, ...]]:
-    """One model of a composite config, and the parts that are counted together; any other config as it is. Raises
+    """One model of a composite config, and the parts that are counted together; any other config unchanged. Raises
     ConfigError."""
     model_type = raw.get("model_type", CUSTOM)
     if model_type in names():
@@ -189,7 +189,7 @@ def split(raw: Mapping[str, Any], part: Part) -> tuple[Submodel, tuple[Part, ...
 
 
 def _submodel(raw: Mapping[str, Any], part: Part) -> Submodel:
-    """The text model, or a tower; any other config as it is. Raises ConfigError."""
+    """The text model, or a tower; any other config unchanged. Raises ConfigError."""
     model_type = raw.get("model_type")
     if not isinstance(model_type, str):
         return Submodel(raw)
@@ -226,13 +226,13 @@ def _of_sides(raw: Mapping[str, Any], model_type: str, part: Part) -> Submodel:
 
 
 def _of_thinker(raw: Mapping[str, Any], part: Part) -> Submodel:
-    """A part of the composite that answers, in a model that speaks. Raises ConfigError."""
+    """A part of the text-generating composite in a speech model. Raises ConfigError."""
     inside = raw.get("thinker_config")
     if not isinstance(inside, Mapping):
         raise ConfigError(
             f"model_type {raw['model_type']!r} keeps its text-generating part in thinker_config, which is missing"
         )
-    # Published files name its class there by an older name.
+    # Published files have an older name of its class there.
     found = _submodel({**inside, "model_type": f"{raw['model_type']}_thinker", "architectures": None}, part)
     others = tuple(name for name, value in raw.items() if _other_model(name, value) and name != "thinker_config")
     return found._replace(left_out=(*found.left_out, *others))
@@ -266,7 +266,7 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
         problem = f"the {part} model in {model_type!r} is not counted{f': {why}' if why else ''}"
         raise ConfigError(problem, f"supported in {', '.join(_with_tower(part))}")
     if raw.get(field) is None:
-        if raw.get("mm_vision_tower") is not None:  # in LLaVA's own files, which are of another class
+        if raw.get("mm_vision_tower") is not None:  # in LLaVA's original files, which have another class
             raise ConfigError(f"{without}, so it has no {part} part to count")
         if composites()[model_type].optional_towers:
             raise ConfigError(f"{without}, so its class builds no {part} part")
@@ -276,20 +276,20 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
         )
     allowed = [one.type for one in towers("vision").values()] if tower.any_type else (tower.type,)
     fields, others = _encoder_fields(raw, model_type, part, raw[field], tower.type, allowed)
-    # Some files hold the text model's fields among the composite's own.
+    # Some files have the text model's fields at the top level.
     return Submodel(fields, (*dict.fromkeys(("text_config", *others)), *([tower.projector] if tower.projector else [])))
 
 
 def _encoder_fields(
     raw: Mapping[str, Any], model_type: str, part: Part, inside: Any, expected: str, allowed: Iterable[str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The fields of an encoder, and those that hold other models' configs. Raises ConfigError."""
+    """The fields of an encoder, and the fields with configs of other models. Raises ConfigError."""
     field = f"{part}_config"
     if not isinstance(inside, Mapping):
         raise ConfigError(f"model_type {model_type!r} keeps its {part} model in {field}, which is missing")
     family = inside.get("model_type") or expected  # Kimi-K2.5's files have none
     if family == expected.removesuffix("_vision"):
-        family = expected  # as older files have it
+        family = expected  # as in older files
     if family not in allowed or family not in names():
         raise ConfigError(
             f"the {part} model in {model_type!r} is of model_type {format_value(family)}, which is not counted"
@@ -301,7 +301,7 @@ def _encoder_fields(
 
 
 def _flat_llava(raw: Mapping[str, Any]) -> Submodel | None:
-    """The text model in one of LLaVA's own files; None for other files. Raises ConfigError."""
+    """The text model in LLaVA's original files; None for other files. Raises ConfigError."""
     named, known = listed_classes(raw.get("architectures")), _tables()["llava"]
     if len(named) != 1 or named[0] not in known:
         return None
@@ -351,7 +351,7 @@ def _text_model(raw: Mapping[str, Any], model_type: str, row: Composite) -> Subm
 
 
 def _tied(raw: Mapping[str, Any], inside: Mapping[str, Any], text: str, row: Composite) -> Any:
-    """Whether the head is tied: tie_word_embeddings of the config that the composite's class reads, or its default."""
+    """True if the head is tied: tie_word_embeddings of the config that the composite's class reads, or its default."""
     of_text, of_composite = inside.get(TIED), raw.get(TIED)
     if of_text is None and text in names():
         known = config_class(text).model_fields
@@ -377,13 +377,13 @@ def _check_head(raw: Mapping[str, Any], inside: Mapping[str, Any], sizes: Mappin
 
 
 def _text_classes(named: Any, class_name: str) -> Any:
-    """The classes that a composite names; None for its own class, which has the text model's usual head."""
+    """The classes in a composite config; None for its own class, which has the text model's usual head."""
     own = class_name.replace("_", "").replace("-", "").lower()
     return None if all(name.replace("_", "").lower() == own for name in listed_classes(named)) else named
 
 
 def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], fields: Iterable[str]) -> Submodel:
-    """The fields of a text model, with its class's sizes where they are left out. Raises ConfigError."""
+    """The fields of a text model, with the defaults of its class for missing sizes. Raises ConfigError."""
     own, known = text_models().get(text, TextModel(text)), text in text_models()
     check_nulls(inside, text)
     for name, value in own.fixed.items():
@@ -422,27 +422,27 @@ def _text_fields(inside: Mapping[str, Any], text: str, raw: Mapping[str, Any], f
 
 
 def _shared_head_dim(fields: Mapping[str, Any]) -> dict[str, int]:
-    """head_dim of heads that share the hidden size. Raises ConfigError where that does not divide."""
+    """head_dim from the hidden size. Raises ConfigError if that does not divide."""
     hidden, heads = (fields.get(name) for name in ("hidden_size", "num_attention_heads"))
     if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
         return {"head_dim": divide_exactly(hidden, heads, "hidden_size by num_attention_heads")}
-    return {}  # which the family refuses
+    return {}  # which the family does not support
 
 
 def _other_model(name: str, value: Any) -> bool:
-    """True for a field that holds another model's config; null means that there is none."""
+    """True for a field with another model's config; null means none."""
     named = name in OTHER_MODELS or (name.endswith("_config") and name not in STORAGE)
     return named and value is not None
 
 
 def _of_image_tokens(name: str) -> bool:
-    """True for a field with the number of tokens that stand for an image, or which they are: it changes no count."""
+    """True for a field with the number or the ids of image tokens, which do not change counts."""
     special = name.endswith(("_token_id", "_token_index")) and not name.startswith(("bos", "eos", "pad"))
     return special or name == "num_image_tokens"
 
 
 def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
-    """Raises ConfigError for a field that the text model's class does not read, where it would change a count."""
+    """Raises ConfigError for a field that the text model's class ignores, if it would change a count."""
     if name == "head_dim" and _shared_head_dim(inside).get(name) == inside[name]:
         return
     layers = inside[name] if name == "layer_types" else None
@@ -452,7 +452,7 @@ def _refuse_unread(name: str, inside: Mapping[str, Any], text: str) -> None:
 
 
 def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> Submodel:
-    """The text model of a composite without a row: as its own config has it. Raises ConfigError."""
+    """The text model of a composite without a row, from its own config. Raises ConfigError."""
     inside: Mapping[str, Any] = raw[field]
     family = inside.get("model_type")
     alias = None if not isinstance(family, str) or family in names() else type_aliases().get(family)
@@ -461,7 +461,7 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
     heads = config_class(alias.family if alias else family).task_heads.values()
     if not heads or next(iter(heads)).auto != "AutoModelForCausalLM":
         return Submodel(raw)
-    for name in ("hidden_size", "vocab_size"):  # of which its class may make the head
+    for name in ("hidden_size", "vocab_size"):  # from which its class may build the head
         if name in raw and raw[name] != inside.get(name):
             raise ConfigError(
                 f"{name} = {format_value(raw[name])} of {model_type!r} contradicts"
@@ -481,7 +481,7 @@ def _unknown_composite(raw: Mapping[str, Any], model_type: str, field: str) -> S
 
 
 def canonical(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A composite config of its makers' own class in the words of transformers; any other as it is. Raises
+    """A composite config of a custom class with transformers' field names; any other config unchanged. Raises
     ConfigError."""
     model_type = raw.get("model_type")
     if model_type == "ernie4_5_moe_vl":
@@ -499,7 +499,7 @@ def canonical(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _retriever(raw: Mapping[str, Any], composite: str, text: str) -> Mapping[str, Any]:
-    """The composite in vlm_config without a head; the projector of short vectors is named as not included."""
+    """The composite in vlm_config without a head; the output projector is listed as not included."""
     inside = raw["vlm_config"]
     model_type = (inside.get("text_config") or {}).get("model_type")
     body = config_class(model_type if model_type in names() else text).class_prefixes[0]
@@ -509,8 +509,8 @@ def _retriever(raw: Mapping[str, Any], composite: str, text: str) -> Mapping[str
 
 
 def _deepseek_vl(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config of DeepSeek-VL2 or DeepSeek-OCR with the type of its text model. Their code builds DeepSeek-V2 of
-    language_config, with DeepSeek-MoE's attention where use_mla is false. Raises ConfigError."""
+    """A config of DeepSeek-VL2 or DeepSeek-OCR with the type of its text model. Their code builds DeepSeek-V2 from
+    language_config, with DeepSeek-MoE's attention if use_mla is false. Raises ConfigError."""
     inside = raw.get("language_config")
     if not isinstance(inside, Mapping):
         return raw
@@ -532,7 +532,7 @@ ERNIE_EXPERT_LAYERS = ("moe_layer_start_index", "moe_layer_end_index", "moe_laye
 
 
 def _ernie(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config of ERNIE 4.5 VL, which has the text model's fields among its own and lists of both sets of experts.
+    """A config of ERNIE 4.5 VL, which has the text model's fields at the top level and lists for both sets of experts.
     Raises ConfigError."""
     outer = {name: raw[name] for name in ("architectures", TIED) if name in raw}
     others = {name: value for name, value in raw.items() if name.endswith("_config") and value is not None}

@@ -31,7 +31,7 @@ from tfacct.families.task_heads import CAUSAL_MODEL, DECODER
 
 
 class Nemotron(PartialRotaryDecoder):
-    """Nemotron-4 and Minitron: LayerNorms whose stored weight is the scale minus 1, an MLP of two matrices with squared
+    """Nemotron-4 and Minitron: LayerNorms that store the scale minus 1, an MLP of two matrices with squared
     ReLU, half-rotary heads."""
 
     sizes = dict(vocab=256000, hidden=6144, mlp=24576, layers=32, heads=48, context=4096)
@@ -53,7 +53,7 @@ UNUSED_FIELDS: Mapping[str, tuple[object, ...]] = {
     "window_length": (None,),
     "replace_with_linear": (None, False),
 }
-"""Fields of a part in block_configs that would change it, and the values with which they do not."""
+"""Fields of a part in block_configs that would change it, and their neutral values."""
 
 
 class NasLayer(NamedTuple):
@@ -65,8 +65,8 @@ class NasLayer(NamedTuple):
 
 
 class NemotronNas(Decoder):
-    """Nemotron Super and Ultra: Llama's layer, with attention and MLP of a size of their own in each layer, or without
-    one of them, as block_configs lists."""
+    """Nemotron Super and Ultra: Llama's layer, with attention and MLP sizes per layer, or without one of them, as
+    listed in block_configs."""
 
     sizes = dict(context=2048)
     num_key_value_heads: PositiveInt | None = None  # type: ignore[assignment]
@@ -103,7 +103,7 @@ class NemotronNas(Decoder):
         times = part.get("ffn_mult")
         if not isinstance(times, (int, float)) or isinstance(times, bool) or not 0 < times <= 1_000:
             raise _not_understood(number, "ffn.ffn_mult", times)
-        width = int(2 * times * self.hidden_size / 3)  # in floating point, as its code does
+        width = int(2 * times * self.hidden_size / 3)  # in floating point, as in its code
         return -(-width // 256) * 256
 
     def block(self, layer: NasLayer) -> Block:
@@ -257,7 +257,7 @@ class NemotronH(Mamba2Family, HybridDecoder):
 
     def layers(self) -> list[Layer]:
         found = [Layer(kind=kind, experts=kind == MOE, rotary=False) for kind in self.layer_kinds()]
-        for kind in (FULL, MAMBA):  # checked also if no layer has it
+        for kind in (FULL, MAMBA):  # also checked if no layer has it
             self.attention(Layer(kind=kind, rotary=False))
         return found
 

@@ -59,7 +59,7 @@ class Olmo2(Decoder):
 
 
 class Olmo3(Olmo2):
-    """OLMo 3: OLMo 2's layer; three layers of four have a window, and a rotary embedding of their own."""
+    """OLMo 3: OLMo 2's layer; three layers of four have a window and a different rotary embedding."""
 
     sliding_window: Window | None = 4096
     layer_types: LayerTypes | None = None
@@ -69,7 +69,8 @@ class Olmo3(Olmo2):
         return [Layer(window) for window in seen]
 
     def layer_rope(self, layer: Layer) -> Rotary:
-        """rope_theta and rope_scaling apply to layers without a window only. Raises ConfigError."""
+        """Rotary embedding of one layer; rope_theta and rope_scaling apply only to layers without a window. Raises
+        ConfigError."""
         full = layer.window is None
         kind = FULL if full else SLIDING
         given = (self.rope_parameters or {}).get(kind) or (self.rope_scaling if full else None) or {}
@@ -130,7 +131,7 @@ class OlmoHybrid(DeltaDecoder, Olmo2):
         return None if both else "it needs layers of both kinds"
 
     def layers(self) -> list[Layer]:
-        """Attention in the last layer of a model with fewer than four."""
+        """Layers; a model with fewer than four has attention in the last one."""
         layers = self.num_hidden_layers
         return [Layer(kind=kind) for kind in self.kinds(lambda n: n % 4 == 3 or (layers < 4 and n == layers - 1))]
 

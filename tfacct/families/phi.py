@@ -22,7 +22,7 @@ from tfacct.families.task_heads import CLASSIFYING, LABELLING
 
 
 class Phi(DecoderBase):
-    """Phi-1, 1.5 and 2: attention and MLP read the same norm's result; biases everywhere, even on the head."""
+    """Phi-1, 1.5 and 2: attention and MLP read the same norm; biases everywhere, even on the head."""
 
     vocab_size: PositiveInt
     hidden_size: PositiveInt
@@ -60,7 +60,7 @@ class Phi(DecoderBase):
     partial_rotary = True
 
     def head_sizes(self, layer: Layer) -> dict[str, int]:
-        """An odd head_dim is fine: part of a head rotates."""
+        """Head sizes; an odd head_dim is allowed, because only part of a head rotates."""
         sizes = {"head_dim": self.head_dim, "kv_heads": self.num_key_value_heads}
         return {**sizes, "group": self.divide("num_attention_heads", "num_key_value_heads")}
 

@@ -1,6 +1,6 @@
 """Projectors: the steps between a tower and the text model of each composite type.
 
-Sizes and names are those of the classes in transformers 5.23; a field that a config leaves out has its class's default.
+Sizes and names are those of the classes in transformers 5.23; missing fields have the defaults of the class.
 """
 
 import math
@@ -28,12 +28,11 @@ from tfacct.ledger.workload import LARGEST
 Steps: TypeAlias = Iterator[Step]
 
 VIP_LLAVA_LAYERS = (-2, -5, -8, -11, 6)
-"""Layers of the tower that VipLlava reads by default."""
+"""Tower layers that VipLlava reads by default."""
 
 
 class Model(NamedTuple):
-    """A text model or a tower: which part of the composite it is, its checked config, its fields as given, and its
-    transformer."""
+    """A text model or a tower: part of the composite, checked config, given fields, and transformer."""
 
     part: str
     config: Any
@@ -46,7 +45,7 @@ class Model(NamedTuple):
         return int(self.transformer.embed.hidden)
 
     def size(self, name: str) -> int:
-        """A size in its config. Raises ConfigError where it has none."""
+        """A size in its config. Raises ConfigError if it is missing."""
         value = getattr(self.config, name, None)
         if not isinstance(value, int):
             raise ConfigError(f"the {self.part} model has no single {name}, which decides the sizes of the projector")
@@ -62,20 +61,20 @@ class Between(NamedTuple):
 
     @property
     def layers(self) -> int:
-        """How many layers of the tower are read, each row of all of them as one."""
+        """Number of tower layers whose outputs are concatenated."""
         default = VIP_LLAVA_LAYERS if self.raw.get("model_type") == "vipllava" else None
         read = self.raw.get("vision_feature_layer", default)
         return len(read) if isinstance(read, (list, tuple)) and read else 1
 
     def size(self, name: str, default: int, most: int = LARGEST) -> int:
-        """A field that holds a size. Raises ConfigError."""
+        """A field with a size. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= most:
             raise ConfigError(f"{name} = {format_value(value)} must be a whole number from 1 to {most:,}")
         return value
 
     def switch(self, name: str, default: bool) -> bool:
-        """A field that holds true or false. Raises ConfigError."""
+        """A field with true or false. Raises ConfigError."""
         value = self.raw.get(name, default)
         if not isinstance(value, bool):
             raise ConfigError(
@@ -84,11 +83,12 @@ class Between(NamedTuple):
         return value
 
     def square(self, name: str) -> int:
-        """Rows of the tower that are joined: those of a square, whose side a field holds. Raises ConfigError."""
+        """Number of tower rows that are merged: a square with its side in a field. Raises ConfigError."""
         return self.size(name, 2) ** 2
 
     def selected(self, default: str) -> Steps:
-        """The first row is dropped by one strategy, whether it is a class token or not. Raises ConfigError."""
+        """Number of selected rows; one strategy drops the first row, even if it is not a class token. Raises
+        ConfigError."""
         how = self.raw.get("vision_feature_select_strategy", default)
         if how not in ("default", "full"):
             raise ConfigError(f"vision_feature_select_strategy = {format_value(how)} must be default or full")
@@ -100,7 +100,7 @@ class Between(NamedTuple):
         return _mlp("linear_1", "linear_2", inputs, width or self.text.hidden, self.text.hidden, bias)
 
     def glu(self, inputs: int, width: int) -> Steps:
-        """The same, where linear_1 gives the gate too."""
+        """The same, with linear_1 also computing the gate."""
         yield Linear("linear_1", inputs, width)
         yield Activated("act", width, gated=True)
         yield Linear("linear_2", width // 2, self.text.hidden)
@@ -232,7 +232,7 @@ def _lighton(own: Between) -> Steps:
 
 
 def _patch_merger(own: Between) -> Steps:
-    """A norm, and a linear module that reads neighbouring patches together."""
+    """A norm, and a linear module over concatenated neighboring patches."""
     yield Scaling("norm", own.tower.hidden)
     count = own.square("spatial_merge_size")
     yield Joined(count)
@@ -311,21 +311,21 @@ PROJECTORS: Mapping[str, Callable[[Between], Steps]] = {
     "vipllava": _vipllava,
     "voxtral": _voxtral,
 }
-"""By composite type."""
+"""Projectors by composite type."""
 ROWS_UNKNOWN = frozenset(("ernie4_5_vl_moe", "idefics2", "phi4_multimodal"))
-"""Those whose steps do not all read the same rows: their parameters are counted, their FLOPs are not."""
+"""Projectors with steps over different numbers of rows: their parameters are counted, but not their FLOPs."""
 
 
 class Described(NamedTuple):
-    """A projector, None where it is not described, and the names of what it includes."""
+    """A projector, None if it is not described, and the names of its parts."""
 
     part: Projector | NamedTensors | None = None
     names: frozenset[str] = frozenset()
 
 
 def projector(raw: Mapping[str, Any], text: Model, tower: Model, work: bool) -> Described:
-    """The projector between a tower and a text model: its tensors alone, or with the `work` that they do, where its
-    rows are known. Raises ConfigError."""
+    """The projector between a tower and a text model: only its tensors, or also its `work`, if the number of rows is
+    known. Raises ConfigError."""
     raw = multimodal.canonical(raw)
     model_type = str(raw.get("model_type"))
     row = multimodal.towers("audio" if tower.part == "audio" else "vision").get(model_type)
@@ -339,5 +339,5 @@ def projector(raw: Mapping[str, Any], text: Model, tower: Model, work: bool) -> 
         return Described(NamedTensors(tensors), names)
     merged = tower.transformer.merger is not None
     if merged and any(isinstance(step, Joined) for step in steps):
-        return Described()  # which rows the class joins is not known
+        return Described()  # it is not known which rows the class merges
     return Described(Projector(steps, merged, own.layers), names)

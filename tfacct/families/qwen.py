@@ -32,7 +32,7 @@ SIZES = dict(vocab_size=151936, hidden_size=4096, num_hidden_layers=32, num_atte
 
 
 class Qwen(Decoder):
-    """The fields that they share. An absent num_key_value_heads means 32, whatever the query heads."""
+    """The shared fields. An absent num_key_value_heads means 32, for any number of query heads."""
 
     sizes = dict(mlp=22016, kv_heads=32, context=32768)
     use_sliding_window: StrictBool = False
@@ -45,12 +45,12 @@ class Qwen(Decoder):
     null_means = {"num_key_value_heads": "num_attention_heads"}
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        """Bidirectional if is_causal is false. `in_blocks` is a field of this program, not of published configs."""
+        """Bidirectional if is_causal is false. `in_blocks` is a field of tfacct, not of published configs."""
         mask = "blocks" if self.in_blocks else "causal"
         return super().attention(layer, **own, causal=self.is_causal is not False, mask=mask)
 
     def hf_cache(self) -> Transformer:
-        """The class caches keys and values also if is_causal is false."""
+        """The class also caches keys and values if is_causal is false."""
         if self.is_causal is not False:
             return super().hf_cache()
 
@@ -74,7 +74,7 @@ class Qwen(Decoder):
         return self.sliding_window
 
     def has_window(self, number: int) -> bool:
-        """True of layers that have the window, if layer_types is absent."""
+        """True for layers with the window, if layer_types is absent."""
         return number >= self.max_window_layers
 
     def layers(self) -> list[Layer]:
@@ -91,7 +91,7 @@ class Qwen2(Qwen):
     attention_options = dict(qkv_bias=True, out_bias=False)
 
     def pooler(self, hidden: Any) -> Pooler:
-        """The first of a reward model's two matrix products."""
+        """The first of a reward model's two projections."""
         return Pooler(hidden=hidden, reads="each", activation="relu")
 
     def hf_unsupported(self) -> str | None:
@@ -99,7 +99,7 @@ class Qwen2(Qwen):
 
 
 class Qwen3(Qwen):
-    """Qwen3: Llama's layer with a norm over each query and each key head, and its own head size."""
+    """Qwen3: Llama's layer with norms of query and key heads, and an independent head size."""
 
     sizes = dict(head_dim=128)
     attention_bias: StrictBool = False
@@ -119,7 +119,7 @@ class QwenMoe(Qwen):
     layer_module_names, layer_tensor_names = EXPERT_MODULES, EXPERT_TENSORS
 
     def layers(self) -> list[Layer]:
-        """Dense layers where decoder_sparse_step and mlp_only_layers say so."""
+        """The layers, with dense ones by decoder_sparse_step and mlp_only_layers."""
         routed = moe_layers(self.num_hidden_layers, self.decoder_sparse_step, self.mlp_only_layers)
         return with_experts(super().layers(), routed)
 
@@ -156,7 +156,7 @@ class Qwen2Moe(GatedSharedExpert, QwenMoe):
 
 
 class Qwen3Moe(QwenMoe):
-    """Qwen3-MoE: Qwen3's attention, and experts. The window, where its switch is on, is in every layer."""
+    """Qwen3-MoE: Qwen3's attention, and experts. The window, if switched on, is in every layer."""
 
     sizes = dict(mlp=6144, kv_heads=4)
     attention_bias: StrictBool = False
@@ -209,7 +209,7 @@ class QwenNext(DeltaDecoder):
         return [Layer(kind=kind) for kind in kinds]
 
     def attention(self, layer: Layer, **own: Any) -> AnyAttention:
-        """An output gate, and a rotary embedding of a part of each head. Raises ConfigError."""
+        """Attention with an output gate, and rotary embedding on part of each head. Raises ConfigError."""
         if not self.attn_output_gate:
             raise self.refused("attn_output_gate", False)
         return super().attention(layer, gate=Gate(), rope_dim=self.rotary_size())
@@ -305,7 +305,7 @@ class Qwen1(PartialRotaryDecoder):
         (r"\.mlp\.w2\.", ".mlp.gate_proj."),
         (r"\.mlp\.c_proj\.", ".mlp.down_proj."),
     )
-    hf_model_type = "qwen2"  # its own code is in its files
+    hf_model_type = "qwen2"  # it has custom code in its files
     heads_fill_hidden_size = True
     attention_options = dict(qkv_bias=True)
     mlp_options = dict(width=attrgetter("mlp_width"))
@@ -321,13 +321,13 @@ class Qwen1(PartialRotaryDecoder):
         return self.intermediate_size // 2
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Its fields, with their defaults, by Qwen2's names."""
+        """Fields with their defaults, with Qwen2's names."""
         own = {"no_bias", "use_cache_quantization", "partial_rotary_factor"}
         return {**self.model_dump(exclude=own, exclude_none=True), "intermediate_size": self.mlp_width}
 
 
 class MiMo(Qwen2):
-    """MiMo: Qwen2's layer; multi-token prediction layers follow and are not counted."""
+    """MiMo: Qwen2's layer; multi-token prediction layers follow and are not included."""
 
     class_prefixes = ("MiMo", "Qwen2")
     hf_model_type = "qwen2"

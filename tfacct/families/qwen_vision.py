@@ -58,7 +58,7 @@ class QwenVisionBase(EncoderBase):
     patch_bias = False
     patch_norm = False
     """Whether a norm follows the projection of patches."""
-    eps = 1e-6  # in no field of most classes
+    eps = 1e-6  # most classes have no field for it
 
     @property
     def head_dim(self) -> int:
@@ -68,12 +68,12 @@ class QwenVisionBase(EncoderBase):
 
     @property
     def context(self) -> int:
-        """Patches of the largest image that the image processor takes by default."""
+        """Patches of the largest image of the image processor's default."""
         return LARGEST_IMAGE * self.spatial_merge_size**2
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Sides of the squares by which patches are ordered: those that are merged."""
+        """Sides of the squares that order the patches: those of merged patches."""
         return (self.spatial_merge_size,)
 
     def check(self) -> None:
@@ -91,7 +91,7 @@ class QwenVisionBase(EncoderBase):
         return None
 
     def merger(self) -> Part | None:
-        """What merges patches after the layers, if the class does so."""
+        """The merger of patches after the layers, if the class has one."""
         return None
 
     def ends(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class Qwen2_5_VisionTransformerPretrained(QwenVision):
 
     @property
     def has_windows(self) -> bool:
-        """Whether any layer has one."""
+        """True if any layer has a window."""
         return not {*range(self.depth)} <= {*self.fullatt_block_indexes}
 
     @property
@@ -191,7 +191,7 @@ class Qwen2_5_VisionTransformerPretrained(QwenVision):
 
     @property
     def context(self) -> int:
-        """Patches of the largest image that the image processor takes by default, in full windows."""
+        """Patches of the largest image of the image processor's default, in full windows."""
         largest, window = super().context, self.window_side**2 if self.has_windows else 1
         return max(largest - largest % window, window)
 
@@ -223,7 +223,7 @@ class Exaone4_5_Vision(Qwen2_5_VisionTransformerPretrained):
 
 
 class Qwen3VLVision(QwenVision):
-    """Qwen3-VL's image encoder: learned positions too, resized to each image, and mergers after some of the layers."""
+    """Qwen3-VL's image encoder: also learned positions, resized to each image, and mergers after some of the layers."""
 
     defaults = dict(patch_size=16, hidden_act="gelu_pytorch_tanh")
     depth: PositiveInt = 27
@@ -243,7 +243,7 @@ class Qwen3VLVision(QwenVision):
     layer_module_names = mlp_modules("mlp", "linear_fc1", "linear_fc2", None)
 
     def hf_module_names(self) -> Mapping[str, str]:
-        """The mergers too, each by its place in the list."""
+        """Module names, including the mergers, by index in the list."""
         mergers = {f"deepstack.{i}": f"{self.deepstack_path}.{i}" for i in range(len(self.deepstack_visual_indexes))}
         own = {
             f"{ours}.{name}": f"{theirs}.{their}"
@@ -312,8 +312,8 @@ class Qwen3_5MoeVision(Qwen3_5Vision):
 
 @record(kw_only=True)
 class GatedMerger(Part):
-    """A product of `patches` patches side by side, then one as wide, a LayerNorm and an activation, and a gated MLP
-    of `width` numbers: "GLM-4.1V" (arXiv 2507.01006), with the products of transformers' Glm4vVisionPatchMerger."""
+    """A projection of `patches` concatenated patches, then a square one, a LayerNorm and an activation, and a gated MLP
+    of `width`: "GLM-4.1V" (arXiv 2507.01006), with the matmuls of transformers' Glm4vVisionPatchMerger."""
 
     hidden: Size
     patches: Size
@@ -334,7 +334,7 @@ class GatedMerger(Part):
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Both products, the norm and its activation, the MLP."""
+        """Both projections, the norm, its activation, and the MLP."""
         gate, up = (
             Matmul(f"{at}.{name}_proj", f"B {MERGED} Dh, Dh Fm -> B {MERGED} Fm", bias=self.bias)
             for name in ("gate", "up")
@@ -388,7 +388,7 @@ class GlmVision(QwenVisionBase):
 
 
 class Glm4vVision(GlmVision):
-    """GLM-4.1V's image encoder: a norm after the projection of patches, and learned positions too."""
+    """GLM-4.1V's image encoder: a norm after the projection of patches, and also learned positions."""
 
     patch_norm = True
     module_names = {"embed.norm": "post_conv_layernorm", "pos_embed": "embeddings.position_embedding"}
@@ -421,7 +421,7 @@ class GlmOcrVision(GlmVision):
 
     @property
     def merger_width(self) -> int:
-        """Width of the merger's MLP, as the class has it."""
+        """Width of the merger's MLP."""
         return self.out_hidden_size * self.in_channels
 
     def attention(self, **own: Any) -> Attention:

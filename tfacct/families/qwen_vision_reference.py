@@ -10,7 +10,7 @@ from tfacct.reference.modules import Activation, LayerNorm, Linear
 
 
 class GatedMerger(nn.Module):
-    """Neighbouring patches joined by a product, and a gated MLP of the results."""
+    """A projection of concatenated neighboring patches, followed by a gated MLP."""
 
     def __init__(self, part: qwen_vision.GatedMerger) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`read`: from a config, and the fields that a user sets, to the transformer that they describe."""
+"""`read`: the transformer of a config, with the fields that a user sets."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -39,10 +39,10 @@ class ParsedConfig(NamedTuple):
 
 
 def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Part = "text") -> ParsedConfig:
-    """Read a `config.json`, or the tables of a custom model, with the fields in `sets` in place of its own; of a
-    composite config, one `part`.
+    """The transformer of a `config.json`, or of the tables of a custom model, with the fields in `sets`; of a composite
+    config, one `part`.
 
-    Raises ConfigError if it cannot be counted, NotFoundError if the family has no field in `sets`.
+    Raises ConfigError if it is not supported, NotFoundError if the family does not have a field in `sets`.
 
     >>> sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 6}
     >>> reading = read({"model_type": "llama", **sizes, "note": "mine"}, {"intermediate_size": 71})
@@ -66,7 +66,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
     if task_head is not None:
         defaulted |= config.choose_task_head(task_head, fields)
         if task_head.head != "lm":
-            defaulted.pop("tie_word_embeddings", None)  # there is no head that could be tied
+            defaulted.pop("tie_word_embeddings", None)  # there is no head to tie
     shape = config.transformer()
     if fields.get("is_causal") is False and "is_causal" not in family.model_fields:
         _check_encoder(shape)
@@ -75,7 +75,7 @@ def read(raw: Mapping[str, Any], sets: Mapping[str, Any] | None = None, part: Pa
 
 
 def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The tables of a custom model as fields with dotted names; any other config as it is."""
+    """The tables of a custom model as fields with dotted names; any other config unchanged."""
     if raw.get("model_type", CUSTOM) != CUSTOM or "model" not in raw:
         return raw
     from tfacct.families.custom_tables import flattened
@@ -86,8 +86,8 @@ def _custom_model(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def _part_of(
     raw: Mapping[str, Any], part: Part
 ) -> tuple[tuple[Mapping[str, Any], tuple[str, ...], Mapping[str, Any]], tuple[Part, ...]]:
-    """One part of a composite config, the fields of the other parts, and what was defaulted; the parts that are counted
-    together."""
+    """One part of a composite config, the fields of the other parts, fields with default values, and the parts that are
+    counted together."""
     if raw.get("model_type", CUSTOM) in names() and not _encoder_is_composite(raw):
         return (raw, (), {}), ()
     from tfacct.families import multimodal
@@ -96,7 +96,7 @@ def _part_of(
 
 
 def _encoder_is_composite(raw: Mapping[str, Any]) -> bool:
-    """True of an encoder-decoder whose encoder is a composite config itself."""
+    """True for an encoder-decoder whose encoder is a composite config."""
     inside = raw.get("encoder")
     return isinstance(inside, Mapping) and inside.get("vision_config") is not None
 
@@ -114,20 +114,20 @@ def _model_type(fields: Mapping[str, Any]) -> str:
 
 
 def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
-    """Hint: the family whose class the config names, or how many there are. A name spelled alike is another
-    architecture: mbart is no bart, gptj no gpt2."""
+    """Hint: the family of the class in the config, or the number of families. Similar names are not suggested, because
+    they are other architectures: mbart is not bart, gptj is not gpt2."""
     for name in listed_classes(fields.get("architectures")):
         stems = {family: config_class(family).class_prefixes for family in names()}
         owners = [family for family, own in stems.items() if class_ending(name, own)]
-        if owners:  # of two families that one class runs, the one that it is named after
+        if owners:  # of two families with one class, the one that it is named after
             family = min(owners, key=lambda family: class_ending(name, stems[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (_near(fields), known_families(), instead)))
 
 
 def _near(fields: Mapping[str, Any]) -> str | None:
-    """Hint: the family whose name begins as an unknown model_type does, and the field by which it refuses the config;
-    None if it refuses none, because the config may still be another model's."""
+    """Hint: the family with the same name prefix as an unknown model_type, and the reason why it does not match; None
+    if it accepts the config, which may still belong to another model."""
     model_type = fields.get("model_type")
     alike = beginning_alike(model_type, names()) if isinstance(model_type, str) else []
     for near in alike[:1]:
@@ -145,7 +145,7 @@ def known_families() -> str:
 
 
 def _check_encoder(shape: Transformer) -> None:
-    """Refuse is_causal = false if the family is counted with causal attention. Raises ConfigError."""
+    """Raises ConfigError for is_causal = false if the family is counted with causal attention."""
     if any(getattr(attention, "causal", True) for attention in shape.attentions):
         raise FamilyConfig.refused("is_causal", False)
 
@@ -153,7 +153,7 @@ def _check_encoder(shape: Transformer) -> None:
 def _check_names(
     given: Mapping[str, Any], changes: Mapping[str, Any], model_type: str, family: type[FamilyConfig]
 ) -> None:
-    """Refuse to set a field that neither the family nor the config has. Raises NotFoundError."""
+    """Raises NotFoundError for a set field that neither the family nor the config has."""
     known = family.settable({**given, **changes}) | set(given) | set(family.attribute_map)
     for name in changes:
         if name not in known:
@@ -162,9 +162,9 @@ def _check_names(
 
 
 def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: type[FamilyConfig]) -> dict[str, Any]:
-    """The config with the fields that were set, under whatever name the config has them.
+    """The config with the set fields, under the names used in the config.
 
-    If all layers are of one kind, so are any number of them.
+    Lists with a single kind of layer are adapted to a set number of layers.
     """
     read_as = {family.attribute_map.get(name, name) for name in changes}
     fields = {name: value for name, value in given.items() if family.attribute_map.get(name, name) not in read_as}
@@ -179,8 +179,8 @@ def _with_changes(given: Mapping[str, Any], changes: Mapping[str, Any], family: 
 def _task_head(
     model_type: str, family: type[FamilyConfig], fields: Mapping[str, Any]
 ) -> tuple[TaskHead | None, list[str]]:
-    """The head of the class that a config names, None if it names no class; and classes with heads that it names next
-    to a base model. Another class is another model, and another head another count. Raises ConfigError."""
+    """The head of the class in a config, None without a class; and classes with heads listed next to a base model.
+    Another class is another model, and another head changes the counts. Raises ConfigError."""
     named = listed_classes(fields.get("architectures"))
     if not named:
         return None, []

@@ -8,9 +8,9 @@ from typing import Literal
 from tfacct.families.family_config import FamilyConfig
 
 CUSTOM = "own"
-"""The type of models that a user describes part by part."""
+"""The type of custom models, described part by part."""
 Part = Literal["text", "vision", "audio"]
-"""One of the models that a config of several holds."""
+"""One model of a composite config."""
 
 FAMILIES = {  # model_type: (module, class, release)
     "llama": ("llama", "Llama", "2023-02"),
@@ -301,12 +301,12 @@ def released(model_type: str) -> str:
 
 
 def newest_first(model_types: Iterable[str]) -> list[str]:
-    """Families by the month of their release, those of one month by name."""
+    """Families by month of release, then by name."""
     return sorted(sorted(model_types), key=released, reverse=True)
 
 
 def class_names(family: type[FamilyConfig]) -> list[str]:
-    """The classes that are counted, by the first name of each."""
+    """Supported classes, by their first name."""
     heads = list(family.task_heads.items())
     first = [ending for i, (ending, head) in enumerate(heads) if head not in [other for _, other in heads[:i]]]
     return [f"{family.class_prefixes[0]}{ending}" for ending in first]

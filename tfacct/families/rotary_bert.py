@@ -169,14 +169,14 @@ NOMIC_VALUES = {
     "num_shared_experts": 0,
     "expert_choice_router": False,
 }
-"""Fields of the files that nomic-ai published, and the value that is counted."""
+"""Fields of the files published by nomic-ai, and the supported value."""
 GATES = {"glu": "sigmoid", "swiglu": "silu", "geglu": "gelu"}
-"""An activation_function of theirs that makes MLPs gated → the activation of the gate."""
+"""activation_function values that make MLPs gated → the activation of the gate."""
 
 
 class NomicBert(RotaryBert):
-    """Nomic BERT: BERT's post-norm layers without biases, with rotary embedding and gated MLPs. Files with code of
-    their own also have biases, plain MLPs, and experts in every few layers."""
+    """Nomic BERT: BERT's post-norm layers without biases, with rotary embedding and gated MLPs. Files with custom code
+    also have biases, plain MLPs, and experts in every few layers."""
 
     sizes = dict(vocab=30528, context=2048)
     defaults = dict(hidden_act="silu")
@@ -230,7 +230,8 @@ class NomicBert(RotaryBert):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """Null means absent where one value is counted; an activation_function that gates is a hidden_act."""
+        """The checked fields. Null means absent for fields with one supported value; a gating activation_function
+        becomes hidden_act."""
         raw = {name: value for name, value in raw.items() if value is not None or name not in NOMIC_VALUES}
         activation = raw.get("activation_function")
         if isinstance(activation, str) and activation in GATES:
@@ -254,7 +255,7 @@ class NomicBert(RotaryBert):
         return FeedForward(hidden=self.hidden_size, width=self.intermediate_size, **how, **biases)
 
     def architecture(self) -> Transformer:
-        """Equal layers, or experts in every few of them. Raises ConfigError."""
+        """Equal layers, or layers with experts in every few. Raises ConfigError."""
         model, every = super().architecture(), self.moe_every_n_layers
         if not every or not self.num_experts:
             if self.num_experts:
@@ -281,8 +282,8 @@ JINA_GATES = {"geglu": "gelu", "reglu": "relu"}
 
 
 class JinaBert(DecoderCapable):
-    """JinaBERT: BERT's post-norm layers with symmetric ALiBi and gated MLPs. Files say `bert` and name a class of
-    JinaBERT."""
+    """JinaBERT: BERT's post-norm layers with symmetric ALiBi and gated MLPs. Files have model_type `bert` and a class
+    of JinaBERT."""
 
     feed_forward_type: StrictStr = "original"
     query_key_norm: StrictBool = False
@@ -294,7 +295,7 @@ class JinaBert(DecoderCapable):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The name of the code that a file points to says whether queries and keys have norms."""
+        """The checked fields. The name of the custom code determines whether queries and keys have norms."""
         code = raw.get("auto_map")
         if isinstance(code, Mapping) and any("qk-post-norm" in str(value) for value in code.values()):
             raw = {"query_key_norm": True, **raw}
@@ -400,7 +401,7 @@ class ModernBert(DecoderBase):
         return {"kv_heads": self.num_attention_heads, "group": 1, "head_dim": size}
 
     def layer_rope(self, layer: Layer) -> Rotary:
-        """Layers with a window have a base of their own."""
+        """Layers with a window have a different base."""
         kind, theta, default = "full_attention", self.global_rope_theta, 160_000.0
         if layer.window is not None:
             kind, theta, default = SLIDING, self.local_rope_theta, 10_000.0
@@ -408,7 +409,7 @@ class ModernBert(DecoderBase):
 
     @property
     def window(self) -> int:
-        """Keys that a query in a window sees, on both sides and itself."""
+        """Keys that a query in a window sees, on both sides and including its own."""
         return 2 * (self.local_attention // 2) + 1
 
     def layers(self) -> list[Layer]:
@@ -457,7 +458,7 @@ class ModernBertDecoder(ModernBert):
     def window(self) -> int:
         """Keys that a query in a window sees. Raises ConfigError."""
         window = self.local_attention // 2
-        if self.sliding_window not in (None, window):  # the class saves it too
+        if self.sliding_window not in (None, window):  # the class also saves it
             raise self.refused("sliding_window", self.sliding_window)
         if window < 2 and (self.layer_types is None or SLIDING in self.layer_types):
             raise self.refused("local_attention", self.local_attention)
@@ -505,8 +506,8 @@ class EuroBert(Decoder):
 
 @record(kw_only=True)
 class Contacts(Part):
-    """Weights that predict whether two tokens touch, from the attention scores of all heads of all layers. They are
-    stored, and no forward pass runs them (transformers' EsmContactPredictionHead)."""
+    """Weights that predict contacts of two tokens from the attention scores of all heads of all layers. They are
+    stored, but no forward pass runs them (transformers' EsmContactPredictionHead)."""
 
     maps: Size
 
@@ -517,7 +518,7 @@ class Contacts(Part):
     made: ClassVar[dict[str, str]] = {"Yc": "1"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Only what is stored."""
+        """Only stored tensors."""
         return (Unused(Matmul(f"{at}.regression", "B T Am, Am Yc -> B T Yc", bias=True)),)
 
 
@@ -540,7 +541,7 @@ class Esm(PositionsAfterPadding, BertBase):
     reference_only = "pad_token_id -position_embedding_type -esmfold_config -add_bias_fnn"
     required_values = {
         **{"is_folding_model": False, "esmfold_config": None, "is_decoder": False},
-        "add_bias_fnn": None,  # of a gated MLP, which files with code of their own have
+        "add_bias_fnn": None,  # of a gated MLP, in files with custom code
     }
     ignored_fields = "mask_token_id vocab_list"
     task_heads = {name: ENCODING[name] for name in ("ForMaskedLM", "Model", CLASSES, "ForTokenClassification")}
@@ -558,7 +559,7 @@ class Esm(PositionsAfterPadding, BertBase):
 
     @property
     def has_rope(self) -> bool:
-        """Whether positions are rotary. Raises ConfigError if they are neither that nor learned."""
+        """True if positions are rotary. Raises ConfigError if they are neither rotary nor learned."""
         kind = self.position_embedding_type
         if kind not in ("rotary", "absolute"):
             raise ConfigError(
@@ -574,11 +575,11 @@ class Esm(PositionsAfterPadding, BertBase):
         return replace(plain, head_dim=size, rotary=Rotary(self.rope_theta))
 
     def mlp(self) -> FeedForward:
-        """The activation is GELU, whatever hidden_act says."""
+        """The MLP; its activation is GELU, for any hidden_act."""
         return replace(super().mlp(), activation="gelu")
 
     def embedding(self) -> Embedding:
-        """With token_dropout, embeddings are scaled as if no token were masked."""
+        """The embedding; with token_dropout, it is scaled as without masked tokens."""
         scaled: dict[str, Any] = {"scaled": True, "factor": 0.88} if self.token_dropout else {}
         return replace(super().embedding(), **scaled)
 
@@ -589,7 +590,7 @@ class Esm(PositionsAfterPadding, BertBase):
         return None if self.has_rope else super().positions()
 
     def architecture(self) -> Transformer:
-        """With a head that predicts which tokens are in contact."""
+        """The architecture, with a head that predicts contacts."""
         return replace(
             super().architecture(), extra_parts=(Contacts(maps=self.num_hidden_layers * self.num_attention_heads),)
         )
@@ -597,7 +598,7 @@ class Esm(PositionsAfterPadding, BertBase):
 
 class Esmc(Decoder):
     """ESM C, an encoder of proteins: Llama's layers with LayerNorm, norms of queries and keys, and bidirectional
-    attention; the depth scales what sublayers add."""
+    attention; the depth scales sublayer outputs."""
 
     sizes = dict(vocab=64, hidden=2560, mlp=6912, layers=80, heads=40, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     attention_bias: StrictBool = False

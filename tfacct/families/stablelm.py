@@ -19,7 +19,7 @@ _WINDOWS = core_schema.list_schema(core_schema.nullable_schema(core_schema.int_s
 
 class StableLm(PartialRotaryDecoder):
     """StableLM: Llama's layer with LayerNorm, a rotary embedding of part of each head, and optional biases on q, k and
-    v; attention and MLP may read the same norm's result."""
+    v; attention and MLP may read the same norm."""
 
     sizes = dict(vocab=50304, hidden=2560, mlp=6912, layers=32, heads=32, kv_heads=32, context=4096)
     defaults = dict(partial_rotary_factor=0.25)
@@ -27,7 +27,7 @@ class StableLm(PartialRotaryDecoder):
     use_qkv_bias: StrictBool = False
     qk_layernorm: StrictBool = False
     use_parallel_residual: StrictBool = False
-    class_prefixes = ("StableLm", "StableLM", "StableLMEpoch")  # older files write LM, the first ones Epoch
+    class_prefixes = ("StableLm", "StableLM", "StableLMEpoch")  # older files have LM, the first ones Epoch
     dropouts = {"mlp": ("hidden_dropout", 0.0), "attention": ("attention_dropout", 0.0)}
     attribute_map = {"norm_eps": "layer_norm_eps", "rope_pct": "partial_rotary_factor"}
     layer_module_names = QK_LAYERNORMS
@@ -107,7 +107,7 @@ class Plamo3(Decoder):
         return [Layer(window) for window in windows]
 
     def layer_rope(self, layer: Layer) -> Rotary:
-        """Windowed layers have a base of their own, and no scaling. Raises ConfigError."""
+        """Rotary embedding of one layer; windowed layers have a different base and no scaling. Raises ConfigError."""
         if layer.window is not None:
             return Rotary(self.rope_local_theta)
         base = self.rope_theta or 1_000_000.0
@@ -124,7 +124,7 @@ class Plamo3(Decoder):
         return Rotary(base, scaling)
 
     def hf_config_fields(self) -> Mapping[str, Any]:
-        """Its sizes with their defaults, and its windows, by Gemma 3's names."""
+        """Sizes with their defaults, and windows, with Gemma 3's names."""
         names = """vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads
             head_dim max_position_embeddings tie_word_embeddings rms_norm_eps"""
         return {

@@ -107,17 +107,17 @@ class T5(Family):
 
     @property
     def tied(self) -> bool:
-        """Whether the head is tied; null means yes."""
+        """True if the head is tied; null means yes."""
         return self.tie_word_embeddings is not False
 
     def hf_unsupported(self) -> str | None:
-        """The class ties the head, if it has one, whatever the config says."""
+        """The class always ties the head, if it has one."""
         tied = self.tied or self.task_head.head != "lm"
         return None if tied else "it ties the head even with tie_word_embeddings = false"
 
     @property
     def _mlp(self) -> tuple[bool, str]:
-        """Whether the MLP is gated, and its activation. Raises ConfigError."""
+        """True if the MLP is gated, and its activation. Raises ConfigError."""
         *gated, name = self.feed_forward_proj.split("-")
         if gated not in ([], ["gated"]) or not name:
             raise ConfigError(
@@ -178,7 +178,7 @@ class UMT5(MT5):
     scaled_tied_head = True
 
     def hf_module_names(self) -> Mapping[str, str]:
-        """As T5's, with the bias in the layers."""
+        """T5's module names, with the bias in the layers."""
         sides = {"": "encoder"} if self.task_head.side else {"encoder.": "encoder", "": "decoder"}
         own: dict[str, Any] = {
             f"{o}blocks.*.attn.rel_bias": f"{t}.block.*.layer.0.{RELATIVE_BIAS}" for o, t in sides.items()
@@ -236,7 +236,7 @@ class T5GemmaSide(Gemma2):
 
 
 class GemmaEncoderDecoder(Family):
-    """A model whose encoder and decoder have configs of their own."""
+    """A model with separate configs for encoder and decoder."""
 
     encoder: JsonDict | None = None
     decoder: JsonDict | None = None
@@ -263,14 +263,14 @@ class GemmaEncoderDecoder(Family):
         return config, defaulted, unknown
 
     def side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
-        """Checked fields of encoder or decoder, those that took a default, and unknown names. Raises ConfigError."""
+        """Checked fields of encoder or decoder, fields with default values, and unknown names. Raises ConfigError."""
         try:
             return self.read_side(path)
         except ConfigError as error:
             raise ConfigError(f"{path}: {error.message}", error.hint) from None
 
     def read_side(self, path: str) -> tuple[Any, dict[str, Any], list[str]]:
-        """The same, whose errors do not name the side."""
+        """The same, with errors that do not name the side."""
         raise NotImplementedError
 
     @cached_property
@@ -307,7 +307,7 @@ class T5Gemma(GemmaEncoderDecoder):
         """Each side has its own embedding and last norm."""
         self.check()
         encoder, decoder = self.sides
-        # The class writes a vocab_size of 256,000 next to those of both sides, and does not read it.
+        # The class writes a vocab_size of 256,000 next to those of both sides, but does not read it.
         if self.vocab_size not in (None, 256_000, decoder.vocab_size):
             raise ConfigError(f"vocab_size = {self.vocab_size:,} contradicts {decoder.vocab_size:,} in decoder")
         return Transformer(

@@ -1,7 +1,7 @@
-"""Heads of transformers classes: a language model's, none, or one that scores classes. The name of a class says which.
+"""Heads of transformers classes: language modeling, none, or classification. The class name determines the head.
 
 `LlamaForCausalLM` is a prefix and an ending. Each family declares its prefixes. A class with another prefix is another
-model, whatever its config says: Eagle3Llama, LlavaLlama and LlamaMoE have `model_type = "llama"`.
+model, even if its config looks the same: Eagle3Llama, LlavaLlama and LlamaMoE have `model_type = "llama"`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from tfacct.base.record import record
 from tfacct.ledger.workload import LARGEST
 
 TASK_HEAD_FIELDS = frozenset(("architectures", "num_labels", "id2label"))
-"""Fields that say what follows the layers."""
+"""Fields that determine the head."""
 CLASS_ENDINGS = (
     "ForCausalLM",
     "LMHeadModel",
@@ -45,13 +45,13 @@ CLASS_ENDINGS = (
     "Transformer",
     "Model",
 )
-"""How the names of transformers classes end, by their heads."""
+"""Endings of transformers class names, by head."""
 DEFAULT_LABELS = 2
-"""Classes that every transformers class scores if its config does not say how many."""
+"""Default number of scored classes in every transformers class."""
 
 
 def listed_classes(architectures: Any) -> list[str]:
-    """The classes that `architectures` names. Raises ConfigError.
+    """The classes in `architectures`. Raises ConfigError.
 
     >>> listed_classes(["LlamaForCausalLM"]), listed_classes(None)
     (['LlamaForCausalLM'], [])
@@ -77,7 +77,7 @@ def class_ending(name: str, prefixes: Iterable[str]) -> str | None:
 
 @record
 class TaskHead:
-    """What follows the layers in transformers classes whose names end alike."""
+    """The modules after the layers in transformers classes with the same name ending."""
 
     auto: str
     """The class that builds them; empty if transformers has none of that name."""
@@ -109,11 +109,11 @@ class TaskHead:
 
     @property
     def scores_classes(self) -> bool:
-        """True if classes are scored, alone or next to tokens."""
+        """True for classification, alone or together with language modeling."""
         return self.head == "classes" or self.also
 
     def on(self, shape: Transformer, classes: int, pooler: Part | None) -> Transformer:
-        """The model with this after its layers instead of a language model's head. Raises ConfigError."""
+        """The model with this head instead of a language modeling head. Raises ConfigError."""
         if self.head == "lm" and not self.also:
             return shape
         if shape.mtp is not None:
@@ -125,8 +125,8 @@ class TaskHead:
         return replace(shape, head=shape.head if self.also else None, pooler=pooler, classes=scores)
 
     def renamed(self, table: Mapping[str, str], body: str) -> dict[str, str]:
-        """A table of modules of the class with a language model's head, as this class has them. `body`: how paths in
-        the base model begin in that table."""
+        """A module table of the class with a language modeling head, converted to this class. `body`: prefix of base
+        model paths in that table."""
         own = body if self.body is None else self.body
         if self.head == "lm":
             return dict(table)
@@ -142,17 +142,17 @@ SCORED = TaskHead("AutoModelForSequenceClassification", "classes", paths={"class
 TOKENS = TaskHead("AutoModelForTokenClassification", "classes", bias=True, paths={"classifier": "score"}, gives=False)
 TOKENS_CLASSIFIED = replace(TOKENS, paths={"classifier": "classifier"})
 ANSWERS = replace(TOKENS, auto="AutoModelForQuestionAnswering", paths={"classifier": "qa_outputs"}, scores=2)
-"""Two scores of every position: that an answer begins there, that it ends there."""
+"""Two scores per position: start and end of an answer."""
 
 REWARD = TaskHead("", "classes", pooler=True, bias=True, paths={"pooler": "score.0", "classifier": "score.2"}, scores=1)
 REWARD = replace(REWARD, obeys=False, picks=True)
-"""Two products behind a ReLU and one score of a sequence, as in the files of Qwen2.5-Math-RM …"""
+"""Two projections with a ReLU between, and one score per sequence, as in the files of Qwen2.5-Math-RM …"""
 STEPS = replace(REWARD, scores=2, picks=False)
-"""… and two scores of every position, as in those of Qwen2.5-Math-PRM."""
+"""… and two scores per position, as in those of Qwen2.5-Math-PRM."""
 
 
 def inside_composite(whole: str, body: str = BODY.auto) -> dict[str, TaskHead]:
-    """The heads of a language model that transformers has in a class of several models alone, and as a `body`."""
+    """The heads of a language model that transformers only has inside a composite class, and as a `body`."""
     return {"ForConditionalGeneration": TaskHead(whole), "Model": replace(BODY, auto=body)}
 
 
@@ -162,7 +162,7 @@ LABELLING: Mapping[str, TaskHead] = {**CLASSIFYING, "ForTokenClassification": TO
 
 
 def label_count(task_head: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
-    """How many scores a class gives, and what was defaulted. Raises ConfigError."""
+    """Number of scores of a class, and fields with default values. Raises ConfigError."""
     if task_head.scores is None:
         return labels(raw)
     given, defaulted = labels(raw) if task_head.obeys else (task_head.scores, {})
@@ -172,7 +172,7 @@ def label_count(task_head: TaskHead, raw: Mapping[str, Any]) -> tuple[int, dict[
 
 
 def labels(raw: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
-    """How many classes are scored, by id2label or num_labels, and what was defaulted. Raises ConfigError."""
+    """Number of scored classes, by id2label or num_labels, and fields with default values. Raises ConfigError."""
     names, given = raw.get("id2label"), raw.get("num_labels")
     if names is not None and not isinstance(names, Mapping):
         raise ConfigError("id2label must be an object with fields")

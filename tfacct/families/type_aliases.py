@@ -15,12 +15,12 @@ from tfacct.families.registry import config_class, names
 from tfacct.families.task_heads import class_ending
 
 WORDS = ("halved", "required", "uniform_lists", "ignored_fields")
-"""Keys of the file that hold words."""
+"""Keys of the file with words."""
 MOST_IN_A_LIST = 128
 
 
 class TypeAlias(NamedTuple):
-    """How a type is read as a family; the keys are explained in `type_aliases.toml`."""
+    """The conversion of a type to a family; `type_aliases.toml` explains the keys."""
 
     family: str
     classes: Mapping[str, str] = {}
@@ -36,7 +36,7 @@ class TypeAlias(NamedTuple):
     computed: Mapping[str, str] = {}
 
     def check(self, config: FamilyConfig) -> None:
-        """Raises ConfigError for fields that its code would not follow."""
+        """Raises ConfigError for fields that its code does not follow."""
         sizes = {name: getattr(config, name) for name in type(config).model_fields}
         for name, instead in self.computed.items():
             if sizes[name] != value_of_null(instead, sizes):
@@ -48,7 +48,7 @@ class TypeAlias(NamedTuple):
         return all(one in self.required_values[name] for one in (value if listed else [value]))
 
     def class_of_family(self, name: str) -> str | None:
-        """The family's class for one of its own code; None for another class."""
+        """The family's class for a custom class; None for another class."""
         if name in self.classes:
             return self.classes[name]
         found = ((theirs, class_ending(name, (ours,))) for ours, theirs in self.classes.items())
@@ -56,8 +56,8 @@ class TypeAlias(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """A config in the family's words: its fields, what the user set over them, the defaults that its code takes, and
-    the alias, None where there is none."""
+    """A config with the family's names: its fields, the user's settings, the defaults of its code, and the alias, if
+    any."""
 
     fields: Mapping[str, Any]
     sets: dict[str, Any]
@@ -72,13 +72,13 @@ def _tables() -> dict[str, dict[str, dict[str, Any]]]:
 
 @cache
 def type_aliases() -> dict[str, TypeAlias]:
-    """By `model_type`."""
+    """Aliases by `model_type`."""
     return {name: _alias(row) for name, row in _tables()["type"].items()}
 
 
 @cache
 def class_aliases() -> dict[tuple[str, str], TypeAlias]:
-    """By `model_type` and class, for types that mean several families."""
+    """Aliases by `model_type` and class, for types with several families."""
     return {(row["type"], name): _alias(row) for name, row in _tables()["class"].items()}
 
 
@@ -91,7 +91,7 @@ def _alias(row: Mapping[str, Any]) -> TypeAlias:
 
 
 def _extended(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with what it extends."""
+    """A row merged with the row that it extends."""
     found = _extended(_tables()["base"][row["like"]]) if "like" in row else {}
     for key, value in row.items():
         if key in WORDS:
@@ -106,7 +106,7 @@ def _decoded(value: Any) -> Any:
 
 
 def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
-    """A config, and what the user set over it, in the words of the family that computes it. Raises ConfigError."""
+    """A config and the user's settings with the names of the family that computes it. Raises ConfigError."""
     model_type = sets.get("model_type", raw.get("model_type"))
     listed = _listed(sets.get("architectures", raw.get("architectures")))
     alias = _alias_of(model_type, listed) if isinstance(model_type, str) else None
@@ -136,14 +136,14 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
 
 
 def _alias_of(model_type: str, listed: list[str]) -> TypeAlias | None:
-    """The alias of a type, or of its first class. The file is not read for the type and the class of a family."""
+    """The alias of a type, or of its first class. The file is not read for types and classes of families."""
     if model_type in names() and (not listed or class_ending(listed[0], config_class(model_type).class_prefixes)):
         return None
     return class_aliases().get((model_type, "".join(listed[:1]))) or type_aliases().get(model_type)
 
 
 def _translated(fields: Mapping[str, Any], alias: TypeAlias) -> dict[str, Any]:
-    """The fields under the family's names, without those that change no count. Raises ConfigError."""
+    """The fields under the family's names, without those that do not change counts. Raises ConfigError."""
     for name in alias.required_values:
         if name in fields and not alias.understands(name, fields[name]):
             raise FamilyConfig.refused(name, fields[name])
@@ -161,6 +161,6 @@ def _translated(fields: Mapping[str, Any], alias: TypeAlias) -> dict[str, Any]:
 
 
 def _listed(named: Any) -> list[str]:
-    """The classes that a config names; none where those are not names."""
+    """The classes in a config; empty if they are not names."""
     listed = named if isinstance(named, list) else [named]
     return listed if all(isinstance(name, str) for name in listed) else []

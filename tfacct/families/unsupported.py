@@ -1,5 +1,5 @@
-"""What is not counted: types and classes, which are refused with a reason, and layers that a config names in addition
-to its model's: those of multi-token prediction (MTP), and of drafts. `unsupported.toml` has the reasons."""
+"""What is not supported: types and classes, with a reason for each (in `unsupported.toml`), and additional layers in a
+config: multi-token prediction (MTP) layers, and drafts."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from tfacct.base.pydantic_messages import format_value
 from tfacct.families.known_fields import MTP_LAYERS
 
 DSPARK = "dspark_target_layer_ids"
-"""Layers of the model that a DSpark draft reads: the draft has a layer for each, in the place of MTP layers."""
+"""Model layers that a DSpark draft reads: the draft has one layer for each, in place of MTP layers."""
 LAYERS_PER_MODULE = "mtp_transformer_layers"
 
 
 class NotIncluded(NamedTuple):
-    """Layers of one kind, and the field that names them."""
+    """Layers of one kind, and their field."""
 
     kind: str
     field: str
@@ -31,18 +31,18 @@ def _tables() -> dict[str, dict[str, str]]:
 
 @cache
 def unsupported_types() -> dict[str, str]:
-    """Every `model_type` that is refused by name: the reason."""
+    """Every unsupported `model_type` with its reason."""
     groups = _tables()["groups"].items()
     return {**_tables()["types"], **{name: reason for reason, types in groups for name in types.split()}}
 
 
 def unsupported_classes() -> dict[str, str]:
-    """Classes around known bodies that are refused by name: the reason."""
+    """Unsupported classes around known base models, with the reason."""
     return _tables()["classes"]
 
 
 def not_included(fields: Mapping[str, Any]) -> NotIncluded | None:
-    """The layers that the counts do not include, None where a config names none. Raises ConfigError."""
+    """The layers that the counts do not include; None if a config has none. Raises ConfigError."""
     read = fields.get(DSPARK)
     if isinstance(read, list) and read:
         return NotIncluded("DSpark", DSPARK, len(read))

@@ -131,7 +131,7 @@ class MiniMaxM3VLVision(ClipLayers, ImageEncoder):
 
 
 class Gemma4Vision(EncoderBase):
-    """Gemma 4's image encoder: norms around each sublayer, a rotary embedding by column and row, means of patches."""
+    """Gemma 4's image encoder: norms around each sublayer, a rotary embedding by column and row, averaged patches."""
 
     hidden_size: PositiveInt = 768
     intermediate_size: PositiveInt = 3072
@@ -179,13 +179,13 @@ class Gemma4Vision(EncoderBase):
 
     @property
     def tiles(self) -> tuple[int, ...]:
-        """Sides of the squares of patches of which means are taken."""
+        """Sides of the squares of averaged patches."""
         return (self.pooling_kernel_size,)
 
     def check(self) -> None:
         super().check()
         check_axial(self.rope_parameters, "column and row", "default")
-        if self.attention_bias:  # which the class does not read
+        if self.attention_bias:  # ignored by the class
             raise self.refused("attention_bias", True)
 
     def rope(self) -> Rotary:
@@ -220,7 +220,7 @@ class Gemma4Vision(EncoderBase):
         }
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """The product of patches and their places, if there are fewer tokens than patches."""
+        """FLOPs of averaging patches with a matmul, if there are fewer tokens than patches."""
         together = self.pooling_kernel_size**2
         rows = 0 if together == 1 else work.tokens // together
         return {"merger.average": FLOPS_PER_MULTIPLY_ADD * work.batch * rows * work.tokens * self.hidden_size}
@@ -228,8 +228,8 @@ class Gemma4Vision(EncoderBase):
 
 @record(kw_only=True)
 class PixelShuffle(Part):
-    """Two products of `patches` patches side by side, without biases, each followed by an activation, as in
-    transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are no patches."""
+    """Two projections of `patches` concatenated patches, without biases, each followed by an activation, as in
+    transformers' Llama4VisionPixelShuffleMLP. The `front` learned tokens are not patches."""
 
     hidden: Size
     patches: Size
@@ -248,7 +248,7 @@ class PixelShuffle(Part):
     made: ClassVar[dict[str, str]] = {"Dh": "Dq"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Both products and their activations."""
+        """Both projections and their activations."""
         return (
             Matmul(f"{at}.up_proj", f"B {MERGED} {MERGE} D, {MERGE} D Dq -> B {MERGED} Dq"),
             Pointwise(f"{at}.act", f"B {MERGED} Dq", kind="activation", function=self.activation),
@@ -325,7 +325,7 @@ class Llama4Vision(ImageEncoder):
         return super().patches(last=True)
 
     def ends(self) -> dict[str, Any]:
-        """What merges patches too."""
+        """The parts before and after the layers, including the merger."""
         out = self.projector_output_dim
         merger = PixelShuffle(hidden=self.hidden_size, patches=self.merged, out=out, front=1)
         return {**super().ends(), "merger": merger}

@@ -13,7 +13,7 @@ from tfacct.reference.rotary import in_tiles
 
 
 class PixelShuffle(nn.Module):
-    """Neighbouring patches side by side, and two products of them; learned tokens after them are not read."""
+    """Two projections of concatenated neighboring patches; learned tokens after them are not read."""
 
     def __init__(self, part: vision.PixelShuffle) -> None:
         super().__init__()

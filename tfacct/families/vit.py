@@ -1,4 +1,4 @@
-"""ViT and its relatives: pre-norm layers over patches of an image, or of a spectrogram."""
+"""ViT and its relatives: pre-norm layers over patches of an image or a spectrogram."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -202,7 +202,7 @@ class AST(ViTLayers):
 
 
 class Beit(ViTLayers, ImageEncoder):
-    """BEiT: ViT with a relative position bias, and a learned scale for each channel of a sublayer's output."""
+    """BEiT: ViT with a relative position bias, and a learned scale per channel of a sublayer's output."""
 
     use_mask_token: StrictBool = False
     use_absolute_position_embeddings: StrictBool = False
@@ -259,7 +259,7 @@ class Beit(ViTLayers, ImageEncoder):
 
     @property
     def scaled(self) -> bool:
-        """Whether channels of a sublayer's output are scaled."""
+        """True if channels of a sublayer's output are scaled."""
         return self.layer_scale_init_value > 0
 
     def attention(self, **own: Any) -> Attention:
@@ -303,7 +303,7 @@ class Data2VecVision(Beit):
 
 
 def side_of_square(given: Any) -> Any:
-    """One side of a square whose two sides may be given. Raises ConfigError."""
+    """Side of a square, given as one number or two equal ones. Raises ConfigError."""
     if not isinstance(given, list):
         return given
     if len(set(map(str, given))) != 1 or len(given) != 2:
@@ -313,7 +313,7 @@ def side_of_square(given: Any) -> Any:
 
 
 class InternVLVision(ViTLayers, ImageEncoder):
-    """InternVL's image encoder: ViT, with a learned scale for each channel of a sublayer's output."""
+    """InternVL's image encoder: ViT, with a learned scale per channel of a sublayer's output."""
 
     sizes = dict(hidden=1024, mlp=4096, layers=24, heads=16)
     defaults = dict(layer_norm_eps=1e-6)
@@ -351,7 +351,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
         return super().attention(qkv_bias=self.attention_bias, qk_norm=norms, channel_scale=True)
 
     def stacks(self) -> tuple[Stack, ...]:
-        """Layers whose norms may be RMSNorm, unlike the last one."""
+        """The layers; their norms may be RMSNorm, unlike the last norm."""
         norm = replace(self.norm(), kind="rms" if self.norm_type == "rms_norm" else "layer")
         return (Stack(Block.of(self.attention(), self.mlp(), norm=norm), self.num_hidden_layers),)
 
@@ -360,7 +360,7 @@ class InternVLVision(ViTLayers, ImageEncoder):
 
 
 class DinoLayers(ImageEncoder):
-    """Layers of DINOv2 and DINOv3: a learned scale for each channel of a sublayer's output."""
+    """Layers of DINOv2 and DINOv3: a learned scale per channel of a sublayer's output."""
 
     class_token = True
     ignored_fields = """layerscale_value drop_path_rate apply_layernorm reshape_hidden_states out_features out_indices
@@ -377,7 +377,7 @@ class DinoLayers(ImageEncoder):
 
 
 class Dinov2(DinoLayers):
-    """DINOv2: ViT, with a learned scale for each channel of a sublayer's output."""
+    """DINOv2: ViT, with a learned scale per channel of a sublayer's output."""
 
     defaults = dict(layer_norm_eps=1e-6, patch_size=14)
     intermediate_size: PositiveInt | None = None  # type: ignore[assignment]  # the class does not read it

@@ -80,7 +80,7 @@ class XLM(BertLike):
         super().check()
 
     def positions(self) -> Positions:
-        """Sinusoidal positions are stored too."""
+        """Position embedding; sinusoidal positions are also stored."""
         return Positions(rows=self.max_position_embeddings, hidden=self.emb_dim, trained=not self.sinusoidal_embeddings)
 
     def head(self) -> Head:
@@ -97,5 +97,5 @@ class Flaubert(XLM):
         return replace(super().block(), order="pre") if self.pre_norm else super().block()
 
     def hf_unsupported(self) -> str | None:
-        """The class looks for a cache of each layer, and there is none."""
+        """The class needs a cache for each layer, which does not exist."""
         return "it does not support pre_norm = true" if self.pre_norm else None

@@ -10,7 +10,7 @@ from tfacct.architecture import transformer as architecture
 
 
 def source_of(shape: architecture.Transformer, batch: int, count: int, device: str, dtype: torch.dtype) -> Tensor:
-    """A source of `length` positions: tokens, or audio frames. Frames require a gradient, as token embeddings do."""
+    """A source of `count` positions: tokens, or audio frames. Frames require a gradient, as token embeddings do."""
     encoder = shape.encoder
     if encoder is not None and encoder.given:
         return torch.zeros(batch, count, shape.embed.hidden, device=device, dtype=dtype).requires_grad_()

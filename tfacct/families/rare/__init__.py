@@ -1,1 +1,1 @@
-"""Families with parts of their own that few models share."""
+"""Families with rare parts."""

@@ -14,14 +14,14 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise
 
 @record(kw_only=True)
 class DifferentialAttention(Attention):
-    """Differential attention: Ye et al., "Differential Transformer" (arXiv 2410.05258), section 2.1, with the products
+    """Differential attention: Ye et al., "Differential Transformer" (arXiv 2410.05258), section 2.1, with the matmuls
     of transformers' DiffLlamaAttention.
 
     Attention runs twice over the same queries and keys, first with the values of the first half of the key/value heads,
-    then with those of the second half, each repeated for all heads. The results are concatenated per head. From those
-    of the first half of the heads, a share of those of the second half is subtracted: exp(a) − exp(b) + a constant of
-    the layer, with a and b products of two learned vectors. An RMSNorm without weight (`eps`) of each pair of heads
-    precedes the output projection.
+    then with those of the second half, each repeated for all heads. The results are concatenated per head. A share of
+    the results of the second half of the heads is subtracted from those of the first half: exp(a) − exp(b) + a constant
+    of the layer, where a and b are dot products of two learned vectors. An RMSNorm without weight (`eps`) of each pair
+    of heads precedes the output projection.
     """
 
     eps: float
@@ -51,7 +51,8 @@ class DifferentialAttention(Attention):
 
 
 class DiffLlama(Decoder):
-    """DiffLlama: Llama's layer with differential attention, which subtracts the result of one head from another's."""
+    """DiffLlama: Llama's layer with differential attention, which subtracts the output of one head from that of
+    another."""
 
     sizes = dict(vocab=32000, hidden=2048, mlp=8192, layers=16, heads=32, kv_heads=SAME_AS_QUERY_HEADS, context=2048)
     defaults = dict(rms_norm_eps=1e-5)

@@ -19,7 +19,7 @@ from tfacct.reference.step import Step
 
 def halves(heads: Tensor) -> tuple[Tensor, ...]:
     """The first half of heads, and the second."""
-    return torch.unflatten(heads, 1, (2, heads.shape[1] // 2)).unbind(1)  # `chunk` asks whether halves are equal
+    return torch.unflatten(heads, 1, (2, heads.shape[1] // 2)).unbind(1)  # `chunk` compares the sizes of the halves
 
 
 class Lambda(Work):

@@ -1,4 +1,4 @@
-"""ERNIE 1 to 3: BERT with embeddings of tasks."""
+"""ERNIE 1 to 3: BERT with a task embedding."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -12,7 +12,7 @@ from tfacct.families.fields import PositiveInt, StrictBool
 
 @record(kw_only=True)
 class TaskEmbedding(Segments):
-    """Embedding of the task that a text is read for, added to those of its tokens (transformers' ErnieEmbeddings)."""
+    """Task embedding, added to the token embeddings (transformers' ErnieEmbeddings)."""
 
     name: ClassVar[str] = "task_embed"
     listed_after: ClassVar[tuple[str, int]] = (Segments.name, 0)
@@ -22,7 +22,7 @@ class TaskEmbedding(Segments):
 
 
 class Ernie(Bert):
-    """ERNIE 1 to 3, encoders: BERT, with an embedding of the task that a text is read for."""
+    """ERNIE 1 to 3, encoders: BERT with a task embedding."""
 
     task_type_vocab_size: PositiveInt = 3
     use_task_id: StrictBool = False

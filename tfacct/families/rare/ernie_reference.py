@@ -1,4 +1,4 @@
-"""The reference model's embedding of tasks."""
+"""The reference model's task embedding."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from tfacct.reference.positions import Segments
 
 
 class TaskEmbedding(Segments):
-    """Embedding of tasks, added to that of the tokens: all are of the first task."""
+    """Task embedding, added to the token embedding: all tokens have the first task."""

@@ -24,7 +24,7 @@ EXPERT_TENSORS = {
 @record(kw_only=True)
 class MixtureOfAttention(Attention):
     """Attention whose query and output projections are experts: Zhang et al., "Mixture of Attention Heads" (arXiv
-    2210.05144), section 3; Shen et al., "JetMoE" (2404.07413), section 2.2, with the products of transformers'
+    2210.05144), section 3; Shen et al., "JetMoE" (2404.07413), section 2.2, with the matmuls of transformers'
     JetMoeAttention.
 
     A router sends each token to `group` of `experts`. Each of these projects the token to one query per key/value head,
@@ -47,7 +47,7 @@ class MixtureOfAttention(Attention):
     dealt: ClassVar[str | None] = "E"
 
     def with_kv_heads(self, kv_heads: Size) -> Self:
-        """Return the part with another number of key/value heads: each expert has a query for every one."""
+        """The part with another number of key/value heads: each expert has one query per key/value head."""
         return replace(self, kv_heads=kv_heads)
 
     def lines(self, at: str) -> tuple[Line, ...]:

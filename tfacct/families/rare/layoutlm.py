@@ -1,4 +1,4 @@
-"""LayoutLM: BERT with embeddings of a token's box on its page, and a pooler that is stored and never read."""
+"""LayoutLM: BERT with embeddings of a token's box on its page, and a stored but unused pooler."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -15,8 +15,8 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, Table, Unused
 
 @record(kw_only=True)
 class LayoutEmbedding(Part):
-    """Embeddings of a token's box on its page (transformers' LayoutLMEmbeddings): four tables, for x, y, height and
-    width, of which six rows are added to the token's embedding."""
+    """Embeddings of a token's box on its page (transformers' LayoutLMEmbeddings): four embeddings, for x, y, height and
+    width, of which six rows are added to the token embedding."""
 
     rows: Size
     hidden: Size
@@ -31,14 +31,14 @@ class LayoutEmbedding(Part):
     legend: ClassVar[dict[str, str]] = {"Vb": "places across a page", "D": Segments.legend["D"]}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Tables and additions."""
+        """Embeddings and additions."""
         tables = (Table(f"{at}.{name}", "Vb D") for name in self.TABLES)
         return (*tables, *(Pointwise(f"{at}.{name}_add", "B T D", kind="sum") for name in self.ADDED))
 
 
 @record(kw_only=True)
 class UnusedPooler(Part):
-    """A pooler that is stored, and whose result nothing reads (transformers' LayoutLMForMaskedLM)."""
+    """A stored pooler whose output is not used (transformers' LayoutLMForMaskedLM)."""
 
     hidden: Size
 
@@ -50,12 +50,12 @@ class UnusedPooler(Part):
     made: ClassVar[dict[str, str]] = {"Dp": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Only what is stored."""
+        """Only stored tensors."""
         return (Unused(Matmul(at, "B D, D Dp -> B Dp", bias=True)),)
 
 
 class StoresPooler(DecoderCapable):
-    """Every class stores the pooler, and runs it even if nothing reads its result."""
+    """Every class stores the pooler, and runs it even if its output is not used."""
 
     hf_extra_note = "it runs a pooler whose output is not used"
 

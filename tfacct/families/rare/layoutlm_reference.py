@@ -1,4 +1,4 @@
-"""The reference model's embeddings of boxes, and a pooler that is never read."""
+"""The reference model's box embeddings, and an unused pooler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfacct.reference.positions import AddedEmbedding
 
 
 class LayoutEmbedding(AddedEmbedding):
-    """Embeddings of a token's box, added to that of the token: all boxes begin and end in the first place."""
+    """Embeddings of a token's box, added to the token embedding: all boxes have the coordinates 0."""
 
     def __init__(self, part: layoutlm.LayoutEmbedding) -> None:
         super().__init__()

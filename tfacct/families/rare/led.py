@@ -11,7 +11,7 @@ from tfacct.families.rare.longformer import chunk_attention_modules, window_size
 
 
 class LED(EncoderDecoder):
-    """LED: BART whose encoder has attention in windows that overlap, over a source padded to whole windows."""
+    """LED: BART with an encoder of overlapping attention windows, over a source padded to whole windows."""
 
     vocab_size: PositiveInt = 50265
     max_encoder_position_embeddings: PositiveInt = 16384

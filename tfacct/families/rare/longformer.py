@@ -19,12 +19,12 @@ from tfacct.ledger.workload import HALVES, OVERLAPPING
 @record(kw_only=True)
 class SlidingChunkAttention(Attention):
     """Sliding-chunk attention of an encoder: Beltagy et al., "Longformer" (arXiv 2004.05150), section 3.1, with the
-    products of transformers' LEDEncoderSelfAttention.
+    matmuls of transformers' LEDEncoderSelfAttention.
 
     Each token attends to a window around it, `half` of it on either side. Scores are computed in windows of two halves,
     each of which overlaps the next by a half; the queries of one half then read the values of three. The text is padded
-    to a multiple of `longest`, the longest window of any layer. Global tokens have query, key and value projections of
-    their own, which never run here.
+    to a multiple of `longest`, the longest window of any layer. Global tokens have separate query, key and value
+    projections, which never run here.
     """
 
     half: Size
@@ -75,7 +75,7 @@ class SlidingChunkAttention(Attention):
 
 
 def chunk_attention_modules(theirs: str) -> dict[str, str]:
-    """Modules of attention except its last projection; global tokens have projections of their own."""
+    """Modules of attention except the output projection; global tokens have separate projections."""
     names = {"q": "query", "k": "key", "v": "value"}
     return {
         **{f"attn.{our}_proj": f"{theirs}.{their}" for our, their in names.items()},
@@ -118,7 +118,7 @@ def with_windows(block: Block, windows: Sequence[int]) -> tuple[Stack, ...]:
 
 
 class Longformer(Roberta):
-    """Longformer: RoBERTa's encoder with attention in windows that overlap, over texts padded to whole windows."""
+    """Longformer: RoBERTa's encoder with overlapping attention windows, over texts padded to whole windows."""
 
     sizes = dict(vocab=30522)
     attention_window: PositiveIntOrList = 512

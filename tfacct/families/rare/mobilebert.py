@@ -38,13 +38,13 @@ class TrigramEmbedding(Embedding):
     made: ClassVar[dict[str, str]] = {"Da": "3 · De"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table, and the projection of its rows."""
+        """Embedding, and its projection."""
         return (Table(at, "V De"), Matmul(f"{at}.project", "B T Da, Da D -> B T D", bias=self.bias))
 
 
 @record(kw_only=True)
 class ExtendedHead(Head):
-    """Head over the token embedding, extended to the hidden size by a matrix of `rest` columns of its own
+    """Head over the token embedding, extended to the hidden size by its own matrix of `rest` columns
     (MobileBertLMPredictionHead)."""
 
     rest: Size
@@ -75,8 +75,8 @@ BOTTLENECK = {"Db": "width of a token in a bottleneck"}
 
 @record(kw_only=True)
 class BottleneckAttention(Attention):
-    """Attention in a bottleneck: Sun et al., "MobileBERT" (arXiv 2004.02984), section 3.1 and table 1, with the
-    products of transformers' MobileBertLayer.
+    """Attention in a bottleneck: Sun et al., "MobileBERT" (arXiv 2004.02984), section 3.1 and table 1, with the matmuls
+    of transformers' MobileBertLayer.
 
     A projection makes each token `narrow`; the result of attention is added to it. Queries and keys come from a second
     projection, values from the whole token. NoNorm takes the place of norms. The result is the narrow token.
@@ -242,7 +242,7 @@ class MobileBert(BertBase):
         return self.norm()
 
     def head(self) -> Head:
-        """Logits over the embedding, and over a matrix for the elements that it does not have."""
+        """Logits over the embedding, extended by a matrix for the missing columns."""
         width = self.embedding_size
         own = replace(super().head(), width=width, tied=True)
         given = {field.name: getattr(own, field.name) for field in fields(Head)}

@@ -48,7 +48,7 @@ class TrigramEmbedding(Tokens):
 
 
 class ExtendedHead(Head):
-    """Logits over the embedding and a matrix of the head's own, concatenated."""
+    """Logits over the embedding, concatenated with the head's own matrix."""
 
     def __init__(self, part: mobilebert.ExtendedHead, last: bool) -> None:
         super().__init__(part, last)
@@ -64,7 +64,7 @@ class ExtendedHead(Head):
 
 
 class BottleneckAttention(Heads):
-    """Attention in a bottleneck, whose result is added to the narrow tokens."""
+    """Attention in a bottleneck, added to the narrow tokens."""
 
     takes = ()
 
@@ -86,7 +86,7 @@ class BottleneckAttention(Heads):
 
 
 class BottleneckMLP(nn.Module):
-    """An MLP, whose result is added to its input, and NoNorm."""
+    """An MLP, added to its input, and NoNorm."""
 
     def __init__(self, part: mobilebert.BottleneckMLPs) -> None:
         super().__init__()

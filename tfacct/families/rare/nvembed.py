@@ -20,8 +20,8 @@ CONFIGS = {"text_config": "bidir_mistral", "latent_attention_config": "latent_at
 
 @record(kw_only=True)
 class LatentPooler(Part):
-    """A pooler over learned latents: Lee et al., "NV-Embed" (arXiv 2405.17428), section 3.1, with the products of its
-    own code (LatentAttentionModel).
+    """A pooler over learned latents: Lee et al., "NV-Embed" (arXiv 2405.17428), section 3.1, with the matmuls of its
+    custom code (LatentAttentionModel).
 
     Each position attends to `rows` learned latents, after LayerNorms of both, and passes a gated MLP of `width`, after
     another LayerNorm; both results are added to it. The vector of a text is the mean of its positions.
@@ -85,7 +85,7 @@ class NVEmbed(Decoder):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> tuple[FamilyConfig, dict[str, Any], list[str]]:
-        """The fields of both configs in it together. Raises ConfigError."""
+        """The merged fields of both configs in it. Raises ConfigError."""
         whole = {name: value for name, value in raw.items() if name not in CONFIGS}
         for name, expected in CONFIGS.items():
             nested = raw.get(name) or {}

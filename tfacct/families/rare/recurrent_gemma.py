@@ -29,11 +29,11 @@ GATES = {"input_gate": "input_gate", "decay_gate": "recurrent_gate"}
 @record(kw_only=True)
 class RGLRU(Mixer):
     """RG-LRU: a gated linear recurrence, after a short convolution: De et al., "Griffin" (arXiv 2402.19427), section
-    2.4, with the products of transformers' RecurrentGemmaRecurrentBlock.
+    2.4, with the matmuls of transformers' RecurrentGemmaRecurrentBlock.
 
     Two projections give `blocks` · `block_dim` channels each. One result passes a depthwise convolution over a token
     and the `before` tokens before it, then the recurrence; the other one, activated, gates the result. The state is one
-    number per channel: each token decays it and adds a gated input. Both gates multiply the channels of each block with
+    value per channel: each token decays it and adds a gated input. Both gates multiply the channels of each block with
     a matrix of the block. All projections and the convolution have biases.
     """
 
@@ -70,7 +70,7 @@ class RGLRU(Mixer):
 
     def lines(self, at: str) -> tuple[Line, ...]:
         """Both projections, convolution, gates, recurrence (pointwise work), output projection, and the states: the
-        convolution's last tokens, and one number per channel."""
+        convolution's last tokens, and one value per channel."""
         gates = "B T Nb Hb, Nb Hb Ob -> B T Nb Ob"
         return (
             Matmul(f"{at}.y_proj", "B T D, D Dr -> B T Dr", bias=True),
@@ -100,7 +100,7 @@ class RecurrentGemma(GemmaBase):
         intermediate_size=7680,
         num_key_value_heads=SAME_AS_QUERY_HEADS,
         head_dim=Field(default_factory=default_head_dim),
-        max_position_embeddings=8192,  # of the published models: the class has no such field
+        max_position_embeddings=8192,  # that of the published models; the class has no field for it
     )
     hidden_activation: StrictStr = "gelu_pytorch_tanh"
     partial_rotary_factor: Fraction = 0.5
@@ -176,7 +176,7 @@ class RecurrentGemma(GemmaBase):
         return Block.of(mixer, self.mlp(layer), norm=self.norm())
 
     def hf_unsupported(self) -> str | None:
-        """It needs a layer with attention, whose cache has the number of past tokens."""
+        """It needs a layer with attention, because the class reads the cache length from it."""
         attends = ATTENTION in self.block_types[: self.num_hidden_layers]
         return None if attends else "it needs at least one attention layer"
 
@@ -185,7 +185,7 @@ class RecurrentGemma(GemmaBase):
         return {} if work.tokens == 1 else {"blocks.*.lru.conv": self.conv1d_width - 1}
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """One new token's convolution is no matrix product in the class."""
+        """The convolution of a single new token is not a matmul in the class."""
         if work.tokens > 1 or LRU not in self.block_types[: self.num_hidden_layers]:
             return {}
         return {"blocks.*.lru.conv": -FLOPS_PER_MULTIPLY_ADD * work.batch * self.lru_width * self.conv1d_width}

@@ -1,4 +1,4 @@
-"""The reference model's RG-LRU: a short convolution, and a linear recurrence of each channel.
+"""The reference model's RG-LRU: a short convolution, and a linear recurrence per channel.
 
 De et al., "Griffin" (arXiv 2402.19427), equations 1 to 6; transformers' RecurrentGemmaRecurrentBlock.
 
@@ -29,12 +29,12 @@ class LastTokens(Convolution):
         before = x.new_zeros(batch, self.kernel - 1, channels) if past is None else past[0].transpose(1, 2)
         seen = torch.cat((before, x), dim=1)
         out: Tensor = self(seen)
-        # A copy: a view would hold all of them.
+        # A copy, because a view would keep all of them alive.
         return out, seen.narrow(1, tokens, self.kernel - 1).transpose(1, 2).clone()
 
 
 class BlockGate(BatchedProduct):
-    """Product of the channels of each block with the block's own matrix."""
+    """Matmul of each block of channels with its own matrix."""
 
     def __init__(self, blocks: int, size: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class BlockGate(BatchedProduct):
 
 
 class Decay(Work):
-    """Logarithm of the decay of each channel by a token: negative."""
+    """Logarithm of the decay per token and channel: negative."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Decay(Work):
 
 
 class Input(Work):
-    """What a token adds to the state: its gated channels times √(1 − decay²); the first token adds them whole."""
+    """Input of the state: gated channels times √(1 − decay²); unscaled for the first token."""
 
     def forward(self, x: Tensor, gate: Tensor, decay: Tensor, first: bool) -> Tensor:
         share = torch.sqrt(1 - torch.exp(2 * decay))
@@ -88,7 +88,7 @@ class RGLRU(Mixer):
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """Tokens that the next convolution sees, and the state of each channel."""
+        """Shapes of the tokens for the next convolution, and of the state of each channel."""
         return (past.batch, part.width, part.before), (past.batch, part.width)
 
     def __init__(self, part: recurrent_gemma.RGLRU) -> None:
@@ -102,7 +102,7 @@ class RGLRU(Mixer):
         self.out_proj = Linear(width, part.hidden, bias=True)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, and the two states at the end of the step."""
+        """Result, and both states at the end of the step."""
         gate = self.act(self.y_proj(x))
         inner, last = self.conv.over(self.x_proj(x), past)
         decay = self.decay(self.decay_gate(inner))

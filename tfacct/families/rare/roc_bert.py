@@ -1,4 +1,4 @@
-"""RoCBert: BERT with embeddings of the shape and the sound of tokens."""
+"""RoCBert: BERT with shape and pronunciation embeddings."""
 
 from typing import ClassVar
 
@@ -12,11 +12,11 @@ from tfacct.ledger.lines import Line, Matmul, Table
 
 @record(kw_only=True)
 class GlyphEmbedding(Embedding):
-    """Embeddings of tokens, of their shapes and of their sounds: Su et al., "RoCBert" (ACL 2022, 2022.acl-long.65),
+    """Embeddings of tokens, their shapes and their pronunciations: Su et al., "RoCBert" (ACL 2022, 2022.acl-long.65),
     section 3.3, with the order of transformers' RoCBertEmbeddings.
 
-    The three rows are concatenated and projected to the hidden size. `shapes` and `sounds` are rows of these tables,
-    `shape_dim` and `sound_dim` their widths.
+    The three embeddings are concatenated and projected to the hidden size. `shapes` and `sounds` are numbers of rows,
+    `shape_dim` and `sound_dim` widths.
     """
 
     shapes: Size
@@ -38,11 +38,11 @@ class GlyphEmbedding(Embedding):
     made: ClassVar[dict[str, str]] = {"Dal": "D + Dsh + Dso"}
 
     def derived(self) -> dict[str, str]:
-        """All three rows together."""
+        """Width of all three embeddings."""
         return self.made
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Three tables, and the projection of their rows."""
+        """Three embeddings, and their projection."""
         return (
             Table(at, "V D"),
             Table(f"{at}.shapes", "Vsh Dsh"),
@@ -52,7 +52,7 @@ class GlyphEmbedding(Embedding):
 
 
 class RoCBert(DecoderCapable):
-    """RoCBert: BERT for Chinese; a token's embedding is joined with those of its shape and its sound."""
+    """RoCBert: BERT for Chinese; token, shape and pronunciation embeddings are concatenated."""
 
     shape_vocab_size: PositiveInt = 24858
     shape_embed_dim: PositiveInt = 512

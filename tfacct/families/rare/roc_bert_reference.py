@@ -1,4 +1,4 @@
-"""The reference model's embedding of shapes and sounds."""
+"""The reference model's shape and pronunciation embeddings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfacct.reference.modules import Embedding, Linear, Tokens
 
 
 class GlyphEmbedding(Tokens):
-    """Embeddings of tokens, their shapes and their sounds, concatenated: all are of the first shape and sound."""
+    """Token, shape and pronunciation embeddings, concatenated: all tokens have the first shape and pronunciation."""
 
     def __init__(self, part: roc_bert.GlyphEmbedding) -> None:
         super().__init__(part)

@@ -1,4 +1,4 @@
-"""RoFormer: BERT with rotary embedding, whose sines and cosines are stored."""
+"""RoFormer: BERT with rotary embedding and stored sines and cosines."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from tfacct.ledger.lines import Line, Table
 
 @record(kw_only=True)
 class SinusoidTable(Part):
-    """Table of the sines and cosines of rotary embedding, stored with the weights and not trained (transformers'
+    """Sines and cosines of the rotary embedding, stored with the weights and not trained (transformers'
     RoFormerSinusoidalPositionalEmbedding)."""
 
     rows: Size
@@ -28,16 +28,16 @@ class SinusoidTable(Part):
     legend: ClassVar[dict[str, str]] = {"P": "rows of the position embedding", "H": "head size"}
 
     def multiples(self) -> dict[str, int]:
-        """A sine and a cosine for each pair."""
+        """One sine and one cosine per pair."""
         return {"H": 2}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Table."""
+        """The stored sines and cosines."""
         return (Table(at, "P H", embedding=False, trained=False),)
 
 
 class RoFormer(DecoderCapable):
-    """RoFormer: BERT's encoder with rotary embedding, whose sines and cosines are stored with the weights."""
+    """RoFormer: BERT's encoder with rotary embedding; sines and cosines are stored with the weights."""
 
     sizes = dict(vocab=50000, context=1536)
     embedding_size: PositiveInt | None = None

@@ -1,4 +1,4 @@
-"""The reference model's table of sines and cosines, which is stored only."""
+"""The reference model's stored sines and cosines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tfacct.reference.modules import Embedding
 
 
 class SinusoidTable(Embedding):
-    """A table that nothing reads: angles are computed in each step."""
+    """Stored sines and cosines, which are not read: angles are computed in each step."""
 
     def __init__(self, part: roformer.SinusoidTable) -> None:
         super().__init__(part.rows, part.head_dim)

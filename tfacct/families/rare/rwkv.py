@@ -1,7 +1,7 @@
 """RWKV-4, its time mixing and its channel mixing.
 
 Peng et al., "RWKV: Reinventing RNNs for the Transformer Era" (arXiv 2305.13048), section 3 and appendix D, with the
-products of transformers' RwkvSelfAttention and RwkvFeedForward.
+matmuls of transformers' RwkvSelfAttention and RwkvFeedForward.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,8 @@ class TimeMix(Mixer):
     """Time mixing: per channel (`inner` of them), a mean of the values of all tokens so far, weighted by their keys and
     by a decay.
 
-    The state of a channel is two sums and their common exponent. Keys, values and the gate of the result are
-    projections of a weighted mean of a token and the token before it, with weights of their own.
+    The state of a channel is two sums and their common exponent. Keys, values and the output gate are projections of a
+    weighted mean of a token and the previous token, each with its own weights.
     """
 
     hidden: Size
@@ -69,7 +69,7 @@ class TimeMix(Mixer):
 @record(kw_only=True)
 class ChannelMix(Mixer):
     """Channel mixing: an MLP with a squared ReLU, and a gate of its result. Both are projections of a weighted mean of
-    a token and the token before it, with weights of their own."""
+    a token and the previous token, each with its own weights."""
 
     hidden: Size
     width: Size
@@ -99,7 +99,7 @@ class ChannelMix(Mixer):
 
 
 class Rwkv(Family):
-    """RWKV-4: no attention; weighted means of all tokens so far, and MLPs that also read the token before."""
+    """RWKV-4: no attention; weighted means of all tokens so far, and MLPs that also read the previous token."""
 
     vocab_size: PositiveInt = 50277
     context_length: PositiveInt = 1024
@@ -159,12 +159,13 @@ class Rwkv(Family):
             embed=Embedding(vocab=self.vocab_size, hidden=hidden),
             embed_norm=norm,
             stacks=stacks([Block.of(time_mix, channel_mix, norm=norm)] * self.num_hidden_layers),
-            final_norm=Norm(hidden=hidden, kind="layer", eps=1e-5),  # its epsilon is not the config's
+            final_norm=Norm(hidden=hidden, kind="layer", eps=1e-5),  # its epsilon is not that of the config
             head=Head(hidden=hidden, vocab=self.vocab_size, tied=self.tie_word_embeddings),
         )
 
     def hf_unsupported(self) -> str | None:
-        """Its states have hidden_size channels. It divides by layers − 1 and by channels − 1 when it is built."""
+        """The reason why the class cannot run: its states have hidden_size channels, and its construction divides by
+        layers − 1 and channels − 1."""
         if self.attention_hidden_size != self.hidden_size:
             return "it needs attention_hidden_size equal to hidden_size"
         if 1 in (self.num_hidden_layers, self.attention_hidden_size):
@@ -172,7 +173,7 @@ class Rwkv(Family):
         return None
 
     def hf_extra_flops(self, work: Workload) -> Mapping[str, int]:
-        """With one new token of several sequences, the class runs that of each for every other one too."""
+        """In a decode step, the class runs every matmul once per pair of sequences."""
         if work.tokens > 1 or work.batch == 1:
             return {}
         counted = self.transformer().ledger().flops(replace(work, logits="all").axes(), unfolded=True)

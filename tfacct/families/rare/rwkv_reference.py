@@ -22,7 +22,7 @@ NOTHING = -1e38
 
 
 class Mixture(Work):
-    """A weighted mean of a token and the token before it, with a weight per channel."""
+    """A weighted mean of a token and the previous token, with a weight per channel."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Mean(Work):
 
 
 def shifted(x: Tensor, past: States | None) -> tuple[Tensor, Tensor]:
-    """The token before each, and the last token, which is the next state."""
+    """The previous token of each, and the last token, which is the next state."""
     first = torch.zeros_like(x[:, :1]) if past is None else past[0].unsqueeze(1)
     return torch.cat((first, x.narrow(1, 0, x.shape[1] - 1)), dim=1), x[:, -1].clone()
 
@@ -98,7 +98,7 @@ class TimeMix(Mixer):
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """The last token, and the sums of each channel with their exponent."""
+        """Shapes of the last token, and of the sums of each channel with their exponent."""
         return (past.batch, part.hidden), (past.batch, part.inner, 3)
 
     def __init__(self, part: rwkv.TimeMix) -> None:
@@ -122,7 +122,7 @@ class TimeMix(Mixer):
         sums = self.recurrence(key, value, old)
         earlier = torch.cat((old.unsqueeze(1), sums.narrow(1, 0, x.shape[1] - 1)), dim=1)
         out: Tensor = self.o_proj(self.gate(self.mean(earlier, key, value), gate))
-        # A copy: a view would keep all of them alive.
+        # A copy, because a view would keep all of them alive.
         return out, last, sums[:, -1].clone()
 
 

@@ -30,7 +30,7 @@ SOURCE = {
 
 @record(kw_only=True)
 class MergedAttention(Attention):
-    """Merged attention: Zhang et al., "T5Gemma 2" (arXiv 2512.14856), with the products of transformers'
+    """Merged attention: Zhang et al., "T5Gemma 2" (arXiv 2512.14856), with the matmuls of transformers'
     T5Gemma2MergedAttention.
 
     Queries attend to earlier tokens and to all tokens of a source, in one softmax. Keys and values of both come from
@@ -70,16 +70,16 @@ class MergedAttention(Attention):
 
 @record(kw_only=True)
 class ImageEndEmbedding(Embedding):
-    """Token embedding with a row for the token that ends an image, which no text has
+    """Token embedding with an additional row for the end-of-image token, which no text has
     (T5Gemma2TextScaledWordEmbedding)."""
 
     @classmethod
     def of(cls, plain: Embedding) -> Self:
-        """Return an embedding with such a row."""
+        """An embedding with this additional row."""
         return cls(**{field.name: getattr(plain, field.name) for field in fields(Embedding)})
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The embedding, and that row."""
+        """The embedding, and the additional row."""
         table, *others = Embedding.lines(self, at)
         return (table, Unused(Pointwise(f"{at}.image_end", "B T D", weight="D")), *others)
 
@@ -90,7 +90,7 @@ class T5Gemma2Side(Gemma3Text):
     ignored_fields = "cross_attention_hidden_size is_encoder_decoder"
 
     def stack(self, *, decodes: bool) -> tuple[Stack, ...]:
-        """All layers; those of a decoder read the source too. Raises ConfigError."""
+        """All layers; those of a decoder also read the source. Raises ConfigError."""
         if self.use_bidirectional_attention:
             raise self.refused("use_bidirectional_attention", True)
         layers = self.layers()
@@ -108,7 +108,7 @@ class T5Gemma2Side(Gemma3Text):
 
 
 class T5Gemma2Encoder(Family):
-    """The encoder's config, of which the text's part counts. The vision tower is counted by itself."""
+    """The encoder's config; only its text part counts here. The vision tower is counted separately."""
 
     text_config: JsonDict | None = None
     ignored_fields = """boi_token_index eoi_token_index image_token_index boi_token_id eoi_token_id image_token_id
@@ -122,8 +122,8 @@ def side_configs() -> tuple[type[FamilyConfig], type[FamilyConfig]]:
 
 
 class T5Gemma2(GemmaEncoderDecoder):
-    """T5Gemma 2: an encoder and a decoder of Gemma 3's layers; a decoder's token attends to the source and to tokens
-    before it in one attention."""
+    """T5Gemma 2: an encoder and a decoder of Gemma 3's layers; decoder tokens attend to the source and to earlier
+    tokens in one attention."""
 
     ignored_fields = "image_token_index eoi_token_index image_token_id eoi_token_id"
     module_names = {**side_modules("encoder.", ENCODER, LAYER), **side_modules("", DECODER, {**LAYER, **SOURCE})}
@@ -148,7 +148,7 @@ class T5Gemma2(GemmaEncoderDecoder):
         return {**names, "embed": names["encoder.embed"]} if self.tie_word_embeddings else names
 
     def hf_tensor_names(self) -> dict[str, str]:
-        """So is the row that ends an image."""
+        """So is the end-of-image row."""
         names, (own, theirs) = super().hf_tensor_names(), self.tensor_names
         return {**names, own: names[theirs]} if self.tie_word_embeddings else names
 

@@ -1,4 +1,4 @@
-"""The reference model's merged attention: to tokens and to a source at once.
+"""The reference model's merged self- and cross-attention.
 
 Shapes: heads are (batch, heads, tokens, head size), the source's (batch, heads, source tokens, head size).
 """
@@ -88,14 +88,14 @@ class MergedAttention(Attention):
 
 
 def _with_weights_of(owner: Linear) -> Linear:
-    """A product with the weights of another."""
+    """A matmul with another module's weights."""
     other = Linear(owner.in_features, owner.out_features, bias=owner.bias is not None)
     other.weight, other.bias = owner.weight, owner.bias
     return other
 
 
 class ImageEndEmbedding(Tokens):
-    """Token embedding with a row for the token that ends an image."""
+    """Token embedding with an additional row for the end-of-image token."""
 
     def __init__(self, part: t5gemma2.ImageEndEmbedding) -> None:
         super().__init__(part)

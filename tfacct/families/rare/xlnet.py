@@ -19,11 +19,11 @@ from tfacct.ledger.workload import Workload
 @record(kw_only=True)
 class RelativeAttention(Attention):
     """Relative attention: Dai et al., "Transformer-XL" (arXiv 1901.02860), section 3.3, and "XLNet" (1906.08237), with
-    the products of transformers' XLNetRelativeAttention.
+    the matmuls of transformers' XLNetRelativeAttention.
 
     Queries plus one learned vector per head are multiplied with the keys of tokens, and queries plus another one with
-    the keys of distances: projections of sines and cosines, two per token, which each layer computes anew. Embeddings
-    of segments are stored, and never read without segments.
+    the keys of distances: projections of sines and cosines, two per token, recomputed in each layer. Segment embeddings
+    are stored, but not read without segments.
     """
 
     mesh_unsupported: ClassVar[str] = "attention with relative-position score matmuls"
@@ -52,10 +52,10 @@ class RelativeAttention(Attention):
 
 @record(kw_only=True)
 class MaskedEmbedding(Embedding):
-    """Token embedding with a row for masked tokens, which is stored and never read here (XLNetModel)."""
+    """Token embedding with an additional row for masked tokens, which is stored but not read here (XLNetModel)."""
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The embedding, and that row."""
+        """The embedding, and the additional row."""
         return (*Embedding.lines(self, at), Unused(Pointwise(f"{at}.mask", "B T D", weight="D")))
 
 
@@ -131,7 +131,7 @@ class XLNet(BertLike):
         "attn.segments.weight": "rel_attn.seg_embed",
     }
     transposed_weights = tuple(f"blocks.*.attn.{name}_proj" for name in "qkvr")
-    context = 512  # of the texts that the published models were trained with
+    context = 512  # training context of the published models
 
     def check(self) -> None:
         if self.task_head.head == "classes" and self.task_head.pooler:

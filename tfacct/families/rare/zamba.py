@@ -26,11 +26,11 @@ from tfacct.ledger.lines import Line, Matmul, Pointwise, State
 
 @record(kw_only=True)
 class HeadedMamba(Mixer):
-    """Mamba with heads: Glorioso et al., "Zamba" (arXiv 2405.16712), section 3, with the products of transformers'
+    """Mamba with heads: Glorioso et al., "Zamba" (arXiv 2405.16712), section 3, with the matmuls of transformers'
     ZambaMambaMixer.
 
     The channels are those of `heads` heads of `head_dim`. Each head has its own matrices for step size, B and C, and
-    its own vectors B and C. The gate is a SiLU, whatever the `activation` of the convolution.
+    its own vectors B and C. The gate is a SiLU, for any `activation` of the convolution.
     """
 
     hidden: Size
@@ -84,8 +84,7 @@ class HeadedMamba(Mixer):
 
 
 class Zamba(ZambaDecoder):
-    """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with the same weights in all of
-    them."""
+    """Zamba: Mamba with heads in every layer; some have attention and an MLP before it, with shared weights."""
 
     sizes = dict(vocab=32000, hidden=3712, mlp=14848, layers=76, heads=16, kv_heads=16, context=4096)
     defaults = dict(

@@ -19,7 +19,7 @@ from tfacct.reference.part_module import Past, Shapes
 
 
 class Steps(PerHead):
-    """Product of each head with its own matrix, and a bias."""
+    """Matmul per head with its own matrix, and a bias."""
 
     def __init__(self, heads: int, size: int, rank: int) -> None:
         super().__init__(heads, size, rank, into_latent=False)
@@ -36,7 +36,7 @@ class HeadedMamba(Mixer):
 
     @classmethod
     def cache_shapes(cls, part: Any, past: Past) -> Shapes:
-        """Tokens that the next convolution sees, and the state of each channel."""
+        """Shapes of the tokens for the next convolution, and of the state of each channel."""
         return (past.batch, part.inner, part.kernel), (past.batch, part.heads, part.head_dim, part.state)
 
     def __init__(self, part: zamba.HeadedMamba) -> None:
@@ -54,7 +54,7 @@ class HeadedMamba(Mixer):
         self.out_proj = Linear(part.inner, part.hidden, bias=part.bias)
 
     def forward(self, x: Tensor, past: States | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Result, and the two states at the end of the step."""
+        """Result, and both states at the end of the step."""
         batch, tokens, _ = x.shape
         inner, gate = self.in_proj(x).view(batch, tokens, self.inner, 2).unbind(3)
         inner, seen = self.conv.over(inner, past)
@@ -73,5 +73,5 @@ class HeadedMamba(Mixer):
         found = self.read_out(states.flatten(1, 2), exit_.unsqueeze(-1)).squeeze(-1)
         mixed = self.skip(found.view(batch, tokens, self.inner), inner)
         out: Tensor = self.out_proj(self.gate(mixed, gate))
-        # A copy: a view would keep all of them alive.
+        # A copy, because a view would keep all of them alive.
         return out, seen, states.narrow(1, tokens - 1, 1).squeeze(1).clone()

@@ -1,4 +1,4 @@
-"""ZAYA1, and its parts: compressed convolutional attention, experts with an MLP for a router, affine residuals."""
+"""ZAYA1, and its parts: compressed convolutional attention, experts with an MLP router, affine residuals."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ QKV, ROUTER = "self_attn.qkv_proj", "mlp.gate"
 
 @record(kw_only=True)
 class AffineEmbedding(Embedding):
-    """Token embedding: learned numbers are added to each row, and others multiply it (ZayaModel)."""
+    """Token embedding with a learned shift and scale (ZayaModel)."""
 
     legend: ClassVar[dict[str, str]] = {axis: Embedding.legend[axis] for axis in "VD"}
 
@@ -42,7 +42,7 @@ class AffineEmbedding(Embedding):
 
 @record(kw_only=True)
 class AffineResidual(Residual):
-    """ZayaResidualScaling: learned numbers are added to the residual stream and to the result, others multiply both."""
+    """ZayaResidualScaling: learned shifts and scales of the residual stream and of the result."""
 
     def gates(self, at: str) -> tuple[Line, ...]:
         return tuple(Pointwise(f"{at}.{name}", "B T D", weight="D", bias="D") for name in ("stream_gate", "gate"))
@@ -50,13 +50,13 @@ class AffineResidual(Residual):
 
 @record(kw_only=True)
 class CCA(Attention):
-    """Compressed convolutional attention: Figliolia et al. (arXiv 2510.04476), with the products of transformers'
+    """Compressed convolutional attention: Figliolia et al. (arXiv 2510.04476), with the matmuls of transformers'
     ZayaCCAProjection.
 
     Queries and keys pass a depthwise convolution, which sees the `first` tokens before each, and a convolution that
     mixes the channels of each head, which sees the `second` tokens before. The means of a key and its queries are added
-    to both. Both are scaled to one length, and keys by a learned number per head. Half of each value (`half` of
-    `head_dim` channels) is a projection of the token, the other half of the token before it.
+    to both. Both are normalized to one length, and keys scaled by a learned factor per head. Half of each value (`half`
+    of `head_dim` channels) is a projection of the token, the other half of the previous token.
 
     The queries and keys of the last tokens are a state, so the first convolution runs again on those that the second
     one needs.
@@ -133,14 +133,14 @@ class CCA(Attention):
 
 
 _OWN = frozenset("q_rotary k_rotary scores softmax values o_proj k_cache v_cache".split())
-"""Lines of attention that CCA has too."""
+"""Lines of attention that CCA also has."""
 
 
 @record(kw_only=True)
 class MLPRoutedExperts(Experts):
-    """Experts whose router is an MLP of `router_width` (ZayaRouter): a projection, an RMSNorm, and three products.
+    """Experts whose router is an MLP of `router_width` (ZayaRouter): a projection, an RMSNorm, and three matmuls.
 
-    If it `follows`, the state of the router of the layer before, times learned numbers, is added to the projection.
+    If it `follows`, the router state of the previous layer, times learned factors, is added to the projection.
     """
 
     router_width: Size
@@ -169,8 +169,8 @@ class MLPRoutedExperts(Experts):
 
 
 class Zaya(DecoderBase):
-    """ZAYA1: attention with convolutions on queries and keys; experts, whose router is an MLP that also reads the
-    router of the layer before."""
+    """ZAYA1: attention with convolutions on queries and keys; experts, with an MLP router that also reads the router
+    state of the previous layer."""
 
     vocab_size: PositiveInt = 262272
     hidden_size: PositiveInt = 2048
@@ -291,5 +291,5 @@ class Zaya(DecoderBase):
         return {**super().embeddings_and_head(), **ends}
 
     def hf_extra_positions(self, work: Workload) -> Mapping[str, int]:
-        """Late values of a token of zeros, before the first one."""
+        """The class computes the delayed values of the first token from zeros."""
         return {"blocks.*.attn.late_v_proj": 1} if work.tokens == work.context else {}

@@ -23,7 +23,7 @@ from tfacct.reference.step import Step
 
 
 class Affine(Work):
-    """Learned numbers are added, and others multiply the sum (ZayaResidualScaling)."""
+    """A learned shift, then a learned scale (ZayaResidualScaling)."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Affine(Work):
 
 
 class AffineEmbedding(Tokens):
-    """Token embedding whose rows are scaled and shifted."""
+    """Token embedding with shift and scale."""
 
     def __init__(self, part: zaya.AffineEmbedding) -> None:
         super().__init__(part)
@@ -78,7 +78,7 @@ class Unit(Work):
 
 
 class HeadScale(Work):
-    """Keys of shape (batch, tokens, heads, size), times a learned number per head."""
+    """Keys of shape (batch, tokens, heads, size), times a learned factor per head."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class HeadScale(Work):
 
 
 class MixingConvolution(GroupedLinear):
-    """Convolution over tokens that mixes the channels of each head, unfolded into one product per head."""
+    """Convolution over tokens that mixes the channels of each head, unfolded into one matmul per head."""
 
     def __init__(self, heads: int, size: int, kernel: int) -> None:
         super().__init__(heads, size * kernel, size)
@@ -97,7 +97,7 @@ class MixingConvolution(GroupedLinear):
         self.bias = nn.Parameter(torch.empty(heads * size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Convolved tokens; `x`, of shape (batch, tokens, channels), begins kernel − 1 tokens before the first."""
+        """Convolved tokens; `x`, of shape (batch, tokens, channels), begins kernel − 1 tokens earlier."""
         tokens = x.shape[1] - self.kernel + 1
         place = torch.arange(tokens, device=x.device)[:, None] + torch.arange(self.kernel, device=x.device)
         windows = torch.unflatten(x.index_select(1, place.reshape(-1)), 1, (tokens, self.kernel))
@@ -161,7 +161,7 @@ class CCA(Attention):
         return self.mixing_conv(torch.cat((again, new), dim=1)), last
 
     def _values(self, x: Tensor, past: Cache | None) -> tuple[Tensor, Tensor]:
-        """Values, half of each from the token before, and the half of the last token that the next one reads."""
+        """Values, half of each from the previous token, and the half of the last token that the next one reads."""
         now, made = self.v_proj(x), self.late_v_proj(x)
         if past is not None:
             first = past[1].unsqueeze(1)
@@ -174,7 +174,7 @@ class CCA(Attention):
 
 
 class RouterState(Work):
-    """What the router projects, plus the state of the router of the layer before, times learned numbers."""
+    """Router projection plus the router state of the previous layer, times learned factors."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
