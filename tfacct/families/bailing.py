@@ -19,7 +19,7 @@ LIGHTNING = "lightning"
 
 class BailingMoeV2(Glm4Moe):
     """Ling and Ring 2.0: GLM-4.5's layer; dense layers first, then experts and a shared expert. `in_blocks` is a field
-    of this program, not of published configs."""
+    of tfacct, not of published configs."""
 
     sizes = dict(vocab=157184, hidden=2048, mlp=5120, layers=20, heads=16, kv_heads=4, head_dim=128, context=32768)
     defaults = dict(
