@@ -201,6 +201,7 @@ def test_it_does_not_start() -> None:
 def test_room_for_requests_with_the_smallest_share_of_a_card() -> None:
     start = load("llama-3.1-8b").engine(on="h100", engine_version="0.19", max_model_len=8192, requests=32)
     share = start.requested_bytes / start.total_memory_bytes
+    assert start.answer.startswith(f"Starts with gpu_memory_utilization='{share:.2f}'")
     assert start.max_concurrency >= 32
     less = load("llama-3.1-8b").engine(
         on="h100", engine_version="0.19", max_model_len=8192, gpu_memory_utilization=round(share - 0.01, 2)
@@ -232,6 +233,14 @@ def test_a_pool_that_is_given_has_exact_tokens() -> None:
         ("vllm llama-3.1-8b --on h100 --gpu-memory-utilization 1.2", "at most 1"),
         ("vllm llama-3.1-8b --on 2xh100 --tp 4", "4 cards"),
         ("vllm llama-3.1-8b --on h100 --enforce-lazy", "no such option"),
+        ("vllm llama-3.1-8b --on h100 --kv-dtype q8_0", "--kv-dtype q8_0 is not derived for vllm"),
+        ("vllm llama-3.1-8b --on h100 --kv-dtype int4", "is not derived"),
+        ("vllm llama-3.1-8b --on h100 --total-memory 0", "--total-memory"),
+        ("vllm llama-3.1-8b --on h100 --block-size 0", "at least 1"),
+        ("vllm llama-3.1-8b --on h100 --requests 0", "at least 1"),
+        ("vllm llama-3.1-8b --on h100 --requests 100000", "no launch has room for 100,000 requests"),
+        ("vllm nothing-like-it --on h100", "no preset"),
+        ("vllm", "needs a MODEL"),
         ("vllm llama-3.1-8b --on 24GB", "gives only memory"),
         ("vllm bamba-9b --on 2xh200", "layers with states on these cards"),
         ("vllm jamba-v0.1 --on 2xh200", "layers with states on these cards"),
@@ -266,6 +275,13 @@ def test_flags_by_the_names_of_the_engine_and_short(run: Callable[..., Ran]) -> 
     both = [run("engine", "vllm", "llama-3.1-8b", "--on", "h100", *flags.split()) for flags in (pasted, short)]
     assert both[0] == both[1] and both[0].code == 0
     assert "--tensor-parallel-size 2" in both[0].out
+
+
+def test_dtypes_by_the_names_of_the_engine() -> None:
+    llama = load("llama-3.1-8b")
+    own = llama.engine(on="h100", dtype="half", kv_dtype="fp8_e4m3")
+    assert "--dtype float16 --kv-cache-dtype fp8" in own.launch
+    assert llama.engine(on="h100", dtype="auto", kv_dtype="auto").launch == llama.engine(on="h100").launch
 
 
 def test_engines_are_listed(run: Callable[..., Ran]) -> None:

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from tfacct.reports.engine import EngineReport
 
 
+NAMES = {"auto": None, "half": "fp16", "float": "fp32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "fp8_inc": "fp8"}
+"""Dtypes by the engines' own names."""
+PAGED = ("fp32", "bf16", "fp16", "fp8")
+"""Dtypes of a cache in pages."""
+
+
 class LaunchFlags(TypedDict, total=False):
     """Flags of the launch line, by the engine's own names."""
 
@@ -138,8 +144,8 @@ def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
         max_num_batched_tokens=sizes["max_num_batched_tokens"],
         max_num_seqs=sizes["max_num_seqs"],
         gpu_memory_utilization=share,
-        dtype=given.get("dtype"),
-        kv_dtype=given.get("kv_dtype"),
+        dtype=NAMES.get(str(given.get("dtype")), given.get("dtype")),
+        kv_dtype=_kv_dtype(name, given.get("kv_dtype")),
         tp=tp,
         pp=pp,
         enforce_eager=bool(given.get("enforce_eager")),
@@ -159,6 +165,16 @@ def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
         if refusal(launch) is None:
             launch = launch.with_flags(max_model_len=launch.largest_length() or 1)
     return launch, _hub_id(model)
+
+
+def _kv_dtype(engine: str, given: str | None) -> str | None:
+    """How an engine stores its cache. Raises UsageError."""
+    from tfacct.ledger.storage import width
+
+    name = NAMES.get(str(given), given)
+    if name is not None and engine != "llama.cpp" and width(name).name not in PAGED:
+        raise UsageError(f"{option('kv_dtype')} {cut(name)} is not derived for {engine}", f"one of {', '.join(PAGED)}")
+    return name
 
 
 def _hub_id(model: "LoadedModel") -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from tfacct.base.spelling import option
 from tfacct.engines import launch as launches
 from tfacct.engines import simple_start as simple
 from tfacct.engines.launch import Change, Launch, RankStart, Refusal
@@ -113,7 +114,7 @@ SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "
 
 class About(NamedTuple):
     """A launch, and what was found of it: nothing where the engine refuses its flags. `simple`: of SGLang or
-    llama.cpp."""
+    llama.cpp. `flags`: found for a number of requests."""
 
     launch: Launch
     hub_id: str
@@ -121,6 +122,7 @@ class About(NamedTuple):
     refusal: Refusal | None
     changes: Sequence[Change]
     simple: simple.SimpleStart | None = None
+    flags: tuple[str, ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -143,13 +145,17 @@ def engine_start(
     compared. Raises UsageError for what is not derived."""
     launches.check_supported(launch)
     refused = launches.refusal(launch)
+    given = launch.flags
     if refused is None and requests is not None:
         launch = launches.for_requests(launch, requests)
     found = None if refused is not None else launch.fullest()
     if found is not None:
         refused = launches.out_of_memory(launch, found)
     changes = [] if found is None else launches.changes(launch, found)
-    about = About(launch, hub_id, found, refused, changes)
+    asked = ("gpu_memory_utilization", "max_model_len", "tp")
+    found_flags = {name: getattr(launch.flags, name) for name in asked}
+    flags = [option(name, str(value)) for name, value in found_flags.items() if value != getattr(given, name)]
+    about = About(launch, hub_id, found, refused, changes, flags=tuple(flags))
     computed = {} if found is None else _figures(launch, found)
     return _report(about, list(_terms(launch, found)), _pool(found), _facts(about), _answer(about), computed, figures)
 
@@ -289,7 +295,7 @@ def _answer(about: About) -> str:
     if about.measured:
         error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
     return (
-        f"Starts: {almost}{launch.tokens(found.pages):,} tokens of KV cache, {found.pages.concurrency:,.1f} requests"
+        f"Starts{' with ' + ' '.join(about.flags) if about.flags else ''}: {almost}{launch.tokens(found.pages):,} tokens of KV cache, {found.pages.concurrency:,.1f} requests"
         f" of {launch.length:,} ({error})."
     )
 
