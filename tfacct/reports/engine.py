@@ -290,14 +290,12 @@ def _answer(about: About) -> str:
     if about.refusal is not None:
         return f"Does not start: {about.refusal.reason}. {about.refusal.instead}"
     assert found is not None
-    almost = "" if about.exact else "≈ "
-    error = "exact" if about.exact else "error not measured"
+    almost, error = ("", "exact") if about.exact else ("≈ ", "error not measured")
     if about.measured:
         error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
-    return (
-        f"Starts{' with ' + ' '.join(about.flags) if about.flags else ''}: {almost}{launch.tokens(found.pages):,} tokens of KV cache, {found.pages.concurrency:,.1f} requests"
-        f" of {launch.length:,} ({error})."
-    )
+    flags = f" with {' '.join(about.flags)}" if about.flags else ""
+    tokens = f"{almost}{launch.tokens(found.pages):,} tokens of KV cache"
+    return f"Starts{flags}: {tokens}, {found.pages.concurrency:,.1f} requests of {launch.length:,} ({error})."
 
 
 def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
