@@ -242,7 +242,7 @@ def test_fit_for_one_and_for_all(run) -> None:
         "weights, bf16 15.0", "KV cache, 9 requests 9.00", "free 0.042", "usable 24.0",
     ]  # fmt: skip
     assert " ".join(one[9:]).startswith(
-        "One request needs 1.00 GiB of cache in bf16, 128 KiB per token. In fp8: 18 requests."
+        "One request needs 1.00 GiB of cache in bf16, 128 KiB per token. With --kv-dtype fp8: 18 requests."
         " One request can have 74,075 tokens."
     )
     table = run("memory", "--on", "24GiB", columns=120).out

@@ -495,7 +495,7 @@ def _fitting(model: LoadedModel, fact: dict[str, Any], where: str) -> str:
     if _nothing_fits(fact):
         return f"Does not fit {where}: {_too_large(fact)}."
     if not found["fits"]:
-        takes = f"{_requests(batch)} of {tokens} need{'s' if batch == 1 else ''}"
+        takes = f"weights and {_requests(batch)} of {tokens} need"
         return f"Does not fit {where}: {takes} {_of_usable(fact['total_bytes'], fact)}."
     if not model.has_cache:
         return f"Fits {where}: the weights need {units.binary(fact['weights_bytes'])}; there is no cache."
@@ -517,11 +517,12 @@ def _nothing_fits(fact: Mapping[str, Any]) -> bool:
 
 
 def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
-    """`70.7 GiB, and 69.4 GiB is usable`; in bytes if both round to the same."""
+    """`70.7 GiB per GPU, and 69.4 GiB is usable`; in bytes if both round to the same."""
+    each = " per GPU" if "mesh" in fact else ""
     usable = fact["fit"]["budget_bytes"]
     taken, room = map(units.binary, (size, usable))
     taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
-    return f"{taken}, and {room} is usable"
+    return f"{taken}{each}, and {room} is usable"
 
 
 def _too_large(fact: Mapping[str, Any]) -> str:
@@ -601,10 +602,13 @@ def _per_request(about: About) -> dict[str, str] | None:
     if about.cached in WIDE and own["largest_batch"]:
         one = sharded([whole], options.mesh, options.dtype)[1][0]
         found = _fullest(whole, one, options._replace(cached=width("fp8")))[1]["fit"]["largest_batch"]
-        most = f" In fp8: {_requests(found)}." if found and found > own["largest_batch"] else ""
+        most = (
+            f" With {option('kv_dtype', 'fp8')}: {_requests(found)}." if found and found > own["largest_batch"] else ""
+        )
     return {
         "size": units.binary(size),
         "state": f"cache in {about.cached}" if model_notes.attends(about.models) else "state",
+        "where": " in the whole model" if about.mesh is not None else "",
         "each": f", {units.binary(each)} per token" if each * work.context == size else "",
         "most": most,
     }
@@ -685,7 +689,7 @@ SHRINKING = NoteRow(
 LARGEST_MEANS = "the largest that {}; may exceed the trained context, but not a learned position embedding."
 NOTES = (
     NoteRow("vllm", 1, _vllm),
-    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{each}.{most}"),
+    NoteRow("request", 1, _per_request, "One request needs {size} of {state}{where}{each}.{most}"),
     NoteRow("longest_request", 1, _longest_request),
     NoteRow(
         "batch_stage",
