@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 from tfacct.algebra.derivation_model import DerivationModel, Entry, derivation_model
 from tfacct.algebra.symbols import block_meanings
@@ -40,46 +40,39 @@ from tfacct.reports.params import ParamsReport, params
 Of = Literal["flops", "params", "kv", "memory"]
 OF_CACHE = ("state", "windows", "latent")
 """Notes of `kv` that a derivation keeps."""
+STEP, WHOLE = ("tokens", "decode", "logits"), ("ctx", "source", "batch")
+TAKES: dict[str, tuple[str, ...]] = {
+    "flops": (*STEP, *WHOLE, "train", "masked"),
+    "params": (),
+    "kv": (*WHOLE, "dtype"),
+    "memory": (*WHOLE, "dtype", "kv_dtype"),
+}
+"""Options that each derived total depends on."""
 
 
 def explain(
-    model: LoadedModel,
-    request: Request,
-    of: Of = "flops",
-    *,
-    train: bool = False,
-    masked: bool = False,
-    dtype: str | None = None,
-    kv_dtype: str | None = None,
+    model: LoadedModel, request: Request, of: Of = "flops", **terms: Any
 ) -> FlopsReport | ParamsReport | KvReport | MemoryReport:
     """Return the report of this name on a model, with the derivation of its total. Raises UsageError.
 
-    `train` and `masked` apply to FLOPs, `dtype` and `kv_dtype` to memory, `dtype` to the KV cache.
+    `terms`: `train` and `masked` of FLOPs, `dtype` and `kv_dtype` of memory, `dtype` of the KV cache.
     """
-    if of not in get_args(Of):
-        raise UsageError(f"{option('of')} is flops, params, kv or memory, not {of!r}", nearest(of, get_args(Of)))
-    step = {"tokens": request.tokens, "decode": request.decode, "logits": request.logits == "last"}
-    whole = {"ctx": request.ctx, "source": request.source, "batch": request.batch != 1}
-    takes: dict[str, tuple[str, ...]] = {
-        "flops": (*step, *whole, "train", "masked"),
-        "params": (),
-        "kv": (*whole, "dtype"),
-        "memory": (*whole, "dtype", "kv_dtype"),
-    }
-    given = {**step, **whole, "train": train, "masked": masked, "dtype": dtype, "kv_dtype": kv_dtype}
+    if of not in TAKES:
+        raise UsageError(f"{option('of')} is flops, params, kv or memory, not {of!r}", nearest(of, list(TAKES)))
+    given = {"tokens": request.tokens, "decode": request.decode, "logits": request.logits == "last"}
+    given |= {"ctx": request.ctx, "source": request.source, "batch": request.batch != 1, **terms}
     for name, value in given.items():
-        if value and name not in takes[of]:
+        if value and name not in TAKES[of]:
             raise UsageError(f"{of} does not depend on {option(name)}", "leave it out")
+    own = {name: value for name, value in terms.items() if name in TAKES[of]}
     report: FlopsReport | ParamsReport | KvReport | MemoryReport
-    if of == "flops":
-        report = flops([model], request, train=train, masked=masked)
-    elif of == "params":
+    if of == "params":
         report = params([model])
     elif of == "kv":
-        report = kv([model], request, dtype=dtype)
+        report = kv([model], request, **own)
     else:
-        report = memory([model], request, dtype=dtype, kv_dtype=kv_dtype)
-    return explained(report, [model], request, train=train, masked=masked, dtype=dtype, kv_dtype=kv_dtype)
+        report = (flops if of == "flops" else memory)([model], request, **own)
+    return explained(report, [model], request, **terms)
 
 
 ReportT = TypeVar("ReportT", bound=Report)
