@@ -142,8 +142,8 @@ gpt2-xl: FLOPs of a request: prompt 2,048, 500 new tokens, batch 1
  share            79.4%   20.6%
  per token       3.58 G  3.82 G
 
-The prefill's logits give the first new token; the others take 499 decode steps,
-each of one token with 2,049 to 2,547 keys.
+The prefill's logits give the first new token; the other 499 take one decode
+step each, with 2,049 to 2,547 keys.
 Counted: 2·m·k·n per matrix product, full T × S attention, logits of the last
 position · tfacct help counting
 defaulted: n_inner = 6,400, tie_word_embeddings = true

@@ -184,7 +184,7 @@ def test_memory_and_cache_of_the_fullest_stage(run: Callable[..., Ran]) -> None:
     assert windowed.stage == 2  # each sixth block keeps all: 5, 11 in the first stage, 17, 23, 29 in the second
     out = " ".join(run("memory", "llama-3.1-8b", "--ctx", "8k", "--pp", "3").out.split())
     assert "memory of one of 3 ranks" in out and "Shown: stage 1, which holds the most." in out
-    assert "Each rank has shards of heads" not in out
+    assert "Each rank has a shard of heads" not in out
 
 
 def test_cards_are_counted_for_every_stage(run: Callable[..., Ran]) -> None:
