@@ -23,7 +23,7 @@ from tfacct.families.deepseek_v4 import CompressedAttention
 from tfacct.families.rare.diffllama import DifferentialAttention
 from tfacct.families.rare.rwkv import TimeMix
 from tfacct.ledger import workload
-from tfacct.ledger.einsum import SpecError, chunks, one_by_one, pairs, whole_bytes
+from tfacct.ledger.einsum import SpecError, chunks, divided, one_by_one, pairs, rounded_up, whole_bytes
 from tfacct.ledger.groups import Group, Ledger
 from tfacct.ledger.lines import CHUNK, FRONT, LONGEST, RATES, SHARES, WINDOWS, Matmul, Pointwise, State, Table
 from tfacct.ledger.storage import BF16_EACH, storage, width
@@ -217,6 +217,14 @@ def shaped(D, K, G, H, F, V, L) -> Transformer:
         norm=norm,
     )
     return Transformer(Embedding(vocab=V, hidden=D), (Stack(block, L),), norm, Head(hidden=D, vocab=V))
+
+
+def test_a_quotient_of_symbols_is_not_rounded() -> None:
+    """`//` of sympy would be a floor, which no formula shows."""
+    sympy = pytest.importorskip("sympy")
+    tokens = sympy.Symbol("T", positive=True, integer=True)
+    assert divided(tokens, 3) == divided(5 * tokens, 15) == tokens / 3 == rounded_up(tokens, 3)
+    assert (divided(12, 3), rounded_up(13, 3)) == (4, 5)
 
 
 def test_ints_arrays_and_symbols_agree() -> None:
