@@ -178,7 +178,7 @@ def test_another_config_tells_another_story(run: Callable[..., Ran], tmp_path: P
     assert run("check", str(path), "--set", "n_inner=68").code == 2
     for option in ("--train", "--device cpu", "--input-shape 1,8", "--map x.toml"):
         ran = run("check", str(path), *option.split())
-        assert ran.code == 2 and f"{option.split()[0]} is for MODULE:FACTORY" in ran.err
+        assert ran.code == 2 and f"{option.split()[0]} works with MODULE:FACTORY" in ran.err
 
 
 def test_a_router_that_lies_the_other_way_goes_red() -> None:
@@ -560,7 +560,7 @@ def test_what_bitsandbytes_writes(double: bool, tmp_path: Path) -> None:
     assert report.config_bytes is not None
     offsets = 4 * 21 if double else 0  # the mean of the scales stands in the text
     assert report.ledger_bytes - texts == report.config_bytes - offsets
-    assert f"the files hold {texts - offsets:,} bytes more" in report.notes[-1]
+    assert f"the files have {texts - offsets:,} bytes more" in report.notes[-1]
 
 
 def test_what_is_refused_the_library_refuses_too(tmp_path: Path) -> None:
