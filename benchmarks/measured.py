@@ -130,7 +130,8 @@ def serving(row: Row) -> Run | None:
     ttft, tpot, new = float(row["ttft_ms"]) / 1e3, float(row["tpot_ms"]) / 1e3, float(row["osl_mean"])
     loop = on.loop(int(row["concurrency"]), round(float(row["isl_mean"])), round(new))
     seconds: dict[Measure, float] = {"request": ttft + (new - 1) * tpot, "token": tpot}
-    return run_of(row, "requests", on, loop, seconds, not row["flag"], row["flag"])
+    flag = row.get("flag") or ""
+    return run_of(row, "requests", on, loop, seconds, not flag, flag)
 
 
 def throughput(row: Row) -> Run | None:
@@ -164,7 +165,8 @@ def disaggregated(row: Row) -> Run | None:
     requests = max(1, round(float(row["decode_batch"])))
     loop = on.loop(requests, round(float(row["isl_mean"])), round(float(row["osl_mean"])))
     seconds: dict[Measure, float] = {"decode": float(row["tpot_ms"]) / 1e3}
-    return run_of(row, "disaggregated decode", on, loop, seconds, not row["flag"], row["flag"])
+    flag = row.get("flag") or ""
+    return run_of(row, "disaggregated decode", on, loop, seconds, not flag, flag)
 
 
 def first_token(row: Row) -> Run | None:

@@ -122,7 +122,7 @@ def serving(folder: Path) -> list[str]:
     for kind in CLASSES:
         broken += _of_class(points, kind, held)
     for name, wanted in OTHERS.items():
-        if (own := points.where(wanted)).any():
+        if ours and (own := points.where(wanted)).any():
             broken += checked(name, "request", held[own], points.cells[own], points.devices(own))
     for kind in CLASSES:
         formats = Counter(run.groups["dtype"] for run in runs if run.fitted and class_of(run) == kind)

@@ -203,7 +203,7 @@ def test_the_picture_of_a_loop_says_what_its_table_says() -> None:
     ends = (chart.series[name] for name in ("least of 80%", "estimate", "most of 80%"))
     assert all(low < middle < high for low, middle, high in zip(*ends, strict=True))
     assert "estimated" in chart.title and "Estimate: " in chart.caption
-    with pytest.raises(TfacctError, match="several numbers"):
+    with pytest.raises(TfacctError, match="several values"):
         serve_chart(served(requests=[8]))
 
 
