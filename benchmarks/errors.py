@@ -55,7 +55,7 @@ def tables(title: str, left: Array, groups: dict[str, Array]) -> None:
 
 
 LIMITS: Mapping[Class, tuple[float, float]] = {
-    "dense": (0.075, 0.9),
+    "dense": (0.075, 0.84),
     "experts": (0.12, 0.75),
     "pcie": (0.20, 0.6),
     "amd": (0.12, 0.75),

@@ -67,10 +67,9 @@ class Run(NamedTuple):
     def predicted(self, constants: Constants) -> dict[Measure, float]:
         """Seconds by these constants."""
         served = self.loop.served(constants)
-        token = served.expected_token(self.groups["engine"] == "sglang") if "token" in self.seconds else 0.0
         found: dict[Measure, float] = {
             "request": served.request,
-            "token": token,
+            "token": served.expected_token,
             "decode": served.decode.seconds,
             "prefill": served.prefill.seconds,
         }

@@ -305,7 +305,7 @@ def test_the_title_says_micro_batches_and_whose_a_batch_is(run: Callable[..., Ra
         ({"pp": 0}, "at least 1"),
         ({"sp": True}, "divides tokens among the devices of tp\ngive their number: tp=8"),
         ({"pp_chunks": 2}, "divides a stage of pp\ngive their number: pp=8"),
-        ({"recompute": True}, "recompute is one of none, full, attention, not True"),
+        ({"recompute": True}, "recompute must be one of none, full, attention, not True"),
         ({"recompute": "attention"}, "was measured under"),
     ],
 )

@@ -150,7 +150,8 @@ def _waiting(about: Serving) -> str:
     if about.target is None or about.target[0] == about.target[1]:
         return ""
     within = units.seconds(about.load.within or 0)
-    return f"Within {within} counts by the upper end of the range; by the lower end, {_requests(about.target[1])}."
+    more = _requests(about.target[1])
+    return f"The upper end of the range per token is within {within}; by the lower end, {more} would be."
 
 
 def _ranges(about: Serving) -> str:

@@ -74,15 +74,15 @@ class Served(NamedTuple):
 
     @property
     def token(self) -> tuple[float, float]:
-        """Seconds from token to token: if new prompts wait for running answers, and if all of them cut in."""
+        """Time per output token: if new prompts wait for running answers, and if all of them interrupt these."""
         least = self.decode.seconds
         return least, least + (self.requests - 1) / self.new * self.prompt
 
-    def expected_token(self, prompts_first: bool = False) -> float:
-        """Seconds from token to token as engines were measured: most of others' prefill falls between tokens."""
-        share = self.constants.interleaved_first if prompts_first else self.constants.interleaved
+    @property
+    def expected_token(self) -> float:
+        """Time per output token as engines were measured: most of others' prefill falls between tokens."""
         least, most = self.token
-        return least + share * (most - least)
+        return least + self.constants.interleaved * (most - least)
 
     @property
     def rate(self) -> float:

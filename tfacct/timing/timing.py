@@ -128,10 +128,8 @@ class Constants:
     """Seconds of a step over those of this law, as the user's own runs say. Not fitted."""
     request: float = 0.02
     """Seconds of a request outside the model: HTTP, tokenizer, queue. Fitted."""
-    interleaved: float = 0.87
-    """Share of others' prefill that falls between a request's tokens, where an engine mixes both. Fitted."""
-    interleaved_first: float = 0.5
-    """The same where an engine runs waiting prompts first (SGLang). Fitted."""
+    interleaved: float = 0.83
+    """Share of others' prefill that falls between a request's tokens, over all schedulers. Fitted."""
     budget: int = 8192
     """Prompt tokens that an engine takes in one step. The default of engines."""
 
