@@ -326,7 +326,7 @@ def test_advice_about_adapters_is_counted_when_it_is_followed(run: Callable[...,
 )
 def test_advice_names_the_products_to_type(run: Callable[..., Ran], arguments: str, hint: str) -> None:
     assert hint in " ".join(run("train", *arguments.split()).err.split())
-    wanted = hint.removesuffix(" is counted").split()
+    wanted = hint.removesuffix(" is supported").split()
     assert run("train", *arguments.split(), *wanted, "--ctx", "64").code == 0
 
 

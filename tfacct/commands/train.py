@@ -121,11 +121,9 @@ def train(
     request, recipe, budget = step_of(options)
     by = options.get("by", "phase")
     if exact:
-        from tfacct.reports.train import slow_words, train_exact
+        from tfacct.reports.train import train_exact
 
-        measured = train_exact(models, request, recipe, fit=budget, by=by, progress=tick)
-        slow = slow_words(models)
-        return Found(replace(measured, hints=(*measured.hints, slow)) if slow else measured)
+        return Found(train_exact(models, request, recipe, fit=budget, by=by, progress=tick))
     from tfacct.reports.train import train
 
     report = train(models, request, recipe, fit=budget, by=by)

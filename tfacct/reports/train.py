@@ -26,7 +26,7 @@ from tfacct.parallel.mesh import facts as mesh_facts
 from tfacct.parallel.pipeline import microbatches, waits_facts
 from tfacct.reports import build
 from tfacct.reports.model_notes import TRAINING
-from tfacct.reports.ranks import fitting_words, in_devices
+from tfacct.reports.ranks import fitting_words, in_devices, uneven
 from tfacct.training import states
 from tfacct.training.bounds import accuracy, decides
 from tfacct.training.exact import ExactStep, exact
@@ -287,7 +287,7 @@ def _answer(step: Step) -> str:
         words = f"Fits {where}: peak {of}, {phase}."
     else:
         weights = int(one.peak.weights)
-        alone = f"; the weights alone are {units.binary(weights)}" if weights > limit.usable else ""
+        alone = f"; the weights alone need {units.binary(weights)}" if weights > limit.usable else ""
         words = f"{'Does' if one.least > limit.usable else 'May'} not fit {where}: the peak is {of}{alone}."
     if not decides(one.bound, int(one.peak.total), limit.usable):
         return words
@@ -733,14 +733,6 @@ def _whole(step: Step, _: Mesh) -> str:
     return f"On one device, in {units.binary_unit(largest)}: {_sizes(sizes, largest)}."
 
 
-def _tensor_parallel(step: Step, mesh: Mesh) -> str:
-    from tfacct.reports.ranks import uneven
-
-    whole = "is sharded too" if mesh.sp else "is whole on each rank"
-    shards = f"Tensor parallelism shards heads, MLP and vocabulary; the residual stream {whole}."
-    return " ".join([shards, *uneven([step.memory.model], mesh)])
-
-
 def _experts(step: Step, mesh: Mesh) -> str:
     groups = (group for group in step.memory.model.ledger.groups if EXPERTS in group.axes)
     counts = sorted({group.axes[EXPERTS] for group in groups})
@@ -851,7 +843,7 @@ NOTES = (
     NoteRow("own_batch", 3, _on_mesh(fsdp=1), "Each FSDP rank has its own batch."),
     NoteRow("gathered", 3, _on_mesh(fsdp=1), "Temporary memory includes gathered parameters."),
     NoteRow("buckets", 3, _on_mesh(zero=0), "Not included: the engine's gradient buckets."),
-    NoteRow("tensor_parallel", 3, _on_mesh(_tensor_parallel, tp=1)),
+    NoteRow("tensor_parallel", 3, _on_mesh(lambda step, mesh: uneven([step.memory.model], mesh), tp=1)),
     NoteRow("labels", 3, _labels),
     NoteRow("second_step", 3, lambda _: True, "Counted for the second step, when the optimizer state exists."),
     NoteRow("not_included", 3, lambda _: True, NOT_INCLUDED),
@@ -873,43 +865,26 @@ NOTES_OF_SEVERAL = (
 
 @record
 class Measured:
-    """A model's step of the class, and that of the formula, or why there is none."""
+    """A training step of the class, and of the formula, or the reason why there is none."""
 
     work: Workload
     recipe: Recipe
     limit: MemoryLimit | None
     step: ExactStep
-    formula: TrainingMemory | None = None
-    no_formula: str | None = None
+    formula: TrainingMemory | None
+    no_formula: str | None
 
     @property
     def error(self) -> Fraction | None:
-        """How far the formula's peak is from the class's, as a share of that."""
+        """The error of the formula's peak, as a share of the class's."""
         measured = self.step.peak_bytes
         return None if self.formula is None else Fraction(int(self.formula.peak.total) - measured, measured or 1)
 
 
-def measure(
-    model: LoadedModel, work: Workload, recipe: Recipe, limit: MemoryLimit | None, progress: Tick = unwatched
-) -> Measured:
-    """One training step of the class, and of the formula where it answers. Raises TfacctError."""
-    if recipe.mesh is not None:
-        raise UsageError(
-            f"a class on the meta device cannot be sharded: {option('exact', True)} runs on one device",
-            f"leave the parallel layout out, or {option('exact')}",
-        )
-    step = exact(model, work, recipe, progress)
-    try:
-        return Measured(work, recipe, limit, step, training_memory(model, work, recipe))
-    except TfacctError as error:
-        return Measured(work, recipe, limit, step, None, error.message)
-
-
-def slow_words(models: Sequence[LoadedModel]) -> str | None:
-    """Warning about a class that takes long to run; None of others."""
-    found = ((one.name, part.hf_loop) for one in models for part in one.architecture.parts() if part.hf_loop)
-    name, loop = next(found, (None, None))
-    return None if name is None else f"hint: the class of {name} loops over {loop}"
+def _slow(model: LoadedModel) -> list[str]:
+    """The warning about a class that takes long to run."""
+    loops = [part.hf_loop for part in model.architecture.parts() if part.hf_loop]
+    return [f"hint: the class of {model.name} loops over {loop}" for loop in loops[:1]]
 
 
 @answers(ExactTrainReport)
@@ -932,7 +907,18 @@ def train_exact(
         raise whole_sequences("train")
     if by != "phase":
         raise UsageError(f"{option('by', by)} does not work with {option('exact', True)}", "its rows are modules")
-    one = measure(model, selection.workload(model, request), recipe, fit, progress)
+    if recipe.mesh is not None:
+        raise UsageError(
+            f"a class on the meta device cannot be sharded: {option('exact', True)} runs on one device",
+            f"leave the parallel layout out, or {option('exact')}",
+        )
+    work, formula, reason = selection.workload(model, request), None, None
+    step = exact(model, work, recipe, progress)
+    try:
+        formula = training_memory(model, work, recipe)
+    except TfacctError as error:
+        reason = error.message
+    one = Measured(work, recipe, fit, step, formula, reason)
     runs = f"{one.step.class_name} with {one.step.attention}"
     return build.report(
         "train",
@@ -946,6 +932,7 @@ def train_exact(
         notes=lambda _: notes(EXACT_NOTES, one),
         counted=f"by running {runs}, not by a formula",
         requests=[request],
+        hints=_slow(model),
         headline="peak_bytes",
     )
 
