@@ -49,7 +49,7 @@ def shown(products: Iterable[Product]) -> list[Shown]:
     by_path: dict[str, list[Product]] = {}
     for product in products:
         alike = by_path.setdefault(product.path, [])
-        known = next((i for i, other in enumerate(alike) if _alike(other, product)), None)
+        known = next((i for i, other in enumerate(alike) if _equal(other, product)), None)
         if known is None:
             alike.append(product)
         else:
@@ -67,7 +67,7 @@ def stored(tensors: Iterable[Tensor]) -> list[Tensor]:
     return list(found.values())
 
 
-def _alike(one: Product, other: Product) -> bool:
+def _equal(one: Product, other: Product) -> bool:
     sizes = [(p.line, p.dims.m, p.dims.k, p.dims.n, p.forward // p.count) for p in (one, other)]
     if sizes[0] != sizes[1]:
         return False

@@ -90,21 +90,21 @@ def decode_flops(ledger: Ledger, *, batch: Size, prompt: Size, steps: Size, sour
 
     if isinstance(prompt, int) and prompt == 0 and steps and any(CHUNK in group.axes for group in ledger.groups):
         # The very first token has no cache, and a recurrence in chunks processes it as a chunk.
-        first = _alike(ledger, batch, 0, 1, source)
+        first = _flops_of_equal_steps(ledger, batch, 0, 1, source)
         rest = decode_flops(ledger, batch=batch, prompt=1, steps=steps - 1, source=source)
         return {path: flops + rest[path] for path, flops in first.items()}
     way, alike = ledger.ways[0], steps
     if len(ledger.ways) > 1:
         way = chosen(1)
         alike = largest_that_fits(lambda step: int(chosen(step) is not way), 0, steps)
-    found = _alike(way, batch, prompt, alike, source)
+    found = _flops_of_equal_steps(way, batch, prompt, alike, source)
     if alike == steps:
         return found
     rest = decode_flops(ledger, batch=batch, prompt=prompt + alike, steps=steps - alike, source=source)
     return {path: flops + rest[path] for path, flops in found.items()}
 
 
-def _alike(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size) -> dict[str, Size]:
+def _flops_of_equal_steps(ledger: Ledger, batch: Size, prompt: Size, steps: Size, source: Size) -> dict[str, Size]:
     """FLOPs of decode steps with the same ledger, by path."""
     found: dict[str, Size] = {}
     for product in ledger.products(Workload(context=prompt + 1, tokens=1, batch=batch, source=source).axes()):

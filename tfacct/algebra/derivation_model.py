@@ -203,7 +203,6 @@ def derivation_model(ledger: Ledger, shape: Transformer, work: Workload | None) 
 
 
 def _compressed_axes(group: Group) -> list[str]:
-    """Axes of a step for compressed tokens."""
     kinds = [kind for kind, rate in RATES.items() if rate in group.axes]
     return [named[kind] for kind in kinds for named in COMPRESSED.values() if kind in named]
 

@@ -199,7 +199,7 @@ class Transformer:
         blocks = grouped(self.stacks, self.numbers(), kinds[mine:], others[mine:])
         first, last = (group(own.items(), ends) for own in (front, back))
         padded = (in_whole_windows(each, self.longest) for each in (first, *blocks))
-        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), *padded, last, *self._ahead(ahead)))
+        return Ledger((*self._encoder(kinds[:mine], source, others[:mine]), *padded, last, *self._mtp_groups(ahead)))
 
     def _encoder(self, kinds: Sequence[str], ends: Names, names: Sequence[Names]) -> Iterator[Group]:
         """Groups of the encoder, with source tokens for tokens."""
@@ -210,7 +210,7 @@ class Transformer:
         for each in (front, *grouped(stacks, numbered(stacks), kinds, names), back):
             yield of_source(in_whole_windows(each, self.encoder.longest))
 
-    def _ahead(self, names: Names) -> Iterator[Group]:
+    def _mtp_groups(self, names: Names) -> Iterator[Group]:
         if self.mtp is not None and self.head is not None:  # MTP heads use the model's head
             own = group(((paths.in_every(paths.MTP, name), part) for name, part in self.mtp.parts()), names)
             lines = (*own.lines, *self.head.again(paths.in_every(paths.MTP, "lm_head")))
@@ -230,7 +230,7 @@ class Transformer:
         asked = dict.fromkeys(question for own in traits for question in own)
         differing = [question for question in asked if len({own[question] for own in traits if question in own}) > 1]
         others = [question for question in differing if question != POSITIONS]
-        if _splits(traits, others) == _splits(traits, differing):
+        if _kind_count(traits, others) == _kind_count(traits, differing):
             differing = others  # positions follow from the others, as if only windowed layers have rotary embeddings
         names = [" ".join(own[question] for question in differing if question in own) for own in traits]
         names = [*(["encoder"] * (len(self.every_stack) - len(names))), *names]
@@ -262,7 +262,7 @@ class Transformer:
         self, changes: Sequence[Callable[[Any], Any]], counts: Sequence[Size] | None = None
     ) -> Transformer:
         """Like `mapped`, with a function for each place (`axis_names.places`)."""
-        ends, source, *others, ahead = (_of_part(change) for change in changes)
+        ends, source, *others, ahead = (_on_parts(change) for change in changes)
 
         def block(old: Block, change: Callable[[Any], Any]) -> Block:
             def sublayer(one: Sublayer) -> Sublayer:
@@ -338,12 +338,12 @@ class Transformer:
         return replace(longer, positions=replace(self.positions, rows=context + self.positions.offset))
 
 
-def _splits(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
+def _kind_count(traits: Sequence[dict[str, str]], questions: Sequence[str]) -> int:
     """Number of kinds that these traits distinguish."""
     return len({tuple(own.get(question) for question in questions) for own in traits})
 
 
-def _of_part(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _on_parts(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function, applied to parts and tuples of parts only."""
 
     def changed(value: Any) -> Any:

@@ -49,12 +49,12 @@ class Product(NamedTuple):
         left, right, out = (activations.bytes(elements) for elements in self.line.operands(self.axes))
         if self.line.weight_axes() is not None and not self.line.is_empty(self.axes):
             stored = as_stored(self.line.parameters()[0], self.axes, self.experts)
-            read = self._each(weights, stored._replace(copies=self.line.touched(self.axes)))
+            read = self._weight_bytes(weights, stored._replace(copies=self.line.touched(self.axes)))
             left, right = self.count * left, self.count * right
             return (read, right, self.count * out) if self.line.weight_is_left else (left, read, self.count * out)
         return self.count * left, self.count * right, self.count * out
 
-    def _each(self, weights: Storage, stored: Stored) -> Size:
+    def _weight_bytes(self, weights: Storage, stored: Stored) -> Size:
         """Bytes of the weight in all layers."""
         if not (weights.by_block and self.numbers):
             return self.count * weights.bytes(stored)

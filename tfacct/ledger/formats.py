@@ -75,12 +75,12 @@ NVFP4 = blocks("nvfp4", 16, 9, "blocks of 16 with an 8-bit scale, and one 32-bit
 `weight_scale_2` of NVIDIA's Model Optimizer. The scale of the activations is not counted."""
 
 
-def _a(bits: int) -> str:
+def _with_article(bits: int) -> str:
     """`a 4-bit`, `an 8-bit`."""
     return f"{'an' if bits == 8 else 'a'} {bits}-bit"
 
 
-def _of(size: int | None) -> str:
+def _per_group(size: int | None) -> str:
     return "each output" if size is None else f"groups of {size} inputs"
 
 
@@ -92,7 +92,7 @@ def awq(bits: int = 4, group: int | None = 128) -> Format:
         words = _words(outputs, bits)
         return WORD * inputs * words + grouped(inputs, group) * (2 * outputs + WORD * words)
 
-    return Format("awq", matrix, f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero")
+    return Format("awq", matrix, f"{_per_group(group)}, each with a 16-bit scale and {_with_article(bits)} zero")
 
 
 def gptq(bits: int = 4, group: int | None = 128, *, indexed: bool = True) -> Format:
@@ -103,7 +103,7 @@ def gptq(bits: int = 4, group: int | None = 128, *, indexed: bool = True) -> For
         scales = grouped(inputs, group) * (2 * outputs + WORD * _words(outputs, bits))
         return WORD * _words(inputs, bits) * outputs + scales + (WORD * inputs if indexed else 0)
 
-    about = f"{_of(group)}, each with a 16-bit scale and {_a(bits)} zero"
+    about = f"{_per_group(group)}, each with a 16-bit scale and {_with_article(bits)} zero"
     return Format("gptq", matrix, f"{about}, and a group index per input" if indexed else about)
 
 
@@ -143,9 +143,9 @@ def scaled(
             zeros = WORD * _words(down, zero) * across if packed else down * across * rounded_up(zero, 8)
         return numbers + scale * down * across + zeros + tensor + (WORD * inputs if indexed else 0)
 
-    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _of(group)
+    per = "each tensor" if whole else f"blocks of {block[0]} × {block[1]}" if block else _per_group(group)
     zeros = f" and a {zero}-bit zero point" if zero is not None else ""
-    return Format(name, matrix, f"{bits}-bit numbers, {per} with {_a(8 * scale)} scale{zeros}")
+    return Format(name, matrix, f"{bits}-bit numbers, {per} with {_with_article(8 * scale)} scale{zeros}")
 
 
 CODE, NESTED_CODE, OFFSET = 16 * 4, 256 * 4, 4
@@ -172,7 +172,7 @@ def bnb4(*, double: bool = True, name: str = "nf4", tables: bool = True) -> Form
 
 def rows8(name: str, scale: int = 4) -> Format:
     """8-bit numbers with a scale of `scale` bytes for each output: bitsandbytes (`SCB`), FBGEMM (`weight_scale`)."""
-    about = f"8-bit numbers, and {_a(8 * scale)} scale per output"
+    about = f"8-bit numbers, and {_with_article(8 * scale)} scale per output"
     return scaled(name, 8, packed=False, scale=scale)._replace(about=about)
 
 
@@ -181,7 +181,7 @@ def fp8(block: tuple[int, int] | None = (128, 128), *, scale: int = 4, static: b
     `weight_scale_inv` of DeepSeek-V3. `static`: with a 32-bit scale for the activations (`activation_scale`)."""
     name, per = ("fp8-tensor", "one 32-bit scale per tensor")
     if block is not None:
-        name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_a(8 * scale)} scale"
+        name, per = "fp8-block", f"blocks of {block[0]} × {block[1]} with {_with_article(8 * scale)} scale"
     taken = scaled(name, 8, packed=False, scale=scale, block=block, whole=block is None, tensor=4 if static else 0)
     return taken._replace(about=f"8-bit numbers, {per}")
 
@@ -192,7 +192,9 @@ def affine(bits: int, group: int, scale: int = 2) -> Format:
     def matrix(outputs: Size, inputs: Size) -> Size:
         return outputs * (WORD * _words(inputs, bits) + grouped(inputs, group) * 2 * scale)
 
-    return Format(f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with {_a(8 * scale)} scale and bias")
+    return Format(
+        f"mlx-{bits}bit", matrix, f"groups of {group} inputs, each with {_with_article(8 * scale)} scale and bias"
+    )
 
 
 def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
@@ -205,7 +207,9 @@ def hqq(bits: int, group: int, axis: int = 1, scale: int = 2) -> Format:
         packed = WORD * rounded_up(rows, 10) if bits == 3 else rounded_up(rows * bits, 8)
         return packed * columns + groups * 2 * scale
 
-    return Format(f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with {_a(8 * scale)} scale and zero")
+    return Format(
+        f"hqq-{bits}bit", matrix, f"groups of {group} numbers, each with {_with_article(8 * scale)} scale and zero"
+    )
 
 
 TILE = 8, 1024
@@ -221,7 +225,7 @@ def int4_groups(group: int, *, tiles: bool) -> Format:
             outputs, inputs = rounded_up(outputs, TILE[0]) * TILE[0], rounded_up(inputs, TILE[1]) * TILE[1]
         return outputs * (rounded_up(inputs, 2) + 4 * grouped(inputs, group))
 
-    return Format("int4-group", matrix, f"4-bit numbers, {_of(group)} with a 16-bit scale and zero")
+    return Format("int4-group", matrix, f"4-bit numbers, {_per_group(group)} with a 16-bit scale and zero")
 
 
 def ternary() -> Format:

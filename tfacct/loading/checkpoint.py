@@ -95,7 +95,6 @@ def _shard_set(path: Path, names: Sequence[str]) -> Sequence[str]:
 
 
 def _read_index(source: Source) -> Mapping[str, object]:
-    """Fields of an index."""
     if source.size > LONGEST_INDEX:
         raise CheckpointError(f"{source.name} has {source.size:,} bytes; the maximum is {LONGEST_INDEX:,}")
     return index(source.name, source.read(0, source.size))

@@ -457,7 +457,6 @@ def _table(path: Path, file: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_keys(path: Path, name: str, table: Mapping[str, Any]) -> None:
-    """Raise ConfigError for an unknown key."""
     known = KEYS[name].split()
     if unknown := next((key for key in table if key not in known), None):
         where = f"[{name}] {cut(unknown)}" if name else cut(unknown)

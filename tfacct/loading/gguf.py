@@ -57,13 +57,12 @@ class _Cursor:
     def take(self, count: int) -> bytes:
         """The next bytes."""
         stop = self.at + count
-        self._fill(stop)
+        self._read_to(stop)
         data = bytes(self._data[self.at : stop])
         self.at = stop
         return data
 
-    def _fill(self, stop: int) -> None:
-        """Read up to byte `stop`."""
+    def _read_to(self, stop: int) -> None:
         if stop > self.source.size:
             raise CheckpointError(f"{self.source.name} is truncated: its header extends past the end")
         if stop > LONGEST:
@@ -90,9 +89,9 @@ class _Cursor:
         length, at = struct.Struct("<Q").unpack_from, self.at
         for _ in range(count):
             if at + 8 > len(self._data):
-                self._fill(at + 8)
+                self._read_to(at + 8)
             at += 8 + length(self._data, at)[0]
-        self._fill(at)
+        self._read_to(at)
         self.at = at
 
 

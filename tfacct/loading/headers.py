@@ -191,7 +191,7 @@ def check_names(where: str, names: Iterable[str]) -> None:
 def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
     """Tensors, whose data must cover each of the `size` bytes after the header exactly once."""
     check_names(file, fields)
-    placed = sorted((_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
+    placed = sorted((_with_span(file, name, entry) for name, entry in fields.items()), key=lambda one: one[:2])
     end, before = 0, ""
     for start, stop, tensor in placed:
         if start > end:
@@ -209,7 +209,7 @@ def _placed(file: str, fields: dict[str, Any], size: int) -> list[FileTensor]:
     return [tensor for *_, tensor in placed]
 
 
-def _span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
+def _with_span(file: str, name: str, entry: Any) -> tuple[int, int, FileTensor]:
     """Start and end of a tensor's data, and the tensor."""
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         raise CheckpointError(f"{file}: {name!r} has no dtype, no shape or no data_offsets")

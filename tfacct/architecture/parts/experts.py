@@ -140,7 +140,6 @@ class Experts(Part):
         return (*routed, *shared, gate, Pointwise(f"{at}.shared_weighting", "B T D", kind="weighting"), added)
 
     def _router(self, at: str, choices: str) -> Iterator[Line]:
-        """Projection of the router."""
         yield Matmul(at, f"B T D, D {choices} -> B T {choices}", bias=self.bias)
 
     def _unused_expert_lines(self, at: str) -> Iterator[Line]:

@@ -103,7 +103,6 @@ class Projector(Part):
         return found
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """Lines of each step."""
         return tuple(_lines(at, self.steps, MERGED if self.merged else "T"))
 
 

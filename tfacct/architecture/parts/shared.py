@@ -58,5 +58,4 @@ class SharedOutput(Part):
     made: ClassVar[dict[str, str]] = {"Do": "D"}
 
     def lines(self, at: str) -> tuple[Line, ...]:
-        """The projection."""
         return (Matmul(f"{at}.proj", "B T D, D Do -> B T Do"),)

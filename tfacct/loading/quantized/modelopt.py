@@ -41,7 +41,7 @@ def storage_of(model: ModelDescription, read: FieldReader) -> Storage:
     if inner.has("quant_algo") and inner.get("quant_algo") is None and not inner.has(LISTED):
         name = ""  # only the cache is quantized
     else:
-        name = _named(inner.needed("quant_algo"), MIXED)
+        name = _quant_algo(inner.needed("quant_algo"), MIXED)
     schemes = _listed(model, inner) if name == MIXED else [Scheme(lambda _: True, FORMATS[name])] if name else []
     field = "exclude_modules" if inner.has("exclude_modules") else "ignore"
     ignored = patterns(inner.path(field), inner.get(field))
@@ -64,7 +64,9 @@ def _listed(model: ModelDescription, inner: FieldReader) -> list[Scheme]:
     modules, found = Modules(model), set[str]()
     for tensor in model.ledger.tensors(unfolded=True):
         if tensor.stored.role in QUANTIZED_ROLES:
-            found |= {one for path in modules.published_paths(tensor.path, tensor.stored.role) for one in _ahead(path)}
+            found |= {
+                one for path in modules.published_paths(tensor.path, tensor.stored.role) for one in _with_parents(path)
+            }
     lost = next((name for name in named if name not in found and not OTHER_PARTS.search(name)), None)
     if lost is not None:
         raise ConfigError(f"{listed.where} names {format_value(lost)}, which is not a matrix of this model")
@@ -72,20 +74,20 @@ def _listed(model: ModelDescription, inner: FieldReader) -> list[Scheme]:
 
 
 def _scheme(named: Mapping[str, str], name: str) -> Scheme:
-    return Scheme(lambda path: next((named[one] for one in _ahead(path) if one in named), "") == name, FORMATS[name])
+    return Scheme(
+        lambda path: next((named[one] for one in _with_parents(path) if one in named), "") == name, FORMATS[name]
+    )
 
 
 def _algorithm(listed: FieldReader, name: str) -> str:
-    """Format of one module."""
     entry = listed.inner(name) or FieldReader({}, listed.path(name))
-    algorithm = _named(entry.needed("quant_algo"))
+    algorithm = _quant_algo(entry.needed("quant_algo"))
     _check_group(entry, algorithm)
     entry.check_all_read("group_size")
     return algorithm
 
 
-def _named(read: FieldReader, *more: str) -> str:
-    """Value of `quant_algo`."""
+def _quant_algo(read: FieldReader, *more: str) -> str:
     algorithm = read.get("quant_algo")
     return SPELLED[algorithm] if algorithm in tuple(SPELLED) else read.choice("quant_algo", (*FORMATS, *more), "")
 
@@ -134,7 +136,7 @@ def _by_first_expert(where: str, named: Mapping[str, str]) -> dict[str, str]:
     return rest
 
 
-def _ahead(path: str) -> list[str]:
+def _with_parents(path: str) -> list[str]:
     """A path and its parent modules, nearest first."""
     parts = path.split(".")
     return [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
