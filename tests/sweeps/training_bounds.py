@@ -314,8 +314,8 @@ def axes_of(option: str) -> list[str]:
 def as_toml(rows: Rows) -> str:
     """The measured errors, as bounds.toml has them."""
     lines = [
-        "# Largest error of the formula's peak in percent, rounded up, and the number of configs that were measured:",
-        "# of groups of recipes, and what the axes of a layout add.",
+        "# Largest error of the formula's peak in percent, rounded up, and the number of measured configs:",
+        "# by group of recipes, and the additional error per axis of a layout.",
         "# Written by `python -m tests.sweeps.training_bounds ANSWERS.jsonl`, never by hand.",
         f'torch = "{version("torch").partition("+")[0]}"',
         f'transformers = "{version("transformers")}"',
