@@ -215,7 +215,7 @@ REFUSED = [
     (over(DECODER, decoder__every={"1": {"mamba": {"inner": 8}}}), "nothing uses [attention]"),
     (
         over(LOCAL, decoder__full={"mamba": {"inner": 8}}, decoder__every={"3": {"experts": EXPERTS}}),
-        "[decoder.every.3.experts] has no effect: layers of Mamba havee",
+        "[decoder.every.3.experts] has no effect: layers of Mamba have",
         "mlp = true",
     ),
     (over(LOCAL, decoder__full={"mamba": {"inner": 8}}, norm__shared=True), "with norm.shared is not supported"),

@@ -214,7 +214,7 @@ def test_embeddinggemma_2_is_read_in_its_whole() -> None:
     assert ours.left_out == ("vision_config", "audio_config")
     assert ours.parameters == load_model("mine", text).parameters
     assert load_model("mine", whole, part="vision").family == "gemma4_vision"
-    with pytest.raises(ConfigError, match="the audio model in 'embedding_gemma2' is not counted"):
+    with pytest.raises(ConfigError, match="the audio part of 'embedding_gemma2' is not supported"):
         load_model("mine", whole, part="audio")
 
 

@@ -31,7 +31,7 @@ def test_a_tower_of_idefics_has_one_class(run) -> None:
     raw = {"model_type": "smolvlm", "text_config": text_of("smolvlm"), "vision_config": TINY["clip_vision_model"]}
     older = {**raw, "vision_config": {**TINY["smolvlm_vision"], "model_type": "smolvlm", "use_base_siglip": True}}
     assert load_model("mine", older).of_part("vision").family == "smolvlm_vision"
-    with pytest.raises(TfacctError, match='of model_type "clip_vision_model", which is not counted'):
+    with pytest.raises(TfacctError, match='model_type "clip_vision_model", which is not supported'):
         load_model("mine", raw).of_part("vision")
 
 
@@ -216,7 +216,7 @@ def test_a_part_of_no_model_is_refused(run, more: list[str]) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"vision_config": {"model_type": "dinov2"}}, 'is of model_type "dinov2", which is not counted'),
+        ({"vision_config": {"model_type": "dinov2"}}, 'has model_type "dinov2", which is not supported'),
         ({"vision_config": 3}, "keeps its vision model in vision_config, which is missing"),
     ],
 )
@@ -288,7 +288,7 @@ def test_memory_of_both_parts_has_no_verdict_on_a_budget(run, llava: str) -> Non
 
 def test_a_whole_whose_vision_model_is_not_counted_names_those_that_are() -> None:
     raw = {"model_type": "janus", "text_config": text_of("janus"), "vision_config": {"hidden_size": 2}}
-    with pytest.raises(TfacctError, match="the vision model in 'janus' is not counted"):
+    with pytest.raises(TfacctError, match="the vision part of 'janus' is not supported"):
         load_model("mine", raw).of_part("vision")
 
 
@@ -326,12 +326,12 @@ def test_gemma_3_is_both_and_its_projector() -> None:
         ("gemma4", "audio", "convolutions and chunked attention"),
         ("granite_speech", "audio", "convolutions and attention"),
         ("qwen3_asr", "audio", "over frames and frequency bins"),
-        ("mllama", "vision", "is not counted"),
+        ("mllama", "vision", "is not supported"),
     ],
 )
 def test_an_encoder_that_is_no_family_is_refused_by_name(whole: str, part: str, why: str) -> None:
     raw = {"model_type": whole, "text_config": {}, f"{part}_config": {}}
-    with pytest.raises(TfacctError, match=f"the {part} model in '{whole}' is not counted.*{why}|{why}"):
+    with pytest.raises(TfacctError, match=f"the {part} part of '{whole}' is not supported.*{why}|{why}"):
         load_model("mine", raw, part=part)
 
 

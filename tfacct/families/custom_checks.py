@@ -165,10 +165,10 @@ def _check_decoder_only(norm: tables.NormTable, decoder: tables.SideTable, *, bo
     found = [name for name in dict.fromkeys(own) if name is not None]
     if None not in own:
         listing = (f"decoder.{name}.layers" for name in found if getattr(decoder, name) is not None)
-        told = next(listing, "decoder.pattern" if decoder.pattern else "")
+        place = next(listing, "decoder.pattern" if decoder.pattern else "")
         alone = tables.LABELS[found[0]] if len(found) == 1 and found[0] in tables.WITHOUT_MLP else ""
         raise ConfigError(
-            f"{told} leaves no layer with attention" if told else "no layer has attention",
+            f"{place} leaves no layer with attention" if place else "no layer has attention",
             f"for a model of {alone} only, use a config.json of its family"
             if alone
             else "give some of its layers attention",

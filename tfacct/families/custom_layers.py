@@ -159,16 +159,16 @@ def defaulted(
     idle |= {"latent_attention"} if all(block.latent_attention is None for block in blocks) else set()
     found = {f"model.{key}": value for key, value in _unset(model) if key not in idle}
     found |= {f"norm.{key}": value for key, value in _unset(norm)}
-    told = [
+    given = [
         (side, places, part, dict(_of_part(part, getattr(block, part), model)))
         for side, table in sides.items()
         for block, places in zip(table.blocks, layers[side].kinds, strict=True)
         for part in tables.PARTS
         if getattr(block, part) is not None
     ]
-    for side, places, part, values in told:
+    for side, places, part, values in given:
         for key, value in values.items():
-            alike = all(other.get(key) == value for _, _, name, other in told if name == part)
+            alike = all(other.get(key) == value for _, _, name, other in given if name == part)
             home = [place for place in places if part in place.parts][0 if alike else -1]
             name = home.named(part) if home.path or alike or len(sides) < 2 else f"{side}.{part}"
             found[f"{name}.{key}"] = value

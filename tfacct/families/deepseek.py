@@ -595,13 +595,13 @@ class Dots3Note(DsaDecoder):
 
     def rope_of(self, kind: str) -> Rotary:
         """Rotary embedding of a kind of layer. Raises ConfigError."""
-        spelled = self.rope_parameters or self.rope_scaling or {}
-        spelled = spelled.get(kind, spelled)
-        if not isinstance(spelled, Mapping):
-            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(spelled)}")
+        parameters = self.rope_parameters or self.rope_scaling or {}
+        parameters = parameters.get(kind, parameters)
+        if not isinstance(parameters, Mapping):
+            raise ConfigError(f"rope_parameters.{kind} must be an object with fields, not {format_value(parameters)}")
         base = self.swa_rope_theta if kind == SLIDING else self.rope_theta or 80_000_000.0
-        scaling = {name: value for name, value in spelled.items() if name != "partial_rotary_factor"}
-        return Rotary(spelled.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
+        scaling = {name: value for name, value in parameters.items() if name != "partial_rotary_factor"}
+        return Rotary(parameters.get("rope_theta") or base or 50_000.0, scaling or None, "neighbours")
 
     def attention(self, layer: Layer, **own: Any) -> LatentAttention:
         """Attention with an indexer, a window, or neither. Raises ConfigError."""

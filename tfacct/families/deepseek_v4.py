@@ -400,12 +400,12 @@ class DeepseekV4(HyperConnected):
 
     def rope_of(self, kind: str) -> Rotary:
         """Rotary embedding of a kind of layer: its base, and scaling if tokens are compressed."""
-        spelled, label = self.rope_parameters or {}, "main" if kind == PLAIN else "compress"
-        if isinstance(spelled.get(label), Mapping):
-            return read_rope(self.rope_theta, None, spelled[label])._replace(pairs="neighbours")
+        parameters, label = self.rope_parameters or {}, "main" if kind == PLAIN else "compress"
+        if isinstance(parameters.get(label), Mapping):
+            return read_rope(self.rope_theta, None, parameters[label])._replace(pairs="neighbours")
         if kind == PLAIN:
             return Rotary(self.rope_theta, None, "neighbours")
-        scaling = {**(self.rope_scaling or spelled), "rope_theta": self.compress_rope_theta}
+        scaling = {**(self.rope_scaling or parameters), "rope_theta": self.compress_rope_theta}
         return Rotary(self.compress_rope_theta, scaling, "neighbours")
 
     def attention(self, layer: str, **own: Any) -> Any:

@@ -263,12 +263,12 @@ def _defaults(family: type[FamilyConfig]) -> dict[str, Any]:
     return {name: default for name, default in own if isinstance(default, int)}
 
 
-def value_of_null(spelled: Any, raw: Mapping[str, Any]) -> Any:
+def value_of_null(default: Any, raw: Mapping[str, Any]) -> Any:
     """Value of a null field: that of another field, or a quotient of two, None if those are not sizes; or a
     constant."""
-    if not isinstance(spelled, str):
-        return spelled
-    field, _, divisor = spelled.partition(" / ")
+    if not isinstance(default, str):
+        return default
+    field, _, divisor = default.partition(" / ")
     if not divisor:
         return raw.get(field)
     sizes = [raw.get(name) for name in (field, divisor)]

@@ -71,9 +71,9 @@ def layer_windows(
     """
     kinds = layer_kinds(given, layers, lambda number: SLIDING if default(number) else FULL, (FULL, SLIDING))
     if SLIDING in kinds and not window:
-        why = f"{switch} is off" if switch else "sliding_window is null"
+        reason = f"{switch} is off" if switch else "sliding_window is null"
         raise ConfigError(
-            f"layer {kinds.index(SLIDING)} has {SLIDING}, but {why}",
+            f"layer {kinds.index(SLIDING)} has {SLIDING}, but {reason}",
             "give sliding_window, or set every entry of layer_types to full_attention",
         )
     return [window if kind == SLIDING else None for kind in kinds]

@@ -103,8 +103,8 @@ def composites() -> dict[str, Composite]:
     found = {}
     for name, row in sorted(rows.items()):
         towers = {part: _tower(row[part]) for part in ("vision", "audio") if part in row}
-        why = {part: reasons[reason] for part, reason in row.get("unsupported", {}).items()}
-        found[name] = Composite(**{**row, **towers, "unsupported": why})
+        unsupported = {part: reasons[reason] for part, reason in row.get("unsupported", {}).items()}
+        found[name] = Composite(**{**row, **towers, "unsupported": unsupported})
     return found
 
 
@@ -263,7 +263,7 @@ def _tower_fields(raw: Mapping[str, Any], model_type: str, part: Part) -> Submod
         why = composites()[model_type].unsupported.get(part) if model_type in composites() else None
         if field not in raw and why is None:
             raise ConfigError(f"{without}, so it has no {part} part to count")
-        problem = f"the {part} model in {model_type!r} is not counted{f': {why}' if why else ''}"
+        problem = f"the {part} part of {model_type!r} is not supported{f': {why}' if why else ''}"
         raise ConfigError(problem, f"supported in {', '.join(_with_tower(part))}")
     if raw.get(field) is None:
         if raw.get("mm_vision_tower") is not None:  # in LLaVA's original files, which have another class
@@ -292,7 +292,7 @@ def _encoder_fields(
         family = expected  # as in older files
     if family not in allowed or family not in names():
         raise ConfigError(
-            f"the {part} model in {model_type!r} is of model_type {format_value(family)}, which is not counted"
+            f"the {part} part of {model_type!r} has model_type {format_value(family)}, which is not supported"
         )
     storage = {name: raw[name] for name in STORAGE if raw.get(name)}
     present = (name for name, value in raw.items() if name.endswith("_config") and value is not None)

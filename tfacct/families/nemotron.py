@@ -102,7 +102,7 @@ class NemotronNas(Decoder):
             return None
         times = part.get("ffn_mult")
         if not isinstance(times, (int, float)) or isinstance(times, bool) or not 0 < times <= 1_000:
-            raise _not_understood(number, "ffn.ffn_mult", times)
+            raise _unsupported_value(number, "ffn.ffn_mult", times)
         width = int(2 * times * self.hidden_size / 3)  # in floating point, as in its code
         return -(-width // 256) * 256
 
@@ -131,7 +131,7 @@ def _group(number: int, entry: Mapping[str, Any]) -> int | None:
         return None
     group = part.get("n_heads_in_group")
     if not is_size(group):
-        raise _not_understood(number, "attention.n_heads_in_group", group)
+        raise _unsupported_value(number, "attention.n_heads_in_group", group)
     return group
 
 
@@ -139,17 +139,17 @@ def _part(number: int, entry: Mapping[str, Any], name: str) -> Mapping[str, Any]
     """Fields of one part of a layer; None if it has none. Raises ConfigError."""
     part = entry.get(name)
     if not isinstance(part, dict):
-        raise _not_understood(number, name, part)
+        raise _unsupported_value(number, name, part)
     if part.get("no_op") is True:
         return None
     for field, value in part.items():
         read = field in ("no_op", "n_heads_in_group", "ffn_mult")
         if not read and value not in UNUSED_FIELDS.get(field, (None, False)):
-            raise _not_understood(number, f"{name}.{field}", value)
+            raise _unsupported_value(number, f"{name}.{field}", value)
     return part
 
 
-def _not_understood(number: int, name: str, value: object) -> ConfigError:
+def _unsupported_value(number: int, name: str, value: object) -> ConfigError:
     return ConfigError(f"block_configs[{number}].{name} = {format_value(value)} is not supported")
 
 

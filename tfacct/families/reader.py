@@ -117,10 +117,10 @@ def _by_its_class(fields: Mapping[str, Any], instead: str | None = None) -> str:
     """Hint: the family of the class in the config, or the number of families. Similar names are not suggested, because
     they are other architectures: mbart is not bart, gptj is not gpt2."""
     for name in listed_classes(fields.get("architectures")):
-        stems = {family: config_class(family).class_prefixes for family in names()}
-        owners = [family for family, own in stems.items() if class_ending(name, own)]
+        prefixes = {family: config_class(family).class_prefixes for family in names()}
+        owners = [family for family, own in prefixes.items() if class_ending(name, own)]
         if owners:  # of two families with one class, the one that it is named after
-            family = min(owners, key=lambda family: class_ending(name, stems[family][:1]) is None)
+            family = min(owners, key=lambda family: class_ending(name, prefixes[family][:1]) is None)
             return f"its class {cut(name)} belongs to {family}: {setting('model_type', family)}"
     return "; ".join(filter(None, (_near(fields), known_families(), instead)))
 

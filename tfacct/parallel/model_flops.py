@@ -70,7 +70,7 @@ class ModelFlops:
 
     @property
     def active_params(self) -> int:
-        return int(self._dealt.active_params())
+        return int(self._routed.active_params())
 
     @property
     def active(self) -> bool:
@@ -80,7 +80,7 @@ class ModelFlops:
     @property
     def rule_of_thumb(self) -> int:
         """FLOPs by the rule of thumb."""
-        return int(rule_of_thumb(self._dealt))
+        return int(rule_of_thumb(self._routed))
 
     @property
     def ratio(self) -> Fraction:
@@ -93,7 +93,7 @@ class ModelFlops:
         return f"{'6' if self.train else '2'}·{'active' if self.active else 'params'}·tokens"
 
     @property
-    def _dealt(self) -> Point:
+    def _routed(self) -> Point:
         """The same for a rank whose tokens are routed to experts; the tokens of its sequences are already its own."""
         if self.mesh is None:
             return self.point
@@ -153,8 +153,8 @@ def products_of(ledger: Ledger, work: Workload, masked: bool, recompute: Recompu
         return products
     from tfacct.accounts.step_flops import recomputed
 
-    again = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
-    return [each._replace(backward=each.backward + more) for each, more in zip(products, again, strict=True)]
+    recomputation = recomputed(ledger, work.axes(), masked=masked, attention=recompute == "attention")
+    return [each._replace(backward=each.backward + more) for each, more in zip(products, recomputation, strict=True)]
 
 
 def flops_of_each(

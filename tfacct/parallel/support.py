@@ -505,13 +505,13 @@ def check_rows(model: LoadedModel, mesh: Mesh) -> None:
         fitting = [size // mesh.sequence_shards for size in every if size % mesh.sequence_shards == 0]
         given = [option(name, size) for name, size in (("cp", mesh.cp), ("ulysses", mesh.ulysses)) if size > 1]
         them = "it" if len(given) == 1 else "them"
-        beside = f" with {' and '.join(given)}" if given else ""
+        with_axes = f" with {' and '.join(given)}" if given else ""
         raise UsageError(
-            f"{model.name}: {option('fsdp', mesh.fsdp)}{beside} pads {paths.short(padded)} ({shape}), and the"
+            f"{model.name}: {option('fsdp', mesh.fsdp)}{with_axes} pads {paths.short(padded)} ({shape}), and the"
             " tensor layout of its class was not checked",
             f"sizes that divide all: {', '.join(map(str, fitting))}"
             if fitting
-            else f"no size divides all{beside}; without {them}: {', '.join(map(str, every))}",
+            else f"no size divides all{with_axes}; without {them}: {', '.join(map(str, every))}",
         )
 
 

@@ -114,28 +114,28 @@ class Block(nn.Module):
     ) -> Tensor:
         """The residual stream after sublayers that run one after another."""
         shared: Tensor | None = None
-        handed: Tensor | None = None
+        output: Tensor | None = None
         for name in names:
             norm, add = getattr(self, f"{name}_norm"), getattr(self, f"{name}_add")
             if self.order == "pre" and name in self.together:
                 shared = through(norm, x) if shared is None else shared
                 x = add(x, self._result(name, shared, step, past[len(cached) :], source, cached))
             elif self.order == "pre":
-                given = x if handed is None else handed
+                given = x if output is None else output
                 if name in self.joined:
                     assert step.first is not None
                     given = torch.cat((given, step.first), dim=-1)
                 read = through(norm, given)
                 result = self._result(name, read, step, past[len(cached) :], source, cached)
                 if name in self.gives:
-                    handed = result if self.gives[name] == "next" else add(x, result)
+                    output = result if self.gives[name] == "next" else add(x, result)
                     continue
-                x, handed = add(read if name in self.normed else x, result), None
+                x, output = add(read if name in self.normed else x, result), None
             else:
-                given = x if handed is None else handed
-                handed = self._result(name, given, step, past[len(cached) :], source, cached)
+                given = x if output is None else output
+                output = self._result(name, given, step, past[len(cached) :], source, cached)
                 if name not in self.gives:
-                    x, handed = through(norm, add(x, handed)), None
+                    x, output = through(norm, add(x, output)), None
         return x
 
     def _result(

@@ -107,13 +107,13 @@ def sweep(
                     continue
                 if case.kind == "whole":
                     run()  # as in the measurement: a pass after one of the same kind
-                whole = seconds_of(partial(_again, run, loops[key]), on)
+                whole = seconds_of(partial(_repeat, run, loops[key]), on)
                 spent[key] = spent.get(key, 0.0) + whole
                 case.seconds[name] = min(case.seconds.get(name, whole), whole / loops[key])
     return cases
 
 
-def _again(run: Callable[[], object], times: int) -> None:
+def _repeat(run: Callable[[], object], times: int) -> None:
     for _ in range(times):
         run()
 

@@ -124,7 +124,7 @@ def run(
         wide = block.lru_width
         block.conv1d_state = torch.zeros(batch, wide, block.conv1d_width - 1, device=model.device)
         block.rg_lru.recurrent_states = torch.zeros(batch, wide, device=model.device)
-    reads, beside = model.main_input_name, bool(source) and GIVEN not in takes
+    reads, with_encoder = model.main_input_name, bool(source) and GIVEN not in takes
     if source:
         read = {reads: given(source)}
         if reads == "input_features":  # frames of audio, two for each position
@@ -156,21 +156,21 @@ def run(
         return of_image(model, batch, tokens), {}
     if old:
         with as_on_meta(model.config):
-            first = model(**(read if source else before), **_tokens(beside, given(old)))
+            first = model(**(read if source else before), **_tokens(with_encoder, given(old)))
         before |= {keeps: first[keeps] if held is None else held}
-        if beside and not new_source:
+        if with_encoder and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with as_on_meta(model.config), ByModule(model) as counter:
-        result = model(**before, **_tokens(beside, given(tokens)))
+        result = model(**before, **_tokens(with_encoder, given(tokens)))
     cached = _cached(
         result.get(keeps) if held is None else held, keys_first=model.config.model_type.startswith("zamba")
     )
     return dict(counter.own), {**cached, **_on_modules(model)}
 
 
-def _tokens(beside: bool, tokens: Any) -> dict[str, Any]:
+def _tokens(with_encoder: bool, tokens: Any) -> dict[str, Any]:
     """The class's argument name for new tokens: with an encoder, the usual one is for the source."""
-    return {"decoder_input_ids" if beside else "input_ids": tokens}
+    return {"decoder_input_ids" if with_encoder else "input_ids": tokens}
 
 
 def _cached(past: Any, *, keys_first: bool = False) -> dict[str, int]:

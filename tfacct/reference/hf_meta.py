@@ -158,21 +158,21 @@ def _brief_recurrence(config: Any) -> Iterator[None]:
         yield
         return
     module, owner, name = LOOPS[config.model_type]
-    held: Any = import_module(f"transformers.models.{module}")
-    held = getattr(held, owner) if owner else held
-    whole = getattr(held, name)
+    container: Any = import_module(f"transformers.models.{module}")
+    container = getattr(container, owner) if owner else container
+    original = getattr(container, name)
 
     def rwkv(decay: Any, bonus: Any, key: Any, value: Any, **states: Any) -> Any:
-        _, state = whole(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
+        _, state = original(decay, bonus, key[:, :LOOPED], value[:, :LOOPED], **states)
         return torch.zeros_like(key), state
 
     def lru(own: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, recurrent_states: Any) -> Any:
         some = (each[:, :LOOPED] for each in (hidden_states, recurrent_gate, reset))
-        _, state = whole(own, *some, recurrent_states)
+        _, state = original(own, *some, recurrent_states)
         return torch.zeros_like(hidden_states), state
 
-    setattr(held, name, lru if owner else rwkv)
+    setattr(container, name, lru if owner else rwkv)
     try:
         yield
     finally:
-        setattr(held, name, whole)
+        setattr(container, name, original)

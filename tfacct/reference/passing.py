@@ -63,7 +63,7 @@ class Heads(NamedTuple):
     width: int
 
 
-def handed_on(
+def messages_sent(
     ranks: int, rank: int, chunks: int, microbatches: int, schedule: str, shape: Sequence[int], dtype: str
 ) -> Counter[tuple[str, int]]:
     """Messages that one pipeline rank sends in a step: pass and bytes → count. `shape`: that of the residual stream."""

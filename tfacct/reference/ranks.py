@@ -174,10 +174,10 @@ def _divide(model: Any, tp: int, fsdp: int, dp: int, ep: int, plan: tuple[bool, 
             model.lm_head.weight = model.get_input_embeddings().weight
     alone = exchange(model, ranks["tp"], tp, fsdp, ep, apart=sp) if ep > 1 else set()
     if fsdp > 1:
-        sharers = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
+        shard_mesh = ranks["dp", "fsdp"] if dp > 1 else ranks["fsdp"]
         blocks = blocks_of(model) if plan is not None else chain.from_iterable(encoding.blocks_of(model))
         for part in (*blocks, model):
-            fully_shard(part, mesh=sharers, ignored_params=alone)
+            fully_shard(part, mesh=shard_mesh, ignored_params=alone)
 
 
 def plan_of(model: Any, *, sp: bool, together: bool, whole: bool = False) -> dict[str, Any]:

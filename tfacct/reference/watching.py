@@ -231,9 +231,9 @@ def sizes(given: Any) -> tuple[int, int] | None:
     """Batch and tokens of given inputs, from the first ids or else vectors; None without either."""
     if callable(given) and not isinstance(given, Tensor):
         return None
-    held = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
-    ids = [one for one in held if one.dim() == 2 and not (one.is_floating_point() or one.dtype == torch.bool)]
-    found = next(iter(ids + [one for one in held if one.dim() == 3 and one.is_floating_point()]), None)
+    tensors = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+    ids = [one for one in tensors if one.dim() == 2 and not (one.is_floating_point() or one.dtype == torch.bool)]
+    found = next(iter(ids + [one for one in tensors if one.dim() == 3 and one.is_floating_point()]), None)
     return None if found is None else (found.shape[0], found.shape[1])
 
 
@@ -296,22 +296,22 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 def _cache_tensors(out: Any) -> list[Tensor] | None:
     """Tensors of a returned cache; None if the module returned none."""
-    held = None
+    cache = None
     if isinstance(out, Mapping):
-        held = next((out[name] for name in CACHE_FIELDS if out.get(name) is not None), None)
+        cache = next((out[name] for name in CACHE_FIELDS if out.get(name) is not None), None)
     elif isinstance(out, (tuple, list)) and len(out) > 1:
-        held = out[1]
-    layers = [getattr(side, "layers", None) for side in _sides(held)]
+        cache = out[1]
+    layers = [getattr(side, "layers", None) for side in _sides(cache)]
     if any(layers):
         every = [layer for side in layers for layer in side or ()]
         found = [getattr(layer, name, None) for layer in every for name in ("keys", "values")]
     else:
-        found = tree_leaves(held)
+        found = tree_leaves(cache)
     tensors = [tensor for tensor in found if isinstance(tensor, Tensor) and tensor.dim() > 2]
     return tensors or None
 
 
-def _sides(held: Any) -> list[Any]:
+def _sides(cache: Any) -> list[Any]:
     """A cache, or the two caches of an encoder-decoder."""
-    both = [getattr(held, name, None) for name in ("self_attention_cache", "cross_attention_cache")]
-    return [side for side in both if side is not None] or [held]
+    both = [getattr(cache, name, None) for name in ("self_attention_cache", "cross_attention_cache")]
+    return [side for side in both if side is not None] or [cache]

@@ -163,13 +163,13 @@ def _place(law: Law, region: Region, steep: bool) -> list[int]:
     """
     more = law + [0] * (6 - len(law))
     batch, several = region.batches[0], region.batches[0] > 1
-    first = _beyond(more, batch, region.first, several)
+    first = _excess(more, batch, region.first, several)
     if steep or not region.last:
         return first
-    return [each for at in (first, _beyond(more, batch, region.last, several)) for each in (at[0], at[2])]
+    return [each for at in (first, _excess(more, batch, region.last, several)) for each in (at[0], at[2])]
 
 
-def _beyond(law: Law, batch: int, context: int, several: bool) -> list[int]:
+def _excess(law: Law, batch: int, context: int, several: bool) -> list[int]:
     """Coefficients of a law in the excess s of the context and r of the batch over these: of 1, s, r, r · s, s² and r ·
     s²."""
     _, both, tokens, each, steep, square = law

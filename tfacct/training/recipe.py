@@ -313,7 +313,7 @@ def batch_sizes(
     if whole is not None:
         if stages > 1 and batch is not None:
             raise UsageError(f"{option('batch')} is the whole pipeline batch: use {option('micro_batch_size')}")
-        steps, micro = _divided(whole, micro, steps, ranks)
+        steps, micro = _step_sizes(whole, micro, steps, ranks)
     micro, steps = micro or 1, steps or 1
     if stages == 1 or mesh is None or (whole is None and given["micro_batch_size"] is None):
         return BatchSizes(micro, steps, mesh)
@@ -325,7 +325,7 @@ def batch_sizes(
     return BatchSizes(micro * steps, 1, replace(mesh, microbatches=steps))
 
 
-def _divided(whole: int, micro: int | None, steps: int | None, ranks: int) -> tuple[int, int]:
+def _step_sizes(whole: int, micro: int | None, steps: int | None, ranks: int) -> tuple[int, int]:
     """Micro-batches of an optimizer step, and their size."""
     each, left = divmod(whole, ranks)
     of, on = (

@@ -228,7 +228,9 @@ class _Judged:
             if fits is None:
                 self.uncompared[self.how.format_of(value.quant, formats)] += 1
             elif not fits:
-                return f"{value.tensor.name} has shape {_spelled(value.tensor.shape)}, expected {_spelled(wanted)}"
+                return (
+                    f"{value.tensor.name} has shape {_dimensions(value.tensor.shape)}, expected {_dimensions(wanted)}"
+                )
         return ""
 
 
@@ -261,7 +263,7 @@ def _named(values: Sequence[Found], piece: int) -> str:
     return " and ".join([value.tensor.name for value in values if value.piece == piece][:2])
 
 
-def _spelled(shape: Sequence[Any]) -> str:
+def _dimensions(shape: Sequence[Any]) -> str:
     return " × ".join(f"{size:,}" for size in shape) or "()"
 
 

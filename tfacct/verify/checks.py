@@ -362,8 +362,8 @@ def class_checks(model: LoadedModel, work: Workload) -> Iterator[Check]:
     own = cache_by_block(model.config.hf_cache().ledger().states(at, unfolded=True))
     yield Check("transformers, forward", "FLOPs", ours, flops, extra)
     other = model.config.hf_model_type
-    whose = f"transformers has no class for {model.family}; using the {other} class." if other else ""
-    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), whose)
+    other_class = f"transformers has no class for {model.family}; using the {other} class." if other else ""
+    yield Check("transformers, parameters", "elements", params, hf.parameters(theirs), other_class)
     if not model.has_cache or model.config.hf_no_cache:
         return
     same = own == cache_by_block(ledger.states(at, unfolded=True))

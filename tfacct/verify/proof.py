@@ -197,7 +197,7 @@ def _at(formula: Formula, symbols: Mapping[str, Any], sizes: Mapping[str, Any]) 
     return formula.expression.subs({symbols[axis]: value for axis, value in sizes.items()})
 
 
-def unstretched(part: Any) -> Any:
+def without_rope_scaling(part: Any) -> Any:
     """The part with plain RoPE: no count depends on RoPE scaling, and the reference does not support every kind. Slow
     rounds of normalization are also removed, because no count depends on them."""
     if isinstance(part, HyperConnection):
@@ -208,7 +208,7 @@ def unstretched(part: Any) -> Any:
 
 def _by_symbols(shape: Transformer, symbolic: SymbolicModel, sizes: Sizes, progress: Tick) -> Iterator[Proven]:
     """torch's count with symbols for all sizes, then with each size that may be smaller than 2 fixed at that value."""
-    symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(unstretched), sizes)
+    symbols, stacks, traces = symbolic.symbols, sizes.stacks, Traces(shape.mapped(without_rope_scaling), sizes)
     formulas, edges, tried = _formulas(symbolic), sizes.edges(), layers_tried(stacks)
     runs: list[Counted] = []
     for done, layers in enumerate(tried):

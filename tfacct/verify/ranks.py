@@ -54,9 +54,9 @@ class RankChecks:
 
 def check_verifiable(mesh: Mesh) -> None:
     """Raises UsageError for a layout that cannot be verified, with one that can."""
-    for axis, why, hint in NOT_RUN:
+    for axis, reason, hint in NOT_RUN:
         if (size := getattr(mesh, axis)) > 1 and (axis != "dp" or mesh.fsdp == 1):
-            raise UsageError(f"{option(axis, size)} is not verified here: {why}", hint)
+            raise UsageError(f"{option(axis, size)} is not verified here: {reason}", hint)
     if mesh.cp > 1 and mesh.cp_method != "ring":
         given = option("cp_method", mesh.cp_method)
         raise UsageError(f"{given} is not verified, because torch runs a ring", "leave it out")
@@ -67,8 +67,8 @@ def check_verifiable(mesh: Mesh) -> None:
         given = option("imbalance", f"{float(mesh.imbalance):g}")
         raise UsageError(f"{given} is not verified, because routing is assumed even", "leave it out")
     if mesh.zero:
-        why = "buckets depend on the engine"
-        raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {why}", f"{option('fsdp')} is")
+        reason = "buckets depend on the engine"
+        raise UsageError(f"{option('zero', mesh.zero)} is not verified here: {reason}", f"{option('fsdp')} is")
 
 
 def layout_for(model: LoadedModel, mesh: Mesh | None) -> tuple[Mesh, bool]:
@@ -169,7 +169,7 @@ def _stage_checks(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str) ->
     shape = (work.batch // times, work.tokens, width)
     seen: Counter[tuple[str, str, int]] = Counter()
     for rank in range(mesh.pp):
-        sent = module.handed_on(mesh.pp, rank, mesh.chunks, times, mesh.schedule, shape, dtype)
+        sent = module.messages_sent(mesh.pp, rank, mesh.chunks, times, mesh.schedule, shape, dtype)
         for (when, size), count in sent.items():
             seen[when, "send", size] += count
     stored = [
@@ -203,7 +203,7 @@ def _checks(
     theirs_stored: Mapping[str, int],
     sent: Sequence[Collective],
     theirs_sent: Mapping[tuple[str, str, int], int],
-    whose: str,
+    name: str,
 ) -> list[Check]:
     """Parameters, calls and bytes, by the rules and by the class."""
     calls: Counter[str] = Counter()
@@ -216,7 +216,7 @@ def _checks(
     for (when, kind, size), count in theirs_sent.items():
         moved[1][f"{when} {kind}"] += count * size
     return [
-        Check(whose, "elements", stored, dict(theirs_stored)),
+        Check(name, "elements", stored, dict(theirs_stored)),
         Check("calls of collectives", "calls", calls, theirs),
         Check("bytes of their results", "bytes", *moved),
     ]
@@ -235,7 +235,7 @@ def _call(when: str, kind: str, size: int) -> str:
 
 
 def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, published: bool) -> Any:
-    divided = {
+    layout = {
         "tp": mesh.tp,
         "fsdp": mesh.weight_shards,
         "dp": mesh.dp,
@@ -248,7 +248,7 @@ def _step(model: LoadedModel, work: Workload, mesh: Mesh, dtype: str, *, publish
     encodes = shape.encoder is not None or not all(getattr(part, "causal", True) for part in shape.attentions)
     which = {"auto": model.config.task_head.auto, "encodes": encodes}
     try:
-        return _module("ranks").step(model.of_class, **divided, **size, **which, dtype=dtype, published=published)
+        return _module("ranks").step(model.of_class, **layout, **size, **which, dtype=dtype, published=published)
     except (AssertionError, RuntimeError) as error:  # weights of two dtypes, which fully_shard does not support
         reason = f"{model.name}: torch cannot shard its class this way: {cut(str(error), 200)}"
         raise UsageError(reason, f"leave {option('fsdp' if isinstance(error, AssertionError) else 'tp')} out") from None

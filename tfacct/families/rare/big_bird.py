@@ -36,9 +36,8 @@ class BigBird(StoresPooler):
 
     def check(self) -> None:
         if self.attention_type != FULL:
-            why = "block-sparse attention with random blocks is not supported"
             raise ConfigError(
-                f"attention_type = {format_value(self.attention_type)} is not counted: {why}",
+                f"attention_type = {format_value(self.attention_type)} is not supported: it has random blocks of keys",
                 f"{setting('attention_type', FULL)} counts every pair of tokens",
             )
         super().check()
