@@ -60,6 +60,8 @@ def test_a_card_that_is_too_small() -> None:
         ("sglang qwen3-next-80b-a3b --on h200", "layers with states"),
         ("sglang llama-3.1-8b --on mi300x", "cards of CDNA3"),
         ("sglang llama-3.1-8b --on h100 --requests 4", "--requests is not derived for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --max-num-seqs 4", "--max-num-seqs is not derived for SGLang"),
+        ("llamacpp llama-3.1-8b --on h100 --max-model-len max", "--max-model-len max is not derived for llama.cpp"),
         ("sglang llama-3.1-8b --on h100 --engine-version 0.6", "SGLang 0.6 has no profile"),
         ("sglang llama-3.1-8b --on 16xh100 --pp 2", "16xh100"),
         ("llama.cpp deepseek-v2-lite --on h100", "latent attention"),

@@ -88,7 +88,7 @@ def engine_of(
     (True, 476000, ['vllm', 'serve'])
 
     The keywords are the engine's flags. `max_model_len="max"`: the longest that starts; `requests`: find the launch
-    that has room for so many. `log`: a start-up log to compare with, whose flags hold where none are given. Raises
+    that has room for so many. `log`: a start-up log to compare with, whose flags apply where none are given. Raises
     TfacctError.
     """
     from tfacct.reports.engine import engine_start
@@ -106,7 +106,7 @@ def engine_of(
     if launch.engine.id != "vllm":
         from tfacct.reports.engine import simple_start
 
-        for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager"):
+        for name in ("requests", "kv_cache_memory_bytes", "block_size", "enforce_eager", "max_num_seqs"):
             if flags.get(name):
                 raise UsageError(f"{option(name)} is not derived for {launch.engine.name}", "leave it out")
         if launch.flags.max_model_len is None:
@@ -145,7 +145,7 @@ def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
         max_num_seqs=sizes["max_num_seqs"],
         gpu_memory_utilization=share,
         dtype=NAMES.get(str(given.get("dtype")), given.get("dtype")),
-        kv_dtype=_kv_dtype(name, given.get("kv_dtype")),
+        kv_dtype=_kv_dtype(found.id, given.get("kv_dtype")),
         tp=tp,
         pp=pp,
         enforce_eager=bool(given.get("enforce_eager")),
@@ -158,7 +158,9 @@ def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:
     supported = whole and (model.whole or {}).get("model_type") in found.facts.get("images", {})
     encoders = model.of_parts("parameters")[1:] if supported else ()
     launch = Launch(found, profile, model, device, flags, encoders=encoders)
-    if longest and name == "vllm":
+    if longest and found.id != "vllm":
+        raise UsageError(f"{option('max_model_len', 'max')} is not derived for {found.name}", "a number of tokens")
+    if longest:
         from tfacct.engines.launch import check_supported, refusal
 
         check_supported(launch)
