@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict, TypeVar
 
 from tfacct.architecture.parts import LatentAttention
 from tfacct.base import units
@@ -128,6 +128,7 @@ class VerifiedStep:
 
 
 AnyVerified = Verified | RankChecks | VerifiedStep
+FoundT = TypeVar("FoundT", Verified, RankChecks, VerifiedStep)
 
 
 @answers(VerifyReport)
@@ -161,7 +162,7 @@ def verify(
         "verify",
         models,
         _counts_table(one) if one else _counts_tables(found),
-        [_counts_facts(each) for each in found],
+        [{**_facts(each, "flops"), "expected_params": each.model.expected} for each in found],
         title=f"{what} {where}, cross-checked",
         convention=model_notes.products_convention(request, False, models),
         answer=_verdict(found, "path by path"),
@@ -197,19 +198,6 @@ def _checks(model: LoadedModel, work: Workload, all_layers: bool, against: bool)
         ) from None
 
 
-def _counts_facts(found: Verified) -> dict[str, Any]:
-    fvcore = found.checks[0]
-    total, measured = fvcore.totals
-    return {
-        **_common_facts(found),
-        "total_flops": total,
-        "measured_flops": measured,
-        "expected_params": found.model.expected,
-        "cross_checks": [_check_facts(check) for check in found.checks],
-        "lines": _lines(fvcore, "flops"),
-    }
-
-
 def _counts_table(found: Verified) -> Table:
     fvcore, *others = found.checks
     further: dict[str, tuple[Pair, bool]] = {}
@@ -224,23 +212,16 @@ def _counts_table(found: Verified) -> Table:
 
 def _counts_tables(every: Sequence[Verified]) -> Table:
     columns = (
-        Column("model", "model"),
         Column("formula", "formula (FLOPs)", "count"),
         Column("measured", "fvcore (2 × MACs)", "count"),
         Column("checks", "checks", "count", drop=1),
-        Column("verdict", "", "verdict"),
     )
-    rows = tuple(
-        {
-            "model": build.label(found.model),
-            "formula": found.checks[0].totals[0],
-            "measured": found.checks[0].totals[1],
-            "checks": len(found.checks),
-            "verdict": "ok" if _agrees([found]) else "DIFFERS",
-        }
-        for found in every
-    )
-    return columns, (rows,), ()
+
+    def cells(found: Verified) -> Row:
+        formula, measured = found.checks[0].totals
+        return {"formula": formula, "measured": measured, "checks": len(found.checks)}
+
+    return _by_model(every, columns, cells)
 
 
 def _traced(every: Sequence[Verified], all_layers: bool) -> str:
@@ -286,7 +267,7 @@ def verify_ranks(
         "verify",
         models,
         _rank_table(one) if one else _rank_tables(found),
-        [_rank_facts(each, stored) for each in found],
+        [{**_facts(each, "rank_params", stored), "mesh": mesh_facts(each.mesh), "plan": each.plan} for each in found],
         title=f"{who} in {stored} against the class, {build.workload_words(models, request)}",
         convention="parameters of the fullest rank, and its collectives in a forward and a backward pass",
         answer=_verdict(found, "call by call"),
@@ -297,23 +278,6 @@ def verify_ranks(
         headline="rank_params",
         agrees=_agrees(found),
     )
-
-
-def _rank_facts(found: RankChecks, dtype: str) -> dict[str, Any]:
-    params = found.checks[0]
-    return {
-        **_common_facts(found, dtype),
-        "mesh": mesh_facts(found.mesh),
-        "plan": _plan(found),
-        "rank_params": params.totals[0],
-        "measured_rank_params": params.totals[1],
-        "cross_checks": [_check_facts(check) for check in found.checks],
-        "lines": _lines(params, "rank_params"),
-    }
-
-
-def _plan(found: RankChecks) -> str:
-    return "transformers" if found.published else "torch"
 
 
 def _rank_table(found: RankChecks) -> Table:
@@ -327,27 +291,25 @@ def _rank_table(found: RankChecks) -> Table:
 
 def _rank_tables(every: Sequence[RankChecks]) -> Table:
     columns = (
-        Column("model", "model"),
         Column("tp", "tp", "count"),
         Column("fsdp", "fsdp", "count"),
         Column("plan", "plan", drop=1),
         Column("formula", "elements", "count"),
         Column("calls", "calls", "count"),
-        Column("verdict", "", "verdict"),
     )
-    rows: tuple[Row, ...] = tuple(
-        {
-            "model": build.label(found.model),
+
+    def cells(found: RankChecks) -> Row:
+        params, calls = (check.totals for check in found.checks[:2])
+        return {
             "tp": found.mesh.tp,
             "fsdp": found.mesh.fsdp,
-            "plan": _plan(found),
-            "formula": found.checks[0].totals[0],
-            "calls": found.checks[1].totals[0],
-            "verdict": _word(found.checks[0].totals, _agrees([found])),
+            "plan": found.plan,
+            "formula": params[0],
+            "calls": calls[0],
+            "verdict": _word(params, _agrees([found])),
         }
-        for found in every
-    )
-    return columns, (rows,), ()
+
+    return _by_model(every, columns, cells)
 
 
 def _rank_notes(every: Sequence[RankChecks]) -> list[str]:
@@ -480,28 +442,32 @@ def _step_table(found: VerifiedStep) -> Table:
 
 def _step_tables(every: Sequence[VerifiedStep]) -> Table:
     columns = (
-        Column("model", "model"),
         Column("saved", "saved", drop=1),
         Column("peak", "peak"),
         Column("formula", "peak by the formula", "count", drop=1),
         Column("measured", "by the class", "count", drop=1),
-        Column("verdict", "", "verdict"),
     )
-    rows: list[Row] = []
-    for found in every:
+
+    def cells(found: VerifiedStep) -> Row:
         by_name = {check.name: check for check in found.checks}
         saved, peak = by_name["saved for backward"], by_name["peak"]
-        rows.append(
-            {
-                "model": build.label(found.model),
-                "saved": error_words(saved.error),
-                "peak": error_words(peak.error),
-                "formula": peak.formula,
-                "measured": peak.measured,
-                "verdict": "ok" if _agrees([found]) else "DIFFERS",
-            }
-        )
-    return columns, (tuple(rows),), ()
+        return {
+            "saved": error_words(saved.error),
+            "peak": error_words(peak.error),
+            "formula": peak.formula,
+            "measured": peak.measured,
+        }
+
+    return _by_model(every, columns, cells)
+
+
+def _by_model(every: Sequence[FoundT], columns: tuple[Column, ...], cells: Callable[[FoundT], Row]) -> Table:
+    """A table with one row for each model: its name, its cells and its verdict."""
+    rows = tuple(
+        {"model": build.label(found.model), "verdict": "ok" if _agrees([found]) else "DIFFERS", **cells(found)}
+        for found in every
+    )
+    return (Column("model", "model"), *columns, Column("verdict", "", "verdict")), (rows,), ()
 
 
 def _check_against(against: str | None) -> None:
@@ -527,6 +493,22 @@ def _common_facts(found: AnyVerified, dtype: str | None = None) -> dict[str, Any
     }
 
 
+def _facts(found: Verified | RankChecks, key: str, dtype: str | None = None) -> dict[str, Any]:
+    """Facts of exact checks. `key`: what the first check counts, total and line by line."""
+    first = found.checks[0]
+    total = f"total_{key}" if key == "flops" else key
+    return {
+        **_common_facts(found, dtype),
+        total: first.totals[0],
+        f"measured_{key}": first.totals[1],
+        "cross_checks": [_check_facts(check) for check in found.checks],
+        "lines": [
+            {"path": path, key: pair[0], f"measured_{key}": pair[1], "equal": pair[0] == pair[1]}
+            for path, pair in first.pairs().items()
+        ],
+    }
+
+
 def _check_facts(check: Check) -> dict[str, Any]:
     """A check, as in the JSON."""
     return {
@@ -537,14 +519,6 @@ def _check_facts(check: Check) -> dict[str, Any]:
         "equal": check.agrees,
         "differing": {path: list(pair) for path, pair in check.pairs().items() if pair[0] != pair[1]},
     }
-
-
-def _lines(check: Check, key: str) -> list[dict[str, Any]]:
-    """Both sides of a check by path, as in the JSON."""
-    return [
-        {"path": path, key: pair[0], f"measured_{key}": pair[1], "equal": pair[0] == pair[1]}
-        for path, pair in check.pairs().items()
-    ]
 
 
 def _rows(pairs: Mapping[str, tuple[Pair, bool]]) -> tuple[Row, ...]:
@@ -617,7 +591,7 @@ def prove(model: LoadedModel, *, by: By = "symbols", progress: Tick = unwatched)
     from tfacct.verify.proof import proven
 
     if by not in ("symbols", "grid"):
-        raise UsageError(f"{option('by')} is symbols or grid, not {by!r}")
+        raise UsageError(f"{option('by')} must be symbols or grid, not {by!r}")
     model = model.running("expanded")  # one formula is proven; the other forms are a --set away
     try:
         proof = proven(model.architecture, by=by, progress=progress)
@@ -710,10 +684,9 @@ def prove_saved(
     statements = [found for recipe in asked for found in proven_steps(model, recipe, progress)]
     means = (
         f"The class has the biases and tied weights of {model.name}, at any sizes. It was counted at every point of a"
-        " grid with"
-        " two values of each size and three of T. Two polynomials of degree at most 1 (2 in T) that agree there are"
-        " identical. Saved bytes are such a polynomial: each tensor has each size once, except scores, which have T"
-        " twice.",
+        " grid with two values of each size and three of T. Two polynomials of degree at most 1 (2 in T) that agree"
+        " there are identical. Saved bytes are such a polynomial: each tensor has each size once, except scores, which"
+        " have T twice.",
         *(f"Not proven in {recipe.dtype}: {why}." for recipe, why in refused.items() if why),
     )
     return _proof_report(

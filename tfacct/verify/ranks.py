@@ -51,6 +51,11 @@ class RankChecks:
     mesh: Mesh
     published: bool
 
+    @property
+    def plan(self) -> str:
+        """The library whose plan shards the class."""
+        return "transformers" if self.published else "torch"
+
 
 def check_verifiable(mesh: Mesh) -> None:
     """Raises UsageError for a layout that cannot be verified, with one that can."""
