@@ -47,13 +47,13 @@ NOTES = (
     NoteRow(
         "attention",
         2,
-        lambda of: of["by_flops"] and not of["asked"] and of,
+        lambda of: of["by_flops"] and not of["named"] and of,
         "Assumes 6·N·D. With attention counted, this budget trains {name} at context {context:,} on {tokens} tokens.",
     ),
     NoteRow(
         "exact",
         2,
-        lambda of: of["asked"] and of,
+        lambda of: of["named"] and of,
         "{name} takes {each} FLOPs per token at context {context:,}: all matmuls, not 6·N.",
     ),
     NoteRow("speed", 2, lambda of: of["speed"], "{} MFU is assumed, without interruptions."),
@@ -125,21 +125,21 @@ def budget(
     needs = trainer.needs(point) if trainer else ""
     spend = trainer.spending if trainer and not needs else lambda _: dict.fromkeys(("days", "device_hours", "cost"))
     if flops is None:
-        asked = tokens / size if tokens is not None else ratio
-        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, asked})]
-        spent = asked * size * each
+        own_ratio = tokens / size if tokens is not None else ratio
+        lines = [trained_on(value, size, each) for value in sorted({*RATIOS, own_ratio})]
+        spent = own_ratio * size * each
     else:
         lines = [bought(flops, value, "", family, ctx) for value in sorted({*RATIOS, ratio})]
         fitted = ((name, fit.parameters(flops)) for name, fit in LOSS_FITS.items())
         lines += [bought(flops, flops / FLOPS_PER_PARAMETER / n**2, name, family, ctx) for name, n in fitted]
-        asked, spent = flops / each / size, flops
+        own_ratio, spent = flops / each / size, flops
     lines = [line | spend(line["flops"]) for line in lines]
     context = int(point.work.context)
     about = {
         "name": build.label(own),
         "context": context,
         "by_flops": flops is not None,
-        "asked": model is not None,
+        "named": model is not None,
         "tokens": units.people(round(spent / each)),
         "each": units.si(round(each)),
         "experts": bool(own.ledger.experts),
@@ -150,7 +150,7 @@ def budget(
         sizes = f"{units.people(round(best))} parameters on {units.people(round(best * ratio))} tokens"
         answer = f"{_power(flops)} FLOPs: {sizes}{whose}"
     else:
-        many = f"{about['tokens']} tokens ({units.three(asked)} per parameter)"
+        many = f"{about['tokens']} tokens ({units.three(own_ratio)} per parameter)"
         answer = f"{about['name']} on {many}: {_power(spent)} FLOPs"
     spending = spend(spent)
     return build.report(
@@ -164,7 +164,7 @@ def budget(
                 "optimal_tokens": None if flops is None else round(best * ratio),
                 "context": context,
                 "tokens": round(spent / each),
-                "tokens_per_parameter": asked,
+                "tokens_per_parameter": own_ratio,
                 "flops_per_token": each,
                 "active_params": size,
                 "device": trainer.limit.facts["device"] if trainer else None,

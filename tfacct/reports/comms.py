@@ -41,7 +41,7 @@ class StageFacts(TypedDict):
 
 
 class CollectiveLine(TypedDict):
-    """Collectives of one line. `because`: the sharded axis behind them."""
+    """Collectives of one line. `because`: the sharded axis."""
 
     what: str
     calls: int

@@ -187,7 +187,7 @@ def calibrate(
     swept = sweep(device, dtype, progress)
     files.write_text("output", path, swept.as_toml())
     device_files.paths.cache_clear()
-    return _swept_report(path, swept)
+    return _calibration_report(path, swept)
 
 
 def _path(device: str, output: str | None, force: bool) -> Path:
@@ -203,7 +203,7 @@ def _path(device: str, output: str | None, force: bool) -> Path:
     return files.check("output", str(path) if output is None else output, (".toml",), "device", force=force)
 
 
-def _swept_report(path: Path, swept: Sweep) -> Report:
+def _calibration_report(path: Path, swept: Sweep) -> Report:
     from tfacct.timing.calibrated import DOUBT
 
     found = swept.found

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tfacct.loading.memory_limit import MemoryLimit
 
 AT_MOST = 10
-"""Rows of the table, unless another number is asked for."""
+"""Rows of the table by default."""
 LARGEST = 2**20
 """The most devices that are accepted."""
 
@@ -105,8 +105,7 @@ class Plan:
     """A search for layouts and its result.
 
     `given`: options of the question, which the printed commands repeat. `ranked`: a candidate of each layout that fits,
-    the best first by `by`. `estimates`: the estimator of their time, or None; `reason`: why there is none although it
-    was asked for.
+    the best first by `by`. `estimates`: the estimator of their time, or None; `reason`: why there is none.
     """
 
     model: LoadedModel

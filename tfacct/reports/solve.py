@@ -117,19 +117,19 @@ def solve(
     metrics = _metrics(equation)
     terms.check_recipe(metrics, "a metric such as peak_bytes")
     plain = _without_ranks(unknown, terms)
-    asked = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics))
+    question = _Question(unknown, equation, model, request, work, plain, plain.point(model, work, metrics))
     if unknown in RANKS:
-        answer = _fewest_ranks(asked, terms)
+        answer = _fewest_ranks(question, terms)
     elif unknown not in UNKNOWNS or (unknown == "num_key_value_heads" and model_notes.stepped(metrics)):
-        answer = _by_field(asked)
+        answer = _by_field(question)
     else:
-        answer = _by_algebra(asked)
+        answer = _by_algebra(question)
     limit, found = model.position_limit, answer.found
     limited = unknown == "ctx" and budget and limit is not None and found.rises and found.answer > limit
     if limited and limit is not None:
         note = f"Memory alone would allow ctx = {found.answer:,}."
         answer = _Solved(Solution(limit, None, rises=True), answer.at, [note])
-    return _report(asked, answer, terms.mesh, limited=limited)
+    return _report(question, answer, terms.mesh, limited=limited)
 
 
 def _without_unknown(model: LoadedModel, request: Request, unknown: str) -> Request:
@@ -157,14 +157,20 @@ def _is_budget(equation: Equation) -> bool:
     return None in sides and any(metric is not None and metric.name in ON_DEVICE for metric in sides)
 
 
-def _by_algebra(asked: _Question) -> _Solved:
+def _by_algebra(question: _Question) -> _Solved:
     """The context, the batch or the key/value heads, with the unknown as a symbol in the ledger."""
-    unknown, equation, model, point, metrics = asked.unknown, asked.equation, asked.model, asked.point, asked.metrics
-    at = placed(unknown, model.architecture, point, chunk=asked.chunk)
+    unknown, equation, model, point, metrics = (
+        question.unknown,
+        question.equation,
+        question.model,
+        question.point,
+        question.metrics,
+    )
+    at = placed(unknown, model.architecture, point, chunk=question.chunk)
     windowed = any(stack.block.window is not None for stack in model.architecture.stacks)
     # A training step saves masks from where a context reaches across a window.
     bends = any(metric.of_step for metric in metrics) and (
-        windowed or asked.terms.recipe.for_model(model).rounds_tokens
+        windowed or question.terms.recipe.for_model(model).rounds_tokens
     )
     # New tokens are padded to whole chunks where a recurrence runs in chunks, and compressed keys are whole.
     bends |= unknown == "ctx" and model.ledger.leaps
@@ -182,20 +188,20 @@ def _by_algebra(asked: _Question) -> _Solved:
         jumps = "Counts jump whenever a compressed key is complete, so the sides cross more than once."
         notes = [*([] if found.again is None else [jumps]), *_peak_phase(unknown, metrics, at, found.answer)]
         return _Solved(found, at, notes)
-    found = solved(unknown, equation, at, asked.work.tokens if unknown == "ctx" and asked.chunk else 1)
-    form = None if found.leaps else _closed_form(asked, [at(found.answer), at(found.beyond)])
+    found = solved(unknown, equation, at, question.work.tokens if unknown == "ctx" and question.chunk else 1)
+    form = None if found.leaps else _closed_form(question, [at(found.answer), at(found.beyond)])
     return _Solved(found, at, _root(unknown, found, form, rounded=point.cache.rounds), form)
 
 
-def _closed_form(asked: _Question, around: Sequence[Point]) -> str | None:
+def _closed_form(question: _Question, around: Sequence[Point]) -> str | None:
     """The solution in symbols; None if latent attention changes its mode there."""
     answer, beyond = (point.ledger.settled(point.at, masked=point.masked) for point in around)
     if answer is not beyond:
         return None
     point = replace(around[0], ledger=answer)
-    shape = asked.model.settled(point.work, masked=point.masked).architecture
-    fixed = asked.model.config.constant_axes
-    return closed_form(asked.unknown, asked.equation, shape, point, chunk=asked.chunk, fixed=fixed)
+    shape = question.model.settled(point.work, masked=point.masked).architecture
+    fixed = question.model.config.constant_axes
+    return closed_form(question.unknown, question.equation, shape, point, chunk=question.chunk, fixed=fixed)
 
 
 def _root(unknown: str, found: Solution, form: str | None, *, rounded: bool) -> list[str]:
@@ -217,9 +223,9 @@ def _peak_phase(unknown: str, metrics: Sequence[Metric], at: Callable[[Size], Po
     return [f"The peak at {unknown} = {answer:,} is in {peak_phase(at(answer))!r}{before}."]
 
 
-def _by_field(asked: _Question) -> _Solved:
+def _by_field(question: _Question) -> _Solved:
     """A field of the config, by loading the model with values of it."""
-    unknown, model, request, metrics = asked.unknown, asked.model, asked.request, asked.metrics
+    unknown, model, request, metrics = question.unknown, question.model, question.request, question.metrics
 
     def read_with(value: Size) -> LoadedModel:
         return model.with_fields({**model.changed, unknown: value})
@@ -227,14 +233,14 @@ def _by_field(asked: _Question) -> _Solved:
     def at(value: Size) -> Point:
         other = read_with(value)
         try:
-            return asked.terms.point(other, selection.workload(other, request), metrics)
+            return question.terms.point(other, selection.workload(other, request), metrics)
         except UsageError as error:
             if not model_notes.stepped(metrics):
                 raise
             # Its training step is not counted, so it cannot be the answer.
             raise ConfigError(error.message, error.hint) from None
 
-    found = searched(unknown, asked.equation, at, _given(model, unknown))
+    found = searched(unknown, question.equation, at, _given(model, unknown))
     if found.step is None:
         notes = [f"{unknown} can be {listed([f'{value:,}' for value in found.among], 12)} here; all were tried."]
     else:
@@ -259,9 +265,9 @@ def _given(model: LoadedModel, unknown: str) -> int:
     return value
 
 
-def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
+def _fewest_ranks(question: _Question, terms: Counting) -> _Solved:
     """The fewest ranks with which the left side is at most the right one. Raises UsageError if no number is enough."""
-    unknown, equation, model = asked.unknown, asked.equation, asked.model
+    unknown, equation, model = question.unknown, question.equation, question.model
     mesh = terms.mesh or Mesh()
     if getattr(mesh, unknown) != 1:
         raise UsageError(f"{option('unknown', unknown)} solves for the ranks: leave {option(unknown)} out")
@@ -270,7 +276,9 @@ def _fewest_ranks(asked: _Question, terms: Counting) -> _Solved:
     def at(count: Any) -> Point:
         if count not in known:
             own = with_ranks(mesh, unknown, count)
-            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(model, asked.work, asked.metrics)
+            known[count] = replace(terms, mesh=None if own == Mesh() else own).point(
+                model, question.work, question.metrics
+            )
         return known[count]
 
     def fits(count: int) -> bool:
@@ -320,10 +328,16 @@ def _between(tried: list[int], count: int, fits: Callable[[int], bool]) -> tuple
     return most, [least] if least else []
 
 
-def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
+def _report(question: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bool) -> Report:
     """`limited`: the answer is the length of a learned position embedding."""
-    unknown, equation, model, request, terms = asked.unknown, asked.equation, asked.model, asked.request, asked.terms
-    metrics, found = asked.metrics, answer.found
+    unknown, equation, model, request, terms = (
+        question.unknown,
+        question.equation,
+        question.model,
+        question.request,
+        question.terms,
+    )
+    metrics, found = question.metrics, answer.found
     points = {value: answer.at(value) for value in (found.answer, found.beyond) if value is not None}
     settings = answer.settings or [model]
     solution = points[found.answer]
@@ -344,7 +358,7 @@ def _report(asked: _Question, answer: _Solved, mesh: Mesh | None, *, limited: bo
     else:
         past = model.past_words(found.answer) if unknown == "ctx" else ""
         words = _answer(unknown, equation, found, past, limited)
-    where = _where(unknown, request, model, same=solution.work == asked.work)
+    where = _where(unknown, request, model, same=solution.work == question.work)
     return build.report(
         "solve",
         [replace(model, defaulted=build.shared_defaults([model, *settings]))],

@@ -296,7 +296,7 @@ def _answer(step: Step) -> str:
 
 
 def _peak(one: TrainingMemory, usable: int | None = None) -> str:
-    """The peak, of so many usable bytes: a range where the optimizer's order decides, `≈` where it can be off."""
+    """The peak, and the usable bytes: a range if the order of the parameters decides, `≈` if it is an estimate."""
     ends = dict.fromkeys((int(one.least), int(one.peak.total)))
     sign = "from " if len(ends) > 1 else _estimate(one)
     if usable is None:
@@ -761,7 +761,7 @@ def _close(step: Step) -> bool:
 
 
 def _on_mesh(show: Callable[[Step, Mesh], Any] = lambda *_: True, **least: int) -> Callable[[Step], Any]:
-    """`show` of a step on a mesh with more than so many ranks along each axis."""
+    """`show`, for steps on a mesh with more ranks along each axis than `least`."""
 
     def of(step: Step) -> Any:
         mesh = step.recipe.mesh
