@@ -36,6 +36,13 @@ def test_the_default_share_of_sglang_0_5_by_hand() -> None:
     assert any(one["source"].endswith("0.834") for one in start.terms)
 
 
+def test_sglang_0_5_reserves_10_gib_at_least_on_large_cards() -> None:
+    """512 + 1.5 · 2,048 (the least chunk) + 512 + 128 = 4,224 MiB are fewer than 10,240 of an H100's 81,090."""
+    start = load("llama-3.1-8b").engine(engine="sglang", on="h100", max_num_batched_tokens=1024)
+    assert round(1 - 10_240 / 81_090, 3) == 0.874
+    assert any(one["source"].endswith("0.874") for one in start.terms)
+
+
 def test_llama_cpps_buffers_by_hand() -> None:
     """512 rows of 128,256 logits and one or two residual streams, in fp32; a cache of 8,192 tokens of 128 KiB."""
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="4090", dtype="q4_k_m", max_model_len="8k")

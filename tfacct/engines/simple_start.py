@@ -66,6 +66,10 @@ def check_supported(launch: Launch) -> None:
         raise UsageError(f"{model.name} in {engine.name}: {found} are not derived", "`tfacct memory` counts the model")
 
 
+LARGE_CARD = 60 * GIB
+"""Above it, SGLang 0.5 reserves at least a floor."""
+
+
 def fraction(launch: Launch) -> float:
     """mem_fraction_static: as given, else by the server's arithmetic. Raises UsageError."""
     if launch.flags.gpu_memory_utilization is not None:
@@ -77,8 +81,11 @@ def fraction(launch: Launch) -> float:
         return float(profile.fraction[str(tp)])
     _, chunk, few, many = next(one for one in profile.cards if launch.total >= one[0] * GIB)
     reserved = profile.reserved_mib
-    mib = reserved["base"] + reserved["per_chunk_token"] * (launch.flags.max_num_batched_tokens or chunk)
+    tokens = max(launch.flags.max_num_batched_tokens or chunk, reserved["least_chunk"])
+    mib = reserved["base"] + reserved["per_chunk_token"] * tokens
     mib += reserved["per_graph_request"] * (few if tp < 4 else many) + reserved["per_8_ranks"] * tp / 8
+    if launch.total > LARGE_CARD:
+        mib = max(mib, reserved["floor"])
     return float(round(1 - mib * MIB / launch.total, 3))
 
 

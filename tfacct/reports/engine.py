@@ -407,6 +407,7 @@ SIMPLE_NOTES = (
     NoteRow("launch", 1, lambda about: about.simple.launch_line),
     NoteRow("log", 1, lambda about: about.simple.missing <= 0 and about.simple.log_line, "The log will say: {}"),
     NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
+    NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
 )
 
 
