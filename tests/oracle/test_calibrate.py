@@ -44,5 +44,5 @@ def test_a_sweep_writes_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(TfacctError, match="exists"):
         tfacct.calibrate(output=mine)
     assert "no device ends in" in run("devices", "--calibrate", "-o", "x.json").err
-    assert "no spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
+    assert "cannot have spaces" in run("devices", "--calibrate", "-o", "my card.toml").err
     devices.paths.cache_clear()
