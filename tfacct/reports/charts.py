@@ -1,4 +1,4 @@
-"""Pictures of reports, from the same metrics and facts as the tables. Imported only if a picture is asked for."""
+"""Pictures of reports, from the same metrics and facts as the tables. Imported only for pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS = 8
 WIDEST = 8
 """The axis begins and ends at least so many times before and past the crossover."""
 FIRST = 64
-"""The axis begins here, unless the crossover or the context asked for is smaller."""
+"""The axis begins here, unless the crossover or the given context is smaller."""
 POINTS = 128
 """Steps along a linear axis."""
 PAST = 1.15
@@ -278,7 +278,7 @@ def change(old: int | Fraction, new: int | Fraction) -> str:
 
 
 def memory_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
-    """Weights and KV cache: of one model against the context, of several in bars; with the budget, if one was asked."""
+    """Weights and KV cache: of one model against the context, of several in bars; with the memory budget, if given."""
     facts = report.models
     fit = facts[0].get("fit")
     budget = [(fit["budget_bytes"], usable_words(fit))] if fit else []
@@ -353,14 +353,14 @@ def _fit_title(model: LoadedModel, facts: dict[str, Any], work: Workload, budget
 
 
 def _at(work: Workload) -> str:
-    """The context, and the batch where it is more than one sequence."""
+    """The context, and the batch if it is above 1."""
     return f"at {work.context:,} tokens" + ("" if work.batch == 1 else f" in each of {work.batch:,} sequences")
 
 
 def kv_chart(models: Sequence[LoadedModel], request: Request, report: Report) -> Chart:
     """KV cache against the context: of one model as built, as MHA and as MQA; of several as they are built.
 
-    Raises UsageError for more models than can be told apart.
+    Raises UsageError for more models than a picture can distinguish.
     """
     models = _in_report(models, report)
     _check_lines(len(models), "name fewer models")
@@ -444,7 +444,7 @@ def _with_windows(contexts: list[int], model: LoadedModel) -> list[int]:
 
 
 def train_chart(models: Sequence[LoadedModel], report: Report) -> Chart:
-    """Phases of one model's step, or the peaks of several models', with the budget if one was asked."""
+    """Phases of one model's step, or the peaks of several models', with the memory budget, if given."""
     facts, named = report.models, {model.name: build.label(model) for model in models}
     if len(facts) == 1:
         rows, names = facts[0]["phases"], [each["phase"] for each in facts[0]["phases"]]
@@ -496,8 +496,8 @@ def serve_chart(report: Report) -> Chart:
 
 
 def sweep_chart(report: Report) -> Chart:
-    """The last metric of a sweep against its context, or against its first knob where that stays; a line for each
-    combination of the others."""
+    """The last metric of a sweep against its context, or against its first knob if the context is fixed; a line for
+    each combination of the others."""
     facts = report.models[0]
     knobs: list[str] = facts["swept"]
     drawn = _metric_of(report)
@@ -555,7 +555,7 @@ def _metric_of(report: Report) -> str:
 
 
 def _drawn_label(report: Report) -> str:
-    """What the metric that is drawn is called where there is room for words."""
+    """The full name of the drawn metric."""
     name = _metric_of(report)
     kind, _, of = name.partition(".")
     if of:
@@ -582,7 +582,7 @@ def _bars(rows: Iterable[LoadedModel | str], *, unit: Kind, **chart: Any) -> Cha
 
 
 def _check_lines(count: int, hint: str) -> None:
-    """Raises UsageError for more lines than can be told apart."""
+    """Raises UsageError for more lines than a picture can distinguish."""
     if count > MOST_LINES:
         raise UsageError(f"{count} lines are too many for a picture; the maximum is {MOST_LINES}", hint)
 
@@ -629,7 +629,7 @@ def _by_part(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _asked_mark(context: int) -> tuple[int, str]:
-    """The context that was asked about, to be marked."""
+    """Mark at the given context."""
     return context, f"context {context:,}"
 
 

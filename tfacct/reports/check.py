@@ -47,7 +47,7 @@ COLUMNS = (
 
 
 class CheckLine(TypedDict):
-    """Elements of a tensor in both, all blocks together: `path` is the config's, `name` the code's."""
+    """Elements of a tensor in code and config, summed over layers. `path`: in the config; `name`: in the code."""
 
     path: str | None
     name: str | None
@@ -124,7 +124,7 @@ def _report(model: LoadedModel, named: str, found: Compared) -> Report:
 
 
 def _lines(found: Compared) -> list[dict[str, Any]]:
-    """Elements of each tensor of the ledger in both, all blocks together, then of what only the code has."""
+    """Elements of each tensor of the ledger in code and config, summed over layers; then tensors of the code alone."""
     folded: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(path: str, name: str, code: int, config: int, fits: bool) -> None:
@@ -183,7 +183,7 @@ def _sums(found: Compared) -> tuple[Row, ...]:
 
 
 def _verdict(code: int, config: int, bound: Fraction) -> str:
-    """Whether the code has as many as the config says, or how many more, where the config's may be off by a share."""
+    """Whether code and config agree within the bound, a share of the code's count; otherwise the difference."""
     if code == config:
         return "ok"
     more = f"by {code - config:+,}"
@@ -317,7 +317,7 @@ class NotStored(TypedDict):
 
 
 class CheckpointLine(TypedDict):
-    """Tensors of a part in one dtype. `what` they are, where they are not plain numbers."""
+    """Tensors of a part in one dtype. `what`: their quantized form; empty for plain numbers."""
 
     part: str
     dtype: str

@@ -272,7 +272,7 @@ def _warnings(model: LoadedModel) -> list[str]:
 
 
 def _notes(model: LoadedModel) -> list[str]:
-    """Notes, each after its place in the terminal's order, the condition under which it holds (`masked` or `whole`,
+    """Notes, each after its place in the terminal's order, its condition (`masked` or `whole`,
     `reads` the source or `later`, `train`, or nothing), its key and its rank; those on the cache are not about FLOPs.
     """
     whole, masked = (model_notes.block_notes([model], masked=flag) for flag in (False, True))
@@ -291,7 +291,7 @@ def _notes(model: LoadedModel) -> list[str]:
 
 
 def _counted(model: LoadedModel) -> list[str]:
-    """What was counted: of all pairs, then masked, and of each with all logits, then with those of one position."""
+    """What is counted: for all pairs, then masked; each with all logits, then with those of one position."""
     requests = Request(), Request(logits="last")
     return [model_notes.products_note(one, masked, [model]) for masked in (False, True) for one in requests]
 
@@ -310,7 +310,7 @@ def _conventions(model: LoadedModel) -> list[str]:
 
 
 def _shared_field(model: LoadedModel, written_model: ExportedLedger) -> str | None:
-    """Field of the config that sets K and leaves K · G as it is; None where there is none."""
+    """Config field that sets K without changing K · G, or None."""
     if not {"K", "G"} <= set(written_model.sizes):
         return None
     heads = written_model.sizes["K"] * written_model.sizes["G"]

@@ -60,7 +60,7 @@ LEGEND_WIDTH = 79
 
 
 class FormulaLine(TypedDict):
-    """One product, tensor or state in symbols."""
+    """One matmul, tensor or state in symbols."""
 
     path: str
     spec: NotRequired[str]

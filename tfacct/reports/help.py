@@ -1,4 +1,4 @@
-"""`help` topics: what every number counts, and what `sweep` and `solve` can be asked for."""
+"""Pages of `help TOPIC`: conventions, metrics, axes, options and the documentation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _table(
 
 
 def conventions() -> Report:
-    """Return what every number counts, topic by topic."""
+    """The counting conventions, topic by topic."""
     columns = (Column("topic", "topic"), Column("meaning", "convention"))
     notes = ("Add `-v` to a command to see what its answer counts.",)
     return _table("conventions", "Counting conventions", columns, CONVENTIONS.items(), notes=notes)
@@ -106,7 +106,7 @@ UNITS = {"flops": "FLOPs", "params": "parameters", "bytes": "bytes", "share": "s
 
 
 def metrics() -> Report:
-    """Return every metric: its name, its unit and what it is.
+    """All metrics, with name, unit and meaning.
 
     >>> metrics().rows[0]
     {'metric': 'total_flops', 'unit': 'FLOPs', 'about': 'FLOPs of one forward pass, or of one training step.'}
@@ -143,7 +143,7 @@ def options(groups: Mapping[str, Mapping[str, str]]) -> Report:
 
 
 def axes() -> Report:
-    """The axes of the matrix products: those of a step, then those of each part of a model."""
+    """Axes of the matmuls: those of a step, then those of each part of a model."""
     from tfacct.architecture import parts
     from tfacct.ledger.workload import AXES
 

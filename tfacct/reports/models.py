@@ -15,7 +15,7 @@ from tfacct.reports import build
 
 ALL = slice(None)
 HEADS = ("heads", "kv_heads")
-"""Sizes that blocks of one model may have different ones of."""
+"""Sizes that may differ between the layers of a model."""
 
 
 class ModelsReport(build.ModelReport):
@@ -225,12 +225,12 @@ def _source_notes(provenance: Provenance | None) -> list[str]:
 
 
 _SAYS = ("weight", "bias", "mask", "expert_axis", "bits", "unused")
-"""What of a line a table names beside its axes."""
+"""Properties of a line that a table shows next to its axes."""
 
 
 @answers(LedgerReport)
 def ledger(model: LoadedModel) -> Report:
-    """Every line of one model, group by group: where it stands, its axes, and what is stored."""
+    """Every line of one model, group by group: its layers, its axes and its storage."""
     from tfacct.algebra.export import export_ledger
 
     symbols = export_ledger(model.architecture)

@@ -67,7 +67,7 @@ KINDS: Mapping[str, type[Answer]] = {
     "show": models.ShowReport,
     "show-ledger": models.LedgerReport,
 }
-"""Reports by command; by an option too where it changes what is answered."""
+"""Reports by command, or by command and option if the option changes the answer."""
 TYPED = {
     "kv": "memory --kv",
     "fit": "memory --on all",
@@ -84,7 +84,7 @@ TYPED = {
     "schemas": "help schema",
     "engines": "engine",
 }
-"""The command of an answer, where its name is another."""
+"""Answer → its command, if the names differ."""
 PAGES: Mapping[str, Mapping[str, Any]] = {
     "metrics": dict.fromkeys(("metric", "unit", "about"), str),
     "schemas": dict.fromkeys(("name", "about"), str),

@@ -180,7 +180,7 @@ def verify(
 
 
 def _within_reach(model: LoadedModel, request: Request) -> Request:
-    """The request, with fewer tokens where a recurrence in chunks would take gigabytes."""
+    """The request, with fewer tokens if a recurrence in chunks would need gigabytes."""
     if request.ctx is not None or not any(CHUNK in group.axes for group in model.ledger.groups):
         return request
     return replace(request, ctx=min(model.context, IN_CHUNKS))
@@ -558,7 +558,7 @@ def _verdict(every: Sequence[Verified | RankChecks], how: str) -> str:
 
 
 PROVEN_DTYPES = ("bf16", "fp32")
-"""Dtypes in which saved activations are proven, where none is named."""
+"""Default dtypes in which saved activations are proven."""
 UNPROVEN = frozenset(("loss", "lora", "adapter_dtype", "lora_dropout", "weights_dtype"))
 """Fields of a recipe with which saved activations are measured, not proven."""
 
