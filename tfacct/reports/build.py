@@ -603,8 +603,9 @@ def sections(rows: Sequence[Row], key: str = "part") -> tuple[tuple[Row, ...], .
     return tuple(tuple(section) for _, section in groupby(rows, key=lambda row: row[key]))
 
 
-def from_to(named: Sequence[tuple[int, str]], words: Callable[[int], str]) -> str:
-    """The answer about several models: the smallest and the largest number, with their models."""
+def from_to(models: Sequence[LoadedModel], sizes: Iterable[int], words: Callable[[int], str]) -> str:
+    """The answer about several models: the smallest and the largest size, with their models."""
+    named = [(size, model.name) for model, size in zip(models, sizes, strict=True)]
     (least, small), (most, large) = min(named), max(named)
     return f"From {words(least)} ({small}) to {words(most)} ({large})."
 

@@ -505,9 +505,9 @@ def _traffic_by_model(counted: Sequence[ModelFlops]) -> Table:
 
 
 def _answer(counted: Sequence[ModelFlops]) -> str:
-    """The total of one model, or the least and the most of several."""
+    """The total of one model, or the range of several."""
     if len(counted) > 1:
-        return build.from_to([(one.total, one.model.name) for one in counted], units.si)
+        return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
     (one,) = counted
     if one.whole is not None:
         return f"{units.si(one.total)} FLOPs on one rank; the whole model takes {units.si(one.whole.total)}."
@@ -516,9 +516,9 @@ def _answer(counted: Sequence[ModelFlops]) -> str:
 
 
 def _traffic_answer(counted: Sequence[ModelFlops]) -> str:
-    """The bytes of one model, and its FLOPs for each; or the least and the most of several."""
+    """The bytes of one model and its FLOPs per byte, or the range of several."""
     if len(counted) > 1:
-        return build.from_to([(one.moved.moved, one.model.name) for one in counted], units.binary)
+        return build.from_to([one.model for one in counted], (one.moved.moved for one in counted), units.binary)
     total = counted[0].moved
     each = f": {units.decimals(total.intensity, 2)} FLOPs per byte" if total.moved else ""
     on_rank = " on one rank" if counted[0].whole else ""
@@ -746,9 +746,9 @@ def generate(models: Sequence[LoadedModel], request: Request, new_tokens: int, *
 
 
 def _request_answer(counted: Sequence[RequestFlops]) -> str:
-    """The total of one model, and its two phases; or the least and the most of several."""
+    """The total of one model and its two phases, or the range of several."""
     if len(counted) > 1:
-        return build.from_to([(one.total, one.model.name) for one in counted], units.si)
+        return build.from_to([one.model for one in counted], (one.total for one in counted), units.si)
     (one,) = counted
     prompt, steps = units.si(one.prefill_total), units.si(one.decode_total)
     after = f", {steps} for {one.steps:,} decode step{'' if one.steps == 1 else 's'}" if one.steps else ""

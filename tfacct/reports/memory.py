@@ -458,8 +458,7 @@ def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], opti
     if len(facts) == 1:
         total, weights, cache = (_between(fact, what) for what in ("total", "weights", "kv_cache"))
         return f"{total}: {weights} of weights" + (f" and {cache} of {model.cache_name}." if model.has_cache else ".")
-    both = zip(models, facts, strict=True)
-    return build.from_to([(fact["total_bytes"], model.name) for model, fact in both], units.binary)
+    return build.from_to(models, (fact["total_bytes"] for fact in facts), units.binary)
 
 
 def _between(fact: Mapping[str, Any], what: str) -> str:
@@ -822,12 +821,12 @@ def kv(
 
 def _cache_answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]], cached: Width) -> str:
     """The cache of one model and what more tokens add, or the range of several."""
-    sizes = [(fact["kv_cache_bytes"], model.name) for model, fact in zip(models, facts, strict=True)]
+    sizes = [fact["kv_cache_bytes"] for fact in facts]
     if len(facts) > 1:
         keys = {fact["workload"]["keys"] for fact in facts}
         where = f" at context {min(keys):,}" if len(keys) == 1 else ""
-        return f"{build.from_to(sizes, units.binary).removesuffix('.')}{where}."
-    fact, work, size = facts[0], facts[0]["workload"], units.binary(sizes[0][0])
+        return f"{build.from_to(models, sizes, units.binary).removesuffix('.')}{where}."
+    fact, work, size = facts[0], facts[0]["workload"], units.binary(sizes[0])
     where, batch = f"context {work['keys']:,}", f", batch {work['batch']:,}" if work["batch"] > 1 else ""
     if not model_notes.attends(models):  # another stage may hold more
         return f"{size} at {where if 'pp' in fact else 'every context'}{batch}."

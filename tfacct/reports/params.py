@@ -36,7 +36,7 @@ class ParamsLine(TypedDict):
     rank_params: NotRequired[int]
 
 
-class ParamsReport(build.ExplainedReport):
+class ParamsReport(build.ExplainedReport, build.RankReport):
     """Number of stored parameters."""
 
     _line = ParamsLine
@@ -50,12 +50,8 @@ class ParamsReport(build.ExplainedReport):
     not_included: build.NotIncluded | None
     expected_params: int | None
     expected_from: str | None
-    tp: int | None
     fsdp: int | None
     ep: int | None
-    pp: int | None
-    mesh: build.MeshFacts | None
-    stage: int | None
     rank_params: int | None
 
 
@@ -92,8 +88,7 @@ def params(models: Sequence[LoadedModel], mesh: Mesh | None = None) -> Report:
 def _answer(models: Sequence[LoadedModel], facts: Sequence[dict[str, Any]]) -> str:
     """The total of one model, or the range of several."""
     if len(facts) > 1:
-        both = zip(models, facts, strict=True)
-        return build.from_to([(fact["total_params"], model.name) for model, fact in both], units.people)
+        return build.from_to(models, (fact["total_params"] for fact in facts), units.people)
     total, active, rank = facts[0]["total_params"], facts[0]["active_params"], facts[0].get("rank_params")
     if rank is not None:
         return f"{rank:,} parameters ({units.people(rank)}) on one rank, of {total:,} ({units.people(total)})."
