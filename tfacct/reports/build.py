@@ -616,15 +616,15 @@ def of_attention(model: LoadedModel, size: str) -> int | list[int] | None:
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
 
 
-def by_block(key: str, found: int | list[int] | None) -> dict[str, int | list[int] | None]:
+def by_layer(key: str, found: int | list[int] | None) -> dict[str, int | list[int] | None]:
     """Such a size in the JSON: a number, or a list under a second key; the other key is null."""
     several = isinstance(found, list)
-    return {key: None if several else found, f"{key}_by_block": found if several else None}
+    return {key: None if several else found, f"{key}_by_layer": found if several else None}
 
 
 def each_of(facts: Mapping[str, Any], size: str) -> Any:
     """Such a size in one cell of a table: `4 to 16` if layers differ."""
-    several = facts[f"{size}_by_block"]
+    several = facts[f"{size}_by_layer"]
     return units.between(several) if several else facts[size]
 
 

@@ -517,7 +517,7 @@ def _nothing_fits(fact: Mapping[str, Any]) -> bool:
 
 def _of_usable(size: int, fact: Mapping[str, Any]) -> str:
     """`70.7 GiB per GPU, and 69.4 GiB is usable`; in bytes if both round to the same."""
-    each = " per GPU" if "mesh" in fact else ""
+    each = " per GPU" if fact.get("mesh") else ""
     usable = fact["fit"]["budget_bytes"]
     taken, room = map(units.binary, (size, usable))
     taken, room = (f"{size:,}", f"{usable:,} bytes") if taken == room else (taken, room)
@@ -863,8 +863,8 @@ def _cache_facts(model: LoadedModel, options: MemoryOptions, contexts: Sequence[
     whole, own = lines[-1]["as_built"], _cache_of(model, options, replace(work, source=0))
     return {
         "workload": selection.workload_facts(work, dtype=cached.name),
-        **build.by_block("query_heads", build.of_attention(model, "heads")),
-        **build.by_block("kv_heads", None if is_latent(model) else build.of_attention(model, "kv_heads")),
+        **build.by_layer("query_heads", build.of_attention(model, "heads")),
+        **build.by_layer("kv_heads", None if is_latent(model) else build.of_attention(model, "kv_heads")),
         "kv_bytes_per_token": token_bytes(ledger, work.axes(), cached),
         "kv_bytes_next_token": next_token_bytes(ledger, work.axes(), cached),
         "kv_cache_bytes": whole,
@@ -905,7 +905,7 @@ def _one_cache(model: LoadedModel, fact: dict[str, Any], options: MemoryOptions)
     whole, lines = ((WHOLE,) if "whole" in fact else ()), (tuple(fact["lines"]),)
     if not model_notes.attends([model]):
         return (Column("keys", "context", "count"), Column("as_built", "state", "bytes"), *whole), lines, ()
-    queries, keys = (heads_words(fact[f"{key}_by_block"] or fact[key] or []) for key in ("query_heads", "kv_heads"))
+    queries, keys = (heads_words(fact[f"{key}_by_layer"] or fact[key] or []) for key in ("query_heads", "kv_heads"))
     if is_latent(model):  # or, where layers differ, both
         shared = dict.fromkeys(part.kv_heads for _, part in model.architecture.having(Attention))
         keys = f"{heads_words(list(shared))} or latent" if shared else "latent"

@@ -136,7 +136,7 @@ def models(presets: Sequence[LoadedModel | Listed]) -> Report:
 
 def _as_json(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts of a preset, each key of one type."""
-    heads = {key: value for size in HEADS for key, value in build.by_block(size, facts[size]).items()}
+    heads = {key: value for size in HEADS for key, value in build.by_layer(size, facts[size]).items()}
     return {name: fact for name, fact in facts.items() if name != "latent" and name not in HEADS} | heads
 
 
