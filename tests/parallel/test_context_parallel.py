@@ -58,7 +58,7 @@ def test_parts_of_a_sequence_sum_gradients_as_copies_do() -> None:
         ("deepseek-v3 --ulysses 4 --ctx 8k --train", "--ulysses 4 does not support latent attention"),
         ("mamba-130m --cp 4 --ctx 2k --train", "a parallel layout does not support Mamba"),
         ("t5-base --cp 4 --train", "--cp 4 does not support an encoder"),
-        ("mixtral-8x7b --fsdp 4 --ep 3 --cp 2 --ctx 8k --train", "among the ranks of --tp, --fsdp and --cp"),
+        ("mixtral-8x7b --fsdp 4 --ep 3 --cp 2 --ctx 8k --train", "shards experts over the --tp, --fsdp and --cp ranks"),
     ],
 )
 def test_what_has_no_parts_is_refused_by_name(run: Callable[..., Ran], arguments: str, said: str) -> None:

@@ -145,7 +145,7 @@ def test_params_of_a_stage_whose_blocks_are_all_of_one_kind() -> None:
         ("plan gpt2 --pp 13", "--pp 13 does not divide L = 12 (layers)"),
         ("plan gpt2 --pp 2 --micro-batches 3 --batch 4 --train", "--micro-batches 3 does not divide a batch of 4"),
         ("plan gpt2 --tp 2 --schedule gpipe", "it needs --pp 2 or more"),
-        ("plan gpt2 --pp 2 --pp-chunks 2", "goes with --schedule interleaved"),
+        ("plan gpt2 --pp 2 --pp-chunks 2", "needs --schedule interleaved"),
         ("plan gpt2 --pp 2 --schedule interleaved --batch 5 --train", "runs micro-batches in rounds of 2"),
         (
             "plan gpt2 --pp 2 --fsdp 2 --schedule interleaved --train",
@@ -239,7 +239,7 @@ def test_ranks_are_whole_numbers_and_no_booleans(value: Any) -> None:
     for method, names in axes.items():
         for name in names:
             with pytest.raises(
-                tfacct.TfacctError, match=f"{name} (must be a whole number|is 1, 2 or 3|must be one of 0, 1, 2, 3), not"
+                tfacct.TfacctError, match=f"{name} (must be a whole number|must be 1, 2 or 3|must be one of 0, 1, 2, 3), not"
             ):
                 getattr(model, method)(**{name: value})
     with pytest.raises(tfacct.TfacctError, match="sp must be True or False, not"):

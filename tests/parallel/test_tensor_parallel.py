@@ -80,16 +80,16 @@ def test_one_new_token() -> None:
         ("mixtral-8x7b --fsdp 3 --ep 3", "--ep 3 does not divide E = 8 (experts) sizes that divide all: 1, 2, 4, 8"),
         (
             "mixtral-8x7b --tp 2 --ep 3",
-            "of --tp and --dp ranks, in whole batch groups possible sizes: 2",
+            "over the --tp and --dp ranks, in whole batch groups possible sizes: 2",
         ),
         ("mixtral-8x7b --tp 4 --fsdp 2 --ep 2", "possible sizes: 4, 8"),
         ("mixtral-8x7b --tp 2 --imbalance 1.5", "applies to routed tokens, so it needs --ep 2 or more"),
-        ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "over the mean: from 1 to 8"),
+        ("mixtral-8x7b --fsdp 8 --ep 8 --imbalance 9", "relative to the mean: it must be from 1 to 8"),
         ("mixtral-8x7b --tp 8 --ep 8 --imbalance 2", "applies to routed tokens, and there are none here"),
         ("llama-3.1-8b --fsdp 8 --ep 8", "has no experts for --ep 8 to shard"),
         (
             "phi-3.5-moe --tp 2 --train",
-            "sums experts, which --tp sends, was not checked it was checked for deepseek_v2",
+            "the expert sum in its class, which --tp sends, was not checked it was checked for deepseek_v2",
         ),
         ("gemma-4-e2b-text --tp 2", "a parallel layout does not support"),
         (
