@@ -239,7 +239,8 @@ def test_ranks_are_whole_numbers_and_no_booleans(value: Any) -> None:
     for method, names in axes.items():
         for name in names:
             with pytest.raises(
-                tfacct.TfacctError, match=f"{name} (must be a whole number|must be 1, 2 or 3|must be one of 0, 1, 2, 3), not"
+                tfacct.TfacctError,
+                match=f"{name} (must be a whole number|must be 1, 2 or 3|must be one of 0, 1, 2, 3), not",
             ):
                 getattr(model, method)(**{name: value})
     with pytest.raises(tfacct.TfacctError, match="sp must be True or False, not"):
