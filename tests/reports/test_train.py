@@ -63,7 +63,7 @@ def test_rows_of_several_models_say_which_peaks_are_not_exact(run: Callable[...,
 def test_a_budget_smaller_than_the_weights_is_told_what_they_are(run: Callable[..., Ran]) -> None:
     """2.30 GiB of weights: 1 GiB is less than they are, 3 GiB is more, and not enough for a step."""
     small, larger = (run("train", "llama-3.2-1b", "--ctx", "64", "--on", fit) for fit in ("1GiB", "3GiB"))
-    assert "the peak is ≈ 10.2 GiB; the weights alone are 2.30 GiB." in " ".join(small.out.split())
+    assert "the peak is ≈ 10.2 GiB; the weights alone need 2.30 GiB." in " ".join(small.out.split())
     assert "Try --lora 16 --adapters bf16 (2.55 GiB)." in larger.out and "weights alone" not in larger.out
 
 
@@ -100,7 +100,7 @@ def test_what_is_said_of_images() -> None:
     vit = load("vit-base-patch16-224")
     assert "26 images fit at a time." in vit.train(batch=64, on="2GiB").notes
     small = vit.train(on="100MB")
-    assert "Not even one image fits." in small.notes and "; the weights alone are" in small.answer
+    assert "Not even one image fits." in small.notes and "; the weights alone need" in small.answer
     with pytest.raises(UsageError, match="images of 225 pixels, not a multiple of the patch size 16"):
         load("vit-base-patch16-224", image_size=225).train()
 
