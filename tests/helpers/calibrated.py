@@ -1,4 +1,4 @@
-"""A machine that was swept."""
+"""The device file of a machine that was swept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs and says what its text promises."""
+"""The examples, what each prints, and what each needs."""
 
 # Models of parts, with their parameters by hand.
 MODELS = {

@@ -1,4 +1,4 @@
-"""Published files as they are written: fields that change no count are no refusal, and those that do are one."""
+"""Published text configs with fields taken out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models without a language model's head: bodies, poolers, classes. What they count, by hand, and what is said."""
+"""Configs of single families that both the torch-free tests and the oracle use."""
 
 from tests.helpers.models import tiny
 

@@ -1,4 +1,4 @@
-"""Laws of the training step of every preset that has one: parameters, optimizer state, counts, the class itself."""
+"""Presets whose training step is counted."""
 
 from tests.families import presets_asked
 from tfacct.loading import presets

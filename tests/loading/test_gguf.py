@@ -1,4 +1,4 @@
-"""Headers of GGUF files that llama.cpp's own writer makes: exact bytes, and its names against the ledger."""
+"""Tensor types of GGUF files."""
 
 from __future__ import annotations
 

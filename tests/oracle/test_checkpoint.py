@@ -1,4 +1,4 @@
-"""What files hold, by their headers: exact bytes, and the comparison with the config's ledger."""
+"""Headers of files that transformers, compressed-tensors and bitsandbytes save: exact bytes and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that divide a sequence: what attention sends, against torch's ring and attention written out, and by hand."""
+"""Context parallelism: collectives of attention, against torch's ring attention in several processes."""
 
 from __future__ import annotations
 

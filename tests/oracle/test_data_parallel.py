@@ -1,4 +1,4 @@
-"""Copies of a model, each with a batch: DistributedDataParallel's buckets, HSDP and ZeRO."""
+"""Data parallelism: the buckets of gradients that DistributedDataParallel reduces."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Copies of a model that divide its experts: transformers' own all-to-all, and DistributedDataParallel's buckets of all
-else."""
+"""Data parallelism with expert parallelism: transformers' all-to-all and DistributedDataParallel's buckets."""
 
 from __future__ import annotations
 

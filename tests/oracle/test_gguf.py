@@ -1,4 +1,4 @@
-"""Headers of GGUF files that llama.cpp's own writer makes: exact bytes, and its names against the ledger."""
+"""Headers of GGUF files that llama.cpp's writer makes, for classes of transformers: exact bytes, and names."""
 
 from __future__ import annotations
 

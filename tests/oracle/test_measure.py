@@ -90,7 +90,7 @@ def test_the_command_line(run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ("gpt2 --device cuda:99" if torch.cuda.is_available() else "gpt2 --device cuda", "no"),
+        ("gpt2 --device cuda:99", "no"),
         ("gpt2 --device tpu", "no device 'tpu'"),
         ("gpt2 --dtype int4", "int4 is a storage format"),
         ("gpt2 --dtype nonsense", "unknown dtype"),

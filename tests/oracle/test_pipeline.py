@@ -1,5 +1,4 @@
-"""Stages of a pipeline: what each holds and sends, against torch's own schedules under a process group that sends
-nothing, and by hand."""
+"""Pipeline parallelism: what stages send under torch's schedules, with fake collectives."""
 
 from __future__ import annotations
 

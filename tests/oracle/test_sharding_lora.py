@@ -1,4 +1,4 @@
-"""Adapters on matmuls that ranks divide: what they send, next to peft's own under torch's plans, and by hand."""
+"""Adapters under tensor parallelism: peft's own adapters under torch's plans, with fake collectives."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Experts beside sequence parallelism: between a gather of the stream and a scatter of their sums, or whole, on the
-tokens of a rank. Against the classes' own modules under DTensor, in a process group that sends nothing."""
+"""Experts under sequence parallelism: the classes' modules under DTensor, with fake collectives."""
 
 from __future__ import annotations
 

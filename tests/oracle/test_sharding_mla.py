@@ -1,5 +1,4 @@
-"""Latent attention beside sequence parallelism: it reads the stream gathered and makes latents of all tokens on each
-rank. Against the classes' own modules under torchtitan's plan of DeepSeek-V3, in a process group that sends nothing."""
+"""Multi-head latent attention under sequence parallelism: torchtitan's plan of DeepSeek-V3, with fake collectives."""
 
 from __future__ import annotations
 
