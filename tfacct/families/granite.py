@@ -71,7 +71,7 @@ class GraniteMoe(Granite):
 
 
 class GraniteMoeShared(GraniteMoe):
-    """Granite with experts and a shared expert of its own width."""
+    """Granite with experts and a shared expert with its own width."""
 
     shared_intermediate_size: NonNegativeInt = 0
     layer_module_names = mlp_modules("shared_mlp", at="mlp.shared", **SHARED)

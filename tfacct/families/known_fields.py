@@ -127,7 +127,7 @@ OF_BLOCKS = frozenset("batch block buffer cache capacity chunk group local max p
 
 OF_DRAFTS = re.compile(r"draft|eagle|medusa|dflash|speculator", re.IGNORECASE)
 """Words in the fields and classes of a draft model, a small model that proposes tokens for another, with
-weights of its own that join it to that one."""
+its own weights that connect it to that model."""
 DRAFT = "draft models have additional weights, which are not supported"
 OF_TARGETS = frozenset("num_target_layers target_hidden_size target_layer_ids num_aux_hidden_states".split())
 """Fields of a draft model about its target model."""

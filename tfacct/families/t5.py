@@ -209,7 +209,7 @@ def side_modules(ours: str, theirs: str, layer: Mapping[str, str]) -> dict[str, 
 
 
 class T5GemmaSide(Gemma2):
-    """T5Gemma's encoder or decoder, with the defaults of its own config class."""
+    """T5Gemma's encoder or decoder, with the defaults of its config class."""
 
     sizes = dict(vocab=256_000, hidden=2304, layers=26, heads=8)
     ignored_fields = "cross_attention_hidden_size is_encoder_decoder"

@@ -105,7 +105,7 @@ class TaskHead:
     """Whether it scores classes of each sequence after the pooler, next to a language model's head
     (BertForPreTraining)."""
     taught: bool = False
-    """Whether it scores the second position too, by a matmul of its own."""
+    """True if it also scores the second position, with its own matmul."""
 
     @property
     def scores_classes(self) -> bool:

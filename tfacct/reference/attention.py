@@ -30,8 +30,7 @@ from tfacct.reference.rotary import Angles, Rotary
 from tfacct.reference.step import Step
 
 Cache: TypeAlias = tuple[Tensor, ...]
-"""Tensors that a block keeps of the tokens it has seen: keys and values, or a latent and the rotated part of keys; an
-indexer's keys behind them."""
+"""Cached tensors of a layer: keys and values, or a latent and the rotary part of keys; then an indexer's keys."""
 
 
 class Softmax(nn.Module):

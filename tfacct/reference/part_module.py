@@ -38,7 +38,7 @@ class PartModule(nn.Module):
     takes: tuple[str, ...] = ()
     caches: tuple[str, ...] = ()
     own_activation: bool = False
-    """Whether its activation is one of its own, whatever the name."""
+    """True if it has its own activation, for any name."""
 
     @classmethod
     def built(cls, part: Any, angles: Angles | None, *, fused: bool, keep_all: bool) -> Self:  # noqa: ARG003

@@ -1,4 +1,4 @@
-"""Tensors of a user's own module paired with the ledger's: by a map, by known names, by shape, by position."""
+"""Pairs the tensors of a user's module with those of the ledger: by a map, known names, shape or position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfacct.reference.own_code import Weight
 
 WRAPPED = re.compile(r"^(_orig_mod\.|module\.)+")
-"""What torch.compile and wrappers for several devices put in front of every name."""
+"""Name prefixes of torch.compile and of wrappers for several devices."""
 ATTENTION, MLP, CROSS, NORM = "attn", "mlp", "cross", "norm"
 
 PARTS: Mapping[str, frozenset[str]] = {
@@ -34,7 +34,7 @@ PARTS: Mapping[str, frozenset[str]] = {
         MLP: "mlp ff ffn ffwd feed_forward feedforward ff_layer linear1 linear2 fc1 fc2 block_sparse_moe",
     }.items()
 }
-"""Words of modules, by the part of a layer that they mean."""
+"""Words in module names, by part of a layer."""
 ROLES: Mapping[str, frozenset[str]] = {
     role: frozenset(words.split())
     for role, words in {
@@ -53,11 +53,11 @@ ROLES: Mapping[str, frozenset[str]] = {
         "k_norm": "k_norm k_layernorm norm_k",
     }.items()
 }
-"""Words for a product, by what it is called here."""
+"""Words for a matmul, by our name."""
 OUT = frozenset("proj c_proj out dense wo output o".split())
 """Words for the output projection, of attention or of an MLP."""
 LLAMA = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
-"""Names of Llama's first code; of two matrices alone the first goes up."""
+"""Names in Llama's first code; with only two matrices, the first is the up projection."""
 LITGPT = {"fc_1": "gate_proj", "fc_2": "up_proj"}
 EMBED = frozenset(
     "wte embed embedding embeddings tok_embeddings embed_tokens token_embedding tok_emb token_emb emb".split()
@@ -71,9 +71,9 @@ SCALES = frozenset("g gamma scale".split())
 
 
 class Place(NamedTuple):
-    """Where a tensor is: its name with `*` for the block, and after it, for what there are several of in a block.
+    """Place of a tensor: its name with `*` for the layer, and for numbered modules inside a layer.
 
-    `block`: the block's number, None outside; `container`: the name up to it.
+    `block`: layer number, None outside the layers; `container`: the name before it.
     """
 
     template: str
@@ -82,8 +82,8 @@ class Place(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a name tells: the part and role it has, empty where nothing is known; whether it is a bias, or a norm's; and
-    whether it is `sure` of the role, or has a word for it that means other things too."""
+    """Meaning of a name: part and role, empty if unknown; whether it is a bias, or belongs to a norm; and whether the
+    role is `sure`, or its word has other meanings."""
 
     part: str
     role: str
@@ -126,7 +126,7 @@ def _is_stack(children: Mapping[int, Mapping[str, tuple[int, ...]]], blocks: int
 
 
 def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, blocks: int) -> str:
-    """What replaces the number of a block: `2*+1` where each block is two entries of the list, and this its second.
+    """Replacement of the layer number: `2*+1` if each layer is two entries of the list, and this is the second.
 
     >>> _star({n: {("norm.g", "to_q.weight")[n % 2]: (8,)} for n in range(6)}, 3, blocks=3)
     '2*+1'
@@ -139,14 +139,14 @@ def _star(children: Mapping[int, Mapping[str, tuple[int, ...]]], number: int, bl
 
 
 def _is_bundle(children: Mapping[int, Mapping[str, tuple[int, ...]]]) -> bool:
-    """True of several things of the same shapes in order: experts, or heads that are modules."""
+    """True for several modules with the same shapes in order: experts, or heads."""
     first = next(iter(children.values()))
     every = sorted(children) == list(range(len(children)))
     return len(children) > 1 and every and all(tensors == first for tensors in children.values())
 
 
 def read(template: str, siblings: Iterable[str]) -> Reading:
-    """What a name tells of a tensor. `siblings`: the last words of the modules in the same part, for names of two uses.
+    """Meaning of a tensor name. `siblings`: the last words of the modules in the same part, for ambiguous names.
 
     >>> read("layers.*.feed_forward.w2.weight", ["w1", "w2", "w3"])
     Reading(part='mlp', role='down_proj', bias=False, norm=False, sure=True)
@@ -190,29 +190,29 @@ def read(template: str, siblings: Iterable[str]) -> Reading:
 
 
 FUSED = {"qkv": ("q_proj", "k_proj", "v_proj"), "kv": ("k_proj", "v_proj"), "gate_up": ("gate_proj", "up_proj")}
-"""Products that code may run as one, by what that is called here."""
+"""Matmuls that code may fuse, by our name of the result."""
 ENOUGH = 4.0
-"""Score from which on two tensors belong together: an equal shape in as many blocks, or a word for the same thing."""
+"""Smallest score of a pair: equal shapes in the same number of layers, or words with the same meaning."""
 
 
 FUSED_LAST, FUSED_FIRST, NEVER_FUSED = -0.5, 0.5, -100.0
-"""Points of products that run as one: of equal shapes they come after a product that runs alone, before it or never."""
+"""Points for fused matmuls: with equal shapes they come after a single matmul, before it or never."""
 
 
 class Theirs(NamedTuple):
-    """A tensor of the code in one block: several where each expert or head has one of its own."""
+    """A tensor of the code in one layer: several if each expert or head has its own."""
 
     weights: tuple[Weight, ...]
     container: str = ""
 
     @property
     def name(self) -> str:
-        """Name of the first."""
+        """Name of the first tensor."""
         return self.weights[0].name
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape, with their number in front where there are several."""
+        """Its shape, preceded by the number of tensors if there are several."""
         one = self.weights[0].shape
         return one if len(self.weights) == 1 else (len(self.weights), *one)
 
@@ -223,7 +223,7 @@ class Theirs(NamedTuple):
 
 
 class Match(NamedTuple):
-    """A tensor of the code and those of the ledger that are in it, as unfolded paths."""
+    """A tensor of the code and the ledger tensors in it, as unfolded paths."""
 
     ours: tuple[Tensor, ...]
     theirs: Theirs
@@ -235,7 +235,7 @@ class Match(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """True if the code's tensor has as many elements, and, of two matrices, the same sides."""
+        """True if the code's tensor has the same number of elements and, for matrices, the same sides."""
         wanted, found = self.shape, self.theirs.shape
         if sum(int(tensor.elements) for tensor in self.ours) != self.theirs.elements:
             return False
@@ -245,8 +245,8 @@ class Match(NamedTuple):
 
 @record
 class Matched:
-    """All tensors, in pairs or alone. `by`: how many pairs were found by a `map`, by `names`, by `shape` and similar
-    names, and by shape and `position` in the module tree alone."""
+    """All tensors, paired or unpaired. `by`: how many pairs were found by a `map`, by `names`, by `shape` and similar
+    names, and only by shape and `position` in the module tree."""
 
     matches: Sequence[Match]
     missing: Sequence[Tensor]
@@ -259,21 +259,21 @@ class Matched:
     left_out: Sequence[str] = ()
     """Names that the map excludes."""
     blocks: tuple[int, int] = (0, 0)
-    """Blocks of the code and of the config, where they differ."""
+    """Numbers of layers in code and config, if they differ."""
 
     @property
     def complete(self) -> bool:
-        """True if every tensor has a pair that fits."""
+        """True if every tensor has a fitting pair."""
         return not self.missing and not self.over and all(one.fits for one in self.matches)
 
     @property
     def alone(self) -> int:
-        """Number of tensors that have no pair."""
+        """Number of unpaired tensors."""
         return len(self.missing) + len(self.over)
 
     @property
     def elements(self) -> tuple[int, int]:
-        """Elements of the code and of the config in all."""
+        """Total elements of the code and of the config."""
         pairs = [(one.theirs.elements, sum(int(tensor.elements) for tensor in one.ours)) for one in self.matches]
         theirs = sum(one.elements for one in self.over)
         ours = sum(int(tensor.elements) for tensor in self.missing)
@@ -281,7 +281,7 @@ class Matched:
 
 
 class _Sides:
-    """Both sides by their names in every block, and what has been paired."""
+    """Both sides by their names in every layer, and the pairs so far."""
 
     def __init__(self, model: LoadedModel, weights: Sequence[Weight], *, named: bool, fused: float) -> None:
         self.model, self.fused = model, fused
@@ -314,7 +314,7 @@ class _Sides:
 
     @property
     def waiting(self) -> list[str]:
-        """Names that have no pair."""
+        """Unpaired names."""
         return [name for name in self.theirs if name not in self.pairs and name not in self.left_out]
 
 
@@ -329,12 +329,12 @@ def _grouped(own: Sequence[Weight], places: Mapping[str, Place]) -> Iterator[tup
 
 
 def match(model: LoadedModel, weights: Sequence[Weight], given: Mapping[str, Sequence[str]] | None = None) -> Matched:
-    """Pair the tensors of a module with a model's. `given`: a map, names of the code to paths of the ledger.
+    """Pairs the tensors of a module with those of a model. `given`: a map, names of the code to paths of the ledger.
 
-    Where similar names leave a difference and both sides have as many elements, the names may mislead: pairs by shape
-    and position alone are taken if they leave none. Where tensors are left over, a product of another size may have
-    been taken for products that run as one: pairs without these are taken if they leave fewer. Raises ConfigError for a
-    map that names what is not there.
+    If similar names leave a difference although both sides have the same number of elements, the names may be
+    misleading: pairs by shape and position are used if they leave no difference. If tensors are left over, a matmul of
+    another size may have been matched to fused matmuls: pairs without fused matmuls are used if they leave fewer.
+    Raises ConfigError for a map with unknown names.
     """
     found = _match(model, weights, given, named=True)
     if found.complete:
@@ -356,8 +356,8 @@ def _match(
     named: bool,
     fused: float = FUSED_LAST,
 ) -> Matched:
-    """Pairs by the names of the class or a map, by similar names where `named`, by shape and by position. `fused`: what
-    is added to the score of products that run as one."""
+    """Pairs by the names of the class or a map, by similar names if `named`, by shape and by position. `fused`: points
+    added to the score of fused matmuls."""
     own = [weight._replace(name=WRAPPED.sub("", weight.name)) for weight in weights]
     sides = _Sides(model, own, named=named, fused=fused)
     by_shape = "shape" if named else "position"
@@ -394,7 +394,7 @@ def _match(
 
 
 def _blocks(sides: _Sides) -> tuple[int, int]:
-    """Blocks of the code and of the config, where most of the paired names say that they differ."""
+    """Numbers of layers in code and config, if most paired names show that they differ."""
     counts = [
         (len(sides.theirs[name]), len(sides.ours[ours[0]]))
         for name, ours in sides.pairs.items()
@@ -407,7 +407,7 @@ def _blocks(sides: _Sides) -> tuple[int, int]:
 def _in_buffers(
     model: LoadedModel, missing: Sequence[Tensor], buffers: Sequence[Weight]
 ) -> tuple[list[Tensor], list[Match]]:
-    """Tensors that the ledger counts and a class has as buffers, such as what corrects a router."""
+    """Tensors that the ledger counts and a class stores as buffers, such as a routing bias."""
     if not missing or not buffers:
         return list(missing), []
     named, found = Places(model, outputs_first=False), []
@@ -440,8 +440,8 @@ def _by_map(sides: _Sides, given: Mapping[str, Sequence[str]]) -> None:
 
 
 def _by_names(sides: _Sides) -> None:
-    """Pairs by the names of the family's class, and those that files give them, where they are those of most tensors:
-    one such name among others is a coincidence."""
+    """Pairs by the names of the family's class and of its files, if most tensors have such names: a single one is a
+    coincidence."""
     named = Places(sides.model, outputs_first=False)
     placed: dict[str, tuple[str, ...]] = {}
     for template in sides.waiting:
@@ -459,7 +459,7 @@ def _by_names(sides: _Sides) -> None:
 
 
 def _by_shape(sides: _Sides) -> None:
-    """Pairs by what names say, by shape, and by order, the best first."""
+    """Pairs by names, shapes and order, the best first."""
     waiting, free = sides.waiting, list(sides.free)
     order = {name: number for number, name in enumerate(sides.theirs)}
     place = {path: number for number, path in enumerate(sides.ours)}
@@ -475,8 +475,8 @@ def _by_shape(sides: _Sides) -> None:
 
 
 def _by_position(sides: _Sides) -> None:
-    """Pairs of what is left and equal in shape and number, in the order of the module tree, where as many are left of
-    it on both sides and no name means another part."""
+    """Pairs of remaining tensors with equal shapes and counts, in the order of the module tree, if both sides have the
+    same number of them and no name contradicts the part."""
 
     def shapes(tensors: Sequence[Any]) -> tuple[bool, tuple[tuple[int, ...], ...]]:
         every = (tensor.shape if isinstance(tensor, Theirs) else fused_shape((tensor,)) for tensor in tensors)
@@ -491,8 +491,8 @@ def _by_position(sides: _Sides) -> None:
 
 
 def _by_order(sides: _Sides) -> None:
-    """Pairs of what is left, in order, where as many are left of a sort on both sides: in or outside layers, biases,
-    norms."""
+    """Pairs of remaining tensors, in order, for each kind with equal numbers on both sides: in or outside layers,
+    biases, norms."""
     theirs = {name: ("*" in name, sides.readings[name].bias, sides.readings[name].norm) for name in sides.waiting}
     ours = {path: (paths.repeated(path), *_ours((path,))[2:]) for path in sides.free}
     for pairs in _in_order(dict(sorted(theirs.items(), key=itemgetter(1))), ours):
@@ -502,7 +502,7 @@ def _by_order(sides: _Sides) -> None:
 
 
 def _in_order(theirs: Mapping[str, object], ours: Mapping[str, object]) -> Iterator[list[tuple[str, str]]]:
-    """Names of the code and our paths in pairs, for each sort that has as many on both sides."""
+    """Pairs of code names and our paths, for each kind with equal numbers on both sides."""
     for sort in dict.fromkeys(theirs.values()):
         names, mine = ([name for name, own in side.items() if own == sort] for side in (theirs, ours))
         if len(names) == len(mine):
@@ -510,14 +510,14 @@ def _in_order(theirs: Mapping[str, object], ours: Mapping[str, object]) -> Itera
 
 
 def _contradicts(reading: Reading, path: str) -> bool:
-    """True if a name of the code means another thing than one of our paths."""
+    """True if a name of the code contradicts one of our paths."""
     part, role, _, norm = _ours((path,))
     other = (reading.role and role and reading.role != role) or (reading.part and part and reading.part != part)
     return bool(other) or (reading.norm and not norm)
 
 
 def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every tensor alone, and those that code may fuse."""
+    """Every single tensor, and groups of tensors that code may fuse."""
     for path in free:
         yield (path,)
     holders = {path: path.rpartition(".")[0].rpartition(".")[0] for path in free}
@@ -531,11 +531,11 @@ def _candidates(free: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
-    """Likeness of a tensor of the code and some of ours; less than ENOUGH where they are not the same thing."""
+    """Similarity of a tensor of the code and some of ours; below ENOUGH if they do not match."""
     reading, theirs = sides.readings[name], sides.theirs[name]
     mine = [sides.ours[path] for path in ours]
     if (len(theirs[0].shape) == 1) != (len(fused_shape([tensors[0] for tensors in mine])) == 1):
-        return 0.0  # a vector is no matrix, whatever its name
+        return 0.0  # a vector is not a matrix, for any name
     part, role, bias, norm = _ours(ours)
     if ("*" in name) != paths.repeated(ours[0]) and len(mine[0]) > 1:
         return 0.0
@@ -552,7 +552,7 @@ def _score(sides: _Sides, name: str, ours: tuple[str, ...]) -> float:
 
 
 def _alike(theirs: Sequence[Theirs], wanted: Sequence[tuple[int, ...]]) -> float:
-    """Points for shapes, those of most blocks."""
+    """Points for equal shapes, by those of most layers."""
     each = [_shapes(one.shape, shape) for one, shape in zip(theirs, wanted, strict=True)]
     return max(set(each), key=each.count)
 
@@ -570,7 +570,7 @@ def _shapes(theirs: tuple[int, ...], ours: tuple[int, ...]) -> float:
 
 
 def _ours(ours: tuple[str, ...]) -> tuple[str, str, bool, bool]:
-    """Part, role, and whether it is a bias or of a norm, of one of our paths or several."""
+    """Part, role, bias and norm flags of one or several of our paths."""
     first = paths.parse(ours[0])
     leaf = paths.name_of(ours[0])
     module = paths.name_of(paths.module_of(ours[0]))
