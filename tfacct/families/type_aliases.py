@@ -130,8 +130,8 @@ def resolve(raw: Mapping[str, Any], sets: Mapping[str, Any]) -> Resolved:
     if there.get("intermediate_size") is None and isinstance(hidden, int) and isinstance(ratio, int):
         filled["intermediate_size"] = ratio * hidden // (2 if "intermediate_size" in alias.halved else 1)
     over.pop("model_type", None)
-    told = {name for name in alias.required_values if name in raw} | {"pad_token_id"}
-    defaulted = {name: value for name, value in filled.items() if name not in told}
+    given = {name for name in alias.required_values if name in raw} | {"pad_token_id"}
+    defaulted = {name: value for name, value in filled.items() if name not in given}
     return Resolved({**own, **filled, "model_type": alias.family}, over, defaulted, alias)
 
 

@@ -119,8 +119,8 @@ def run(
     before: dict[str, Any] = {}
     if not gives and keeps in takes:
         before = {keeps: _empty_cache(model)}
-    held = before.get(keeps)
-    for block in _recurrent(model).values():  # not projected: the class projects them to the hidden size
+    filled = before.get(keeps)
+    for block in _recurrent(model).values():  # the class would make them hidden_size wide
         wide = block.lru_width
         block.conv1d_state = torch.zeros(batch, wide, block.conv1d_width - 1, device=model.device)
         block.rg_lru.recurrent_states = torch.zeros(batch, wide, device=model.device)
@@ -157,13 +157,13 @@ def run(
     if old:
         with as_on_meta(model.config):
             first = model(**(read if source else before), **_tokens(with_encoder, given(old)))
-        before |= {keeps: first[keeps] if held is None else held}
+        before |= {keeps: first[keeps] if filled is None else filled}
         if with_encoder and not new_source:
             before |= {"encoder_outputs": BaseModelOutput(last_hidden_state=first.encoder_last_hidden_state)}
     with as_on_meta(model.config), ByModule(model) as counter:
         result = model(**before, **_tokens(with_encoder, given(tokens)))
     cached = _cached(
-        result.get(keeps) if held is None else held, keys_first=model.config.model_type.startswith("zamba")
+        result.get(keeps) if filled is None else filled, keys_first=model.config.model_type.startswith("zamba")
     )
     return dict(counter.own), {**cached, **_on_modules(model)}
 

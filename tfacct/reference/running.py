@@ -138,9 +138,9 @@ def memory_errors(on: torch.device) -> Iterator[None]:
         text = str(error)
         if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "allocate" not in text:
             raise
-        held = peak_bytes(on)
+        peak = peak_bytes(on)
         raise UsageError(
-            f"out of memory on {on}, with {held:,} bytes at the peak",
+            f"out of memory on {on}, with {peak:,} bytes at the peak",
             f"use a smaller {option('ctx')} or {option('batch')}, or {option('sdpa', True)}",
         ) from None
 
