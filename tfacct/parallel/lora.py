@@ -27,10 +27,8 @@ def of_frozen(found: Iterable[Collective], live: Sequence[tuple[int, Collection[
     *layers, (_, after) = live
     every = sum(count for count, _ in layers)
     for one in found:
-        if one.of in (
-            "weights",
-            "shared weights",
-        ):  # frozen weights have no gradients, and are gathered with the adapters
+        # frozen weights have no gradients, and are gathered with the adapters
+        if one.of in ("weights", "shared weights"):
             continue
         if one.when == FORWARD or one.over == "pp":
             yield one

@@ -391,9 +391,8 @@ def _check_sequences(ledger: Ledger, mesh: Mesh, at: Axes) -> None:
         masked = any(
             isinstance(line, Matmul) and line.mask != "full" for group in ledger.groups for line in group.lines
         )
-        chunks = (
-            CP_CHUNKS if mesh.cp > 1 and masked else 1
-        )  # without a mask, all ranks see the same number of keys anyway
+        # without a mask, all ranks see the same number of keys anyway
+        chunks = CP_CHUNKS if mesh.cp > 1 and masked else 1
         pieces = mesh.sequence_shards * chunks
         if at["T"] % pieces:
             raise UsageError(

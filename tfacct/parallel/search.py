@@ -118,9 +118,8 @@ def trained(model: LoadedModel, devices: int, tokens: int) -> Iterator[Mesh]:
         for sp in (False, True) if tp > 1 else (False,):
             for shards in _sequence_shards(devices // tp, tokens):
                 fsdp = devices // tp // shards
-                for ulysses in (
-                    sorted({1, gcd(shards, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ()
-                ):  # 1, or as many as share the heads
+                # 1, or as many as share the heads
+                for ulysses in sorted({1, gcd(shards, heads // tp) if heads >= tp else 1}) if fsdp > 1 else ():
                     cp = shards // ulysses
                     how = method if cp > 1 else "ring"
                     yield Mesh(tp, sp, fsdp, cp=cp, cp_method=how, ulysses=ulysses)

@@ -92,9 +92,8 @@ def sweep(
     cases += [_whole(number, one, on, of) for number, one in enumerate(checked)]
     loops: dict[tuple[int, str], int] = {}
     spent: dict[tuple[int, str], float] = {}
-    for number in range(
-        ROUNDS + 1
-    ):  # the first run warms up, and determines how often a case runs between two readings
+    # the first run warms up, and determines how often a case runs between two readings
+    for number in range(ROUNDS + 1):
         tick(number, ROUNDS + 1)
         for index, case in enumerate(cases):
             for name, run in (("forward", case.forward), ("train", case.train)):

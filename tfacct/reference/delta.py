@@ -79,10 +79,9 @@ class Pairs(Work):
 
 
 def _solved(system: Tensor, right: Tensor, *, upper: bool = False) -> Tensor:
-    if any(
-        isinstance(size, torch.SymInt) for size in right.shape
-    ):  # torch's shape rule for a solution does not support
-        return right.clone()  # symbols: the shape is that of the right side
+    # torch's shape rule for a solution does not support symbols: the shape is that of the right side
+    if any(isinstance(size, torch.SymInt) for size in right.shape):
+        return right.clone()
     found: Tensor = torch.linalg.solve_triangular(system, right, upper=upper, unitriangular=True)
     return found
 

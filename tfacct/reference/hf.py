@@ -135,9 +135,8 @@ def run(
         unmasked = dict.fromkeys(("full_attention", "sliding_attention"))
         masks = {"attention_mask": unmasked, "decoder_attention_mask": unmasked}
         before, read = {**before, **masks}, {**read, **masks}
-    if (
-        model.config.model_type == "minimax"
-    ):  # its mask reads the cache length from the first layer, which may not cache keys
+    # its mask reads the cache length from the first layer, which may not cache keys
+    if model.config.model_type == "minimax":
         before |= {"attention_mask": dict.fromkeys(("full_attention", "linear_attention"))}
     if model.config.model_type in MASKED:
         before |= {"attention_mask": torch.zeros(batch, 1, tokens, context, device=model.device)}

@@ -111,9 +111,8 @@ def of_grid(model: Any, batch: int, tokens: int) -> dict[str, int]:
         given = {reads: torch.zeros(count, numbers), "position_ids": torch.zeros(count, axes, dtype=torch.long)}
         given |= {"interp_indices": torch.zeros(count, 4, dtype=torch.long), "interp_weights": torch.zeros(count, 4)}
     table = getattr(model, "embeddings", None)
-    if table is not None and hasattr(
-        table, "interpolated_method"
-    ):  # GLM-4.1V's resamples an embedding by the sides, which are not on meta
+    # GLM-4.1V's resamples an embedding by the sides, which are not on meta
+    if table is not None and hasattr(table, "interpolated_method"):
         table.forward = _unmoved
     with ByModule(model) as counter:
         model(**given, grid_thw=sides)

@@ -102,9 +102,8 @@ class HyperConnection(nn.Module):
 
     def after(self, streams: Tensor, result: Tensor, gives: Tensor, mixes: Tensor | None) -> Tensor:
         """Residual streams after the sublayer."""
-        spread = self.result(
-            result, gives
-        )  # first, as in the class: recomputation of a layer ends with its last matmul
+        # first, as in the class: recomputation of a layer ends with its last matmul
+        spread = self.result(result, gives)
         if self.mix is not None and mixes is not None:
             streams = self.mix(mixes.transpose(-1, -2), streams)
         out: Tensor = self.add(spread, streams)

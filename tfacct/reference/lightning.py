@@ -94,9 +94,8 @@ class LightningAttention(Mixer):
         self.state_decay, self.recurrence, self.read_out = Passed(), OneToken(), Product(1)
         self.out_norm: nn.Module = RMSNorm(part.inner, part.eps)
         if part.groups is not None:
-            groups = (
-                part.groups if isinstance(part.inner, int) else 1
-            )  # a symbol that it may not divide; no count depends on it
+            # a symbol that it may not divide; no count depends on it
+            groups = part.groups if isinstance(part.inner, int) else 1
             self.out_norm = GroupNorm(groups, part.inner // groups, part.eps)
         self.gate, self.out_proj = LetThrough(), Linear(part.inner, part.hidden, bias=part.out_bias)
 

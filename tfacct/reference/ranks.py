@@ -103,9 +103,10 @@ def step(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake_ranks(tp * fsdp * dp), warnings.catch_warnings(), fake, evenly(ep):
         warnings.simplefilter("ignore")
+        # eager masks of sharded tokens are too small
         model = getattr(transformers, auto).from_config(
             made, attn_implementation="sdpa" if sp else "eager", dtype=DTYPES[dtype]
-        )  # eager masks of sharded tokens are too small
+        )
         if getattr(model, "_can_set_experts_implementation", lambda: False)():
             model.set_experts_implementation("batched_mm")
         tied = made.get_text_config().tie_word_embeddings

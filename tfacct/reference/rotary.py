@@ -90,9 +90,8 @@ def frequencies(part: parts.Rotary, head_dim: int) -> Tensor:
         return torch.cat((plain[0::2], plain[1::2] if part.tiles is None else plain[0::2]))
     if part.scaled == "default":
         return plain
-    if (
-        part.scaled == "proportional"
-    ):  # transformers' _compute_proportional_rope_parameters: the rest of the head is not rotated
+    # transformers' _compute_proportional_rope_parameters: the rest of the head is not rotated
+    if part.scaled == "proportional":
         pairs = int(scaling.get("partial_rotary_factor", 1.0) * head_dim // 2)
         return torch.cat((plain[:pairs], torch.zeros_like(plain[pairs:]))) / float(scaling.get("factor", 1.0))
     if part.scaled == "linear":

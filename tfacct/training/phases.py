@@ -347,9 +347,8 @@ class MemoryTimeline:
         """The backward pass of the part before the layers."""
         found = []
         for each in place.inside.operations:
-            added = self.added.get(
-                each.at, 0
-            )  # computed in addition to the embedding's gradient, then their sum in addition to both
+            # computed in addition to the embedding's gradient, then their sum in addition to both
+            added = self.added.get(each.at, 0)
             reads = self.source if place.encoder else self.embedded
             # The rank's own rows of a gradient of all rows are copied before they are added.
             sums = added * (2 if self.step.other_rows else 1)

@@ -138,9 +138,8 @@ class LayerRules:
             if convolves:  # torch saves its input for both gradients, even if it is frozen
                 self.save(source, read, f"{line.path}.convolution")
                 self.runs(f"{line.path}.convolution", reads)
-        fused = (
-            line.expert_axis is not None and leaf == "gate_proj"
-        )  # together with up_proj, whose gradient is in the same tensor
+        # together with up_proj, whose gradient is in the same tensor
+        fused = line.expert_axis is not None and leaf == "gate_proj"
         role = self.role_of_experts(line.path)
         self.op(name, Transient(out, role, 2 if fused else 1), Transient(read, role), reads=reads)
         if self.parallel and line.path.endswith("attn.o_proj"):  # added to the residual stream after the MLP

@@ -45,9 +45,8 @@ def step_checks(
     formula = training_memory(model, work, recipe)  # raises before the class is built
     step = exact(model, work, recipe, progress)
     most = bound_of(model, work, recipe)
-    of_saved = max(
-        most, Fraction(SAVED_LIMIT) / 100
-    )  # bounds are measured for the peak, with formulas whose saved bytes are nearly equal
+    # bounds are measured for the peak, with formulas whose saved bytes are nearly equal
+    of_saved = max(most, Fraction(SAVED_LIMIT) / 100)
     checks = [
         BytesCheck("saved activations", int(formula.step.saved_bytes()), step.saved_bytes, of_saved),
         BytesCheck("gradients", int(formula.phases[-1].gradients), step.gradients_bytes, most),
