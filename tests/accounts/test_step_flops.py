@@ -52,5 +52,5 @@ def test_what_it_does_not_go_with(run) -> None:
     }.items():
         ran = run("flops", "gpt2", *arguments.split())
         assert ran.code == 2 and words in " ".join(ran.err.split())
-    with pytest.raises(UsageError, match="recompute is one of none, full, attention"):
+    with pytest.raises(UsageError, match="recompute must be one of none, full, attention"):
         load("gpt2").flops(train=True, recompute="half")  # type: ignore[arg-type]
