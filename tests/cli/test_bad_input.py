@@ -106,7 +106,11 @@ def test_what_typer_itself_refuses(run, arguments: str) -> None:
     ("arguments", "says", "hint"),
     [
         ("flops gpt2 --trian", "no such option: --trian", "did you mean --train or --traffic?"),
-        ("train gpt2 --as reference", "no such option: --as", "`tfacct train MODEL --exact` runs the transformers class"),
+        (
+            "train gpt2 --as reference",
+            "no such option: --as",
+            "`tfacct train MODEL --exact` runs the transformers class",
+        ),
         ("flops gpt2 --by row", "--by: 'row' is not one of 'line', 'part', 'layer'", "`tfacct flops --help`"),
         ("params gpt2 --tp x", "--tp must be a whole number, not 'x'", "for example 8, or 16k for 16,384"),
         ("plan gpt2 --fit t4 --gpus 0", "--fit 0xt4: 1 to 1,000,000 devices", None),

@@ -112,9 +112,15 @@ def error_note(one: Placement) -> str:
     missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
     none = f"; none {' or '.join(missing)}" if missing else ""
     return (
-        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]};"
-        f" 80% lie within × {error.low:.2f} … {error.high:.2f}{none}."
+        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}{none}."
+        f" {_interval(error)}"
     )
+
+
+def _interval(error: Validation) -> str:
+    """The 80% interval, and the share of runs that lay in it when their cell was left out."""
+    covered = units.percent(error.coverage, 0)
+    return f"The 80% interval, × {error.low:.2f} … {error.high:.2f}, covered {covered} of them."
 
 
 def _corrected(one: Placement, error: Validation | None) -> str:
@@ -125,8 +131,7 @@ def _corrected(one: Placement, error: Validation | None) -> str:
         return f" {note}."
     few = f"; {ENOUGH} would lower the error" if one.own_runs < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
-        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs; 80% lie within ×"
-        f" {error.low:.2f} … {error.high:.2f}{few}."
+        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{few}. {_interval(error)}"
     )
 
 
