@@ -14,6 +14,7 @@ import tfacct
 from tests.helpers.cli import Ran
 from tfacct.base.errors import TfacctError
 from tfacct.loading.links import Links
+from tfacct.timing import own_runs
 from tfacct.timing.timing import CONSTANTS
 
 LLAMA = tfacct.load("llama-3.1-70b")
@@ -449,7 +450,7 @@ def test_own_runs_correct_the_estimate(tmp_path: Path) -> None:
     for line in report.lines:
         assert line["value_seconds"] == pytest.approx(1.25 ** (2 / 3) * plain[line["requests"]], rel=0.01)
     assert report.assumptions["pace"] == pytest.approx(1.25 ** (2 / 3)) and report.validation["metric"] == "request"
-    assert "Estimate × 1.16, by 2 runs of your own" in words(" ".join(report.notes))
+    assert "Times × 1.16, by 2 runs of your own" in words(" ".join(report.notes))
     # A third run, by its TTFT and TPOT: 0.5 s + 255 · 10 ms.
     third = f"64,2048,256,,500,{(1.25 * plain[64] - 0.5) / 255 * 1e3}"
     file.write_text(
@@ -459,12 +460,52 @@ def test_own_runs_correct_the_estimate(tmp_path: Path) -> None:
     assert report.assumptions["pace"] == pytest.approx(1.25 ** (3 / 4)) and report.validation["metric"] == "corrected"
 
 
+def test_own_runs_that_scatter_widen_the_interval(tmp_path: Path) -> None:
+    # No run of a dense model on one L40S was measured.
+    model, file = tfacct.load("llama-3.1-8b"), tmp_path / "runs.csv"
+    asked = {"on": "l40s", "prompt": "2k", "new": 256, "requests": [8]}
+    seconds = model.serve(**asked).lines[0]["value_seconds"]
+
+    def corrected(*factors: float) -> Any:
+        rows = [f"8,2048,256,{8 * 256 / (factor * seconds)}" for factor in factors]
+        file.write_text("\n".join(["requests,prompt,new,tokens_per_second", *rows]))
+        return model.serve(**asked, measured=str(file))
+
+    alike = corrected(1, 1, 1)
+    assert alike.validation["metric"] == "corrected"
+    assert "on 611 measured runs; none on this device." in words(" ".join(alike.notes))
+    # Factors 1/8, 1 and 8: their mean is 1, so these are the ends of the interval.
+    report = corrected(0.125, 1, 8)
+    (line,) = report.lines
+    ends = [end / line["value_seconds"] for end in line["interval_80_seconds"]]
+    assert ends == pytest.approx([0.125, 8]) and report.validation is None
+    said = words(" ".join(report.notes))
+    assert "Measured over corrected times: 0.13 … 8.00, so the ranges are as wide." in said
+    assert "none on this device" in said and "median error" not in said and "80% of measured" not in said
+    # One of six outside is within what 80% allow.
+    assert corrected(1, 1, 1, 1, 1, 1.3).validation["metric"] == "corrected"
+
+
+@pytest.mark.parametrize("separator", [",", ", ", ";", "; ", "\t"])
+def test_own_runs_of_a_spreadsheet(tmp_path: Path, separator: str) -> None:
+    rows = [("requests", "prompt", "new", "tokens_per_second"), ("8", "2048", "256", "700.5")]
+    text = "".join(separator.join(row) + "\r\n" for row in rows)
+    (file := tmp_path / "runs.csv").write_bytes(text.encode("utf-8-sig"))
+    assert own_runs.read(str(file)) == (own_runs.OwnRun(8, 2048, 256, 8 * 256 / 700.5),)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "0 runs, not 1 to 1,000"),
-        ("requests,prompt,new\n1,2,3", "run 1 lacks a column"),
-        ("requests,prompt,new,tpot_ms\n1,2,3,4", "run 1 lacks a column"),
+        ("", "has no column requests"),
+        ("requests,prompt,new,tokens_per_second", "0 runs, not 1 to 1,000"),
+        ("requests,prompt,new\n1,2,3", "has no column tokens_per_second"),
+        ("requests,prompt,new,tpot_ms\n1,2,3,4", "has no column ttft_ms"),
+        ("requests,new,tokens_per_second\n1,2,3", "has no column prompt"),
+        ("requests,prompt,new,tokens_per_second\n1,,3,4", "run 1 has no prompt"),
+        ("requests,prompt,new,tokens_per_second,ttft_ms,tpot_ms\n1,2,3,,4,", "run 1 has no speed"),
+        ("requests,prompt,new,tokens_per_second\n1,2,3," + 200_000 * "4", "line 2 is not CSV: field larger"),
+        ("requests,prompt,new,tokens_per_second\n8,2048,256,700\n5000,2048,256,9e3", "run 2 has 5,000 requests"),
         ("requests,prompt,new,tokens_per_second\n1,2,3,4\n1,2,3,fast", "run 2 must be a number above 0, not 'fast'"),
         ("requests,prompt,new,tokens_per_second\n1,2,3,-4", "must be a number above 0"),
         ("requests,prompt,new,tokens_per_second\n1.5,2,3,4", "requests of run 1 must be a whole number"),

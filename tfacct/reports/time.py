@@ -108,13 +108,17 @@ def error_note(one: Placement) -> str:
         return _unknown(one.unmeasured) + (_corrected(one, None) if one.own_runs else "")
     if one.own_runs:
         return _corrected(one, error)
+    return (
+        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}"
+        f"{_without(one, error)}. {_interval(error)}"
+    )
+
+
+def _without(one: Placement, error: Validation) -> str:
+    """That no measured run was on this device, or in this format; empty if one was."""
     missing = [] if error.on.get(one.device.id) else ["on this device"]
     missing += [] if one.runs_alike else [f"with {one.dtype} weights"]
-    none = f"; none {' or '.join(missing)}" if missing else ""
-    return (
-        f"Estimate: median error {units.percent(error.median)} on {error.runs:,} {HOW_MEASURED[error.kind]}{none}."
-        f" {_interval(error)}"
-    )
+    return f"; none {' or '.join(missing)}" if missing else ""
 
 
 def _interval(error: Validation) -> str:
@@ -125,19 +129,26 @@ def _interval(error: Validation) -> str:
 
 def _corrected(one: Placement, error: Validation | None) -> str:
     """How runs of the user's own correct the estimate, and the measured error after so many."""
-    runs = "1 run of your own" if one.own_runs == 1 else f"{one.own_runs:,} runs of your own"
-    note = f"Estimate × {one.host.constants.pace:.2f}, by {runs}"
+    many = len(one.own_runs)
+    note = f"Times × {one.host.constants.pace:.2f}, by {'1 run' if many == 1 else f'{many:,} runs'} of your own"
     if error is None:
         return f" {note}."
-    few = f"; {ENOUGH} would lower the error" if one.own_runs < ENOUGH and error.kind in ("dense", "experts") else ""
+    if one.scattered:
+        low, high = min(one.own_runs), max(one.own_runs)
+        return (
+            f"{note}{_without(one, error)}. Measured over corrected times: {low:.2f} … {high:.2f}, so the ranges are as"
+            " wide."
+        )
+    few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
-        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{few}. {_interval(error)}"
+        f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
+        f"{few}. {_interval(error)}"
     )
 
 
 def evidence_note(one: Placement) -> str:
     """The runs that the error was measured on; empty if it is not known."""
-    error = one.error()
+    error = None if one.scattered else one.error()
     if error is None:
         return ""
     models = "MoE models" if one.model.ledger.experts else "dense models"
@@ -236,8 +247,8 @@ def placement_facts(one: Placement) -> dict[str, Any]:
 
 
 def validation_facts(one: Placement) -> dict[str, Any] | None:
-    """Keys of `Validated`; None if no run like this was measured."""
-    error = one.error()
+    """Keys of `Validated`; None if no run like this was measured, or the user's own differ more than such runs."""
+    error = None if one.scattered else one.error()
     return None if error is None else error_facts(error, one.device.id, one.runs_alike)
 
 

@@ -106,7 +106,7 @@ def serving(model: LoadedModel, on: Deployment, load: Load, memory: MemoryLimit)
     """The load on a model's devices. Raises TfacctError where not one request fits."""
     one = on.place(model, memory)
     if load.measured is not None:
-        one = own_runs.corrected(one, own_runs.read(load.measured))
+        one = own_runs.corrected(one, own_runs.read(load.measured), memory.usable)
     selection.generating([model])
     request = Request(ctx=load.prompt + load.new)
     selection.runnable(model, request)

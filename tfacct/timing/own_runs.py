@@ -7,7 +7,7 @@ and either `tokens_per_second` of all requests or `ttft_ms` and `tpot_ms`, means
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -36,17 +36,34 @@ class OwnRun(NamedTuple):
 
 
 def read(path: str) -> tuple[OwnRun, ...]:
-    """The runs of a file. Raises TfacctError for one without runs, or that names no speed."""
-    rows = list(csv.DictReader(files.read(Path(path)).decode(errors="replace").splitlines()))
+    """The runs of a file, whose columns a comma, a semicolon or a tab separates. Raises TfacctError for one without
+    runs, or that names no speed."""
+    lines = files.read(Path(path)).decode("utf-8-sig", errors="replace").splitlines()
+    header = next((line for line in lines if line.strip()), "")
+    table = csv.DictReader(lines, delimiter=max(",;\t", key=header.count), skipinitialspace=True)
+    try:
+        table.fieldnames = [name.strip() for name in table.fieldnames or ()]
+        rows = list(table)
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {table.line_num + 1:,} is not CSV: {error}", FILE) from None
+    if (missing := _missing(table.fieldnames)) is not None:
+        raise UsageError(f"{path} has no column {missing}", FILE)
     if not 1 <= len(rows) <= MOST:
         raise UsageError(f"{path}: {len(rows):,} runs, not 1 to {MOST:,}", FILE)
     return tuple(_run(path, number, row) for number, row in enumerate(rows, start=1))
 
 
+def _missing(names: Collection[str]) -> str | None:
+    """The first column that a run needs and that these are without; None if there is none."""
+    speed = SPEEDS[1] if any(name in names for name in SPEEDS[1]) and SPEEDS[0][0] not in names else SPEEDS[0]
+    return next((name for name in (*SIZES, *speed) if name not in names), None)
+
+
 def _run(path: str, number: int, row: Mapping[str, str]) -> OwnRun:
     speed = next((names for names in SPEEDS if all(row.get(name) for name in names)), None)
-    if speed is None or not all(row.get(name) for name in SIZES):
-        raise UsageError(f"{path}: run {number:,} lacks a column", FILE)
+    empty = next((name for name in (*SIZES, *(speed or ())) if not row.get(name)), None)
+    if speed is None or empty is not None:
+        raise UsageError(f"{path}: run {number:,} has no {empty or 'speed'}", FILE)
     values = {name: _positive(path, number, name, row[name]) for name in (*SIZES, *speed)}
     for name in SIZES:
         if values[name] % 1:
@@ -67,10 +84,19 @@ def _positive(path: str, number: int, name: str, text: str) -> float:
     return value
 
 
-def corrected(one: Placement, runs: Sequence[OwnRun]) -> Placement:
+def corrected(one: Placement, runs: Sequence[OwnRun], usable: int) -> Placement:
     """The placement with steps that take longer by a factor: the mean of measured over estimated seconds, by their
     logarithms. Where errors are known, the estimate itself counts as one more run. Raises UsageError for a factor far
-    from 1."""
+    from 1, and for a run whose cache does not fit into the `usable` bytes of each device."""
+    free = usable - one.host.stored()
+    for number, run in enumerate(runs, start=1):
+        if one.host.cached(run.prompt + run.new, run.requests) > free:
+            fitting = one.host.capacity(run.prompt + run.new, usable)
+            raise UsageError(
+                f"{option('measured')}: run {number:,} has {run.requests:,} requests, and the cache of {fitting:,} fits"
+                f" on {one.where}",
+                "check that the runs are of this model on these devices",
+            )
     off = [log(run.seconds / one.host.served(run.requests, run.prompt, run.new).request) for run in runs]
     pace = exp(sum(off) / (len(off) + (not one.unmeasured)))
     if not 0.05 < pace < 20:
@@ -79,4 +105,4 @@ def corrected(one: Placement, runs: Sequence[OwnRun]) -> Placement:
             "check that the runs are of this model on these devices",
         )
     host = replace(one.host, constants=replace(one.host.constants, pace=pace))
-    return replace(one, host=host, own_runs=len(off))
+    return replace(one, host=host, own_runs=tuple(exp(each) / pace for each in off))

@@ -28,7 +28,8 @@ MOST = 1024
 @record
 class Placement:
     """A model on `count` devices of one kind. `asked`: the dtype that was asked for; None for the weights as
-    published, which are stored as `dtype` says. `own_runs`: measured runs of the user that correct it."""
+    published, which are stored as `dtype` says. `own_runs`: of each measured run of the user that corrects it, the
+    measured time over the corrected estimate."""
 
     model: LoadedModel
     device: devices.Device
@@ -37,7 +38,7 @@ class Placement:
     dtype: str
     cache: str
     host: Host
-    own_runs: int = 0
+    own_runs: tuple[float, ...] = ()
 
     @property
     def where(self) -> str:
@@ -69,14 +70,27 @@ class Placement:
         only these were measured."""
         if self.unmeasured:
             return None
-        if metric == "request" and self.own_runs >= ENOUGH:
+        if metric == "request" and len(self.own_runs) >= ENOUGH:
             metric = "corrected"
         return VALIDATED.get((self.kind, metric), VALIDATED[self.kind, "request"])
 
+    @property
+    def scattered(self) -> bool:
+        """Whether more runs of the user lie outside the interval of measured runs than those 20 % of any that may."""
+        error = self.error()
+        if error is None:
+            return False
+        outside = sum(not error.low <= run <= error.high for run in self.own_runs)
+        return 5 * outside > len(self.own_runs)
+
     def interval(self, seconds: float, metric: Metric = "request") -> tuple[float, float] | None:
-        """Seconds between which 80 % of such runs lie; None where no error is known."""
+        """Seconds between which 80 % of such runs lie, and all runs of the user where they are scattered; None where no
+        error is known."""
         error = self.error(metric)
-        return None if error is None else (seconds * error.low, seconds * error.high)
+        if error is None:
+            return None
+        own = self.own_runs if self.scattered else ()
+        return seconds * min((error.low, *own)), seconds * max((error.high, *own))
 
     def check_room(self, context: int, sequences: int, memory: MemoryLimit) -> None:
         """Raises UsageError where the weights, or the cache next to them, do not fit into the usable memory."""
