@@ -125,3 +125,13 @@ def test_command_line(run: Callable[..., Ran]) -> None:
     ):
         ran = run("compare", *asked.split())
         assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {said}")
+
+
+def test_models_at_their_own_contexts_are_not_compared_by_them(run: Callable[..., Ran]) -> None:
+    """Llama 3.1 has 131,072 tokens of context and OLMoE 4,096: FLOPs of a request would compare the contexts."""
+    own, same = (
+        " ".join(run("compare", "llama-3.1-8b", "olmoe-1b-7b", *words).out.split()) for words in ([], ["--ctx", "4k"])
+    )
+    assert "olmoe-1b-7b has 0.16 × the active parameters of llama-3.1-8b. " in own
+    assert "Contexts: 131,072, 4,096, the longest of each; --ctx 4k gives all the same." in own
+    assert "decode FLOPs" in same and "Contexts:" not in same

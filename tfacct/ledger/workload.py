@@ -64,6 +64,8 @@ OF_STEPS = frozenset(
 
 LARGEST = 10**12
 """Largest size that is accepted; a larger one is assumed to be a typo."""
+TRAINING_RUN = 10**9
+"""Tokens from which on a number is probably that of a training run, not of a sequence."""
 
 Logits = Literal["all", "last"]
 
@@ -173,7 +175,9 @@ class Request:
         if tokens > context:
             raise UsageError(
                 f"{option('tokens', tokens)} exceeds the context {context:,}",
-                f"use {option('ctx', tokens)} or more: the context includes the new tokens",
+                f"use {option('ctx', tokens)} or more: the context includes the new tokens"
+                if tokens < TRAINING_RUN
+                else "`tfacct budget MODEL --tokens N` counts a training run",
             )
         seen = 0 if source is None else source if self.source is None else self.source
         new = seen if tokens == context else 0

@@ -149,7 +149,7 @@ def memory_limit(
             devices_of = f" or {name}xh100" if count == 1 else ""
             raise UsageError(
                 f"{option('on')} must be devices or a size with its unit, not {cut(on)!r}",
-                f"{name}GB, {name}GiB{devices_of}?",
+                f"{name}GB, {name}GiB{devices_of}? `tfacct devices` lists the devices",
             )
         memory = units.read_bytes(option("on"), name)
     if not isinstance(memory, int) or isinstance(memory, bool) or memory < 1:

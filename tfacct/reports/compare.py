@@ -57,12 +57,20 @@ MEASURES = (
     Measure("prefill_flops", "total_flops", "FLOPs, prefill of {ctx}", "prefill FLOPs", "compute"),
     Measure("flops_per_new_token", "flops_per_token", "FLOPs per new token", "decode FLOPs", "compute", decode=True),
 )
+OF_CONTEXT = ("kv_cache_bytes", "prefill_flops", "flops_per_new_token")
+"""Measures that depend on the context."""
 REQUESTS = "requests"
 NOTES = (
     NoteRow("unsupported", 1, lambda found: found["unsupported"]),
     NoteRow("assumed", 2, lambda found: found["assumed"], "bf16 is assumed for models whose config has no dtype: {}."),
     NoteRow("files", 2, lambda found: found["files"]),
     NoteRow("limit", 2, lambda found: found["limit"]),
+    NoteRow(
+        "contexts",
+        1,
+        lambda found: found["contexts"],
+        "Contexts: {}, the longest of each; --ctx 4k gives all the same.",
+    ),
     NoteRow("cache", 2, lambda found: found["caches"], "The KV cache is in {}."),
 )
 
@@ -133,6 +141,7 @@ def compare(
     numbers = [_numbers(side, fit, mesh, named, reasons) for side in sides]
     labels = _labels([side.parts for side in sides])
     contexts = {found["context"] for found in numbers}
+    own_contexts = len(contexts) > 1 and not any(side.request.ctx for side in sides)
     columns = (Column("label", "model"), *_columns(sides, numbers, named, fit, mesh))
     by_label = [{"label": label, **found} for label, found in zip(labels, numbers, strict=True)]
     rows = tuple({column.key: _cell(found, column.key) for column in columns} for found in by_label)
@@ -142,6 +151,7 @@ def compare(
         "assumed": _assumed(numbers, models),
         "files": [note for one in every for note in model_notes.files_notes([one])],
         "limit": [] if fit is None else list(fit.notes),
+        "contexts": own_contexts and ", ".join(f"{found['context']:,}" for found in numbers),
         "caches": " or ".join(dict.fromkeys(side.cached for side in sides)),
     }
     where = f"context {min(contexts):,}" if len(contexts) == 1 else "several contexts"
@@ -152,7 +162,7 @@ def compare(
         by_label,
         title=f"{models[0].name if len(every) == 1 else f'{len(every):,} models'}, {where}",
         convention="2 FLOPs per multiply-add; matmuls only; bytes of weights and KV cache, every tensor rounded up",
-        answer=_answer(sides, labels, numbers),
+        answer=_answer(sides, labels, numbers, own_contexts),
         notes=lambda _: notes(NOTES, about),
         requests=[side.request for side in sides],
         defaults=every,
@@ -273,12 +283,16 @@ def _number(found: Mapping[str, Any], key: str) -> Any:
     return found[key] if key in found else found["metric_values"][key]
 
 
-def _answer(sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapping[str, Any]]) -> str:
-    """The largest difference from the first side, and the largest of the same side in another group of measures."""
+def _answer(
+    sides: Sequence[Side], labels: Sequence[str], numbers: Sequence[Mapping[str, Any]], own_contexts: bool
+) -> str:
+    """The largest difference from the first side, and the largest of the same side in another group of measures. Of
+    models at contexts of their own, only measures that do not depend on it."""
     first = numbers[0]
+    shared = [one for one in MEASURES if not own_contexts or one.key not in OF_CONTEXT]
     named = tuple(Measure(name, name, name, name, "named") for name in first["metric_values"])
     found: list[tuple[float, int, Measure, Fraction]] = []
-    for measures in (MEASURES, named):  # further metrics only if nothing else differs
+    for measures in (shared, named):  # further metrics only if nothing else differs
         found = found or [
             (abs(log(ratio)), at, one, ratio)
             for at, other in enumerate(numbers[1:], start=1)

@@ -656,7 +656,7 @@ def _lora_saves_more(step: Step) -> str | None:
     own, other = units.binary(step.saved_bytes), units.binary(saved)
     in_fp32 = recipe.adapter_dtype != recipe.dtype and not recipe.autocast
     lever = f": try {option('adapter_dtype', recipe.dtype)}" if in_fp32 else ""
-    return f"LoRA saves {own} of activations, more than full fine-tuning ({other}){lever}."
+    return f"LoRA needs {own} for saved activations, full fine-tuning {other}{lever}."
 
 
 def _packed(step: Step) -> str:
