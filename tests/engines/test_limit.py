@@ -43,6 +43,12 @@ def test_sglangs_pool() -> None:
         ("memory llama-3.1-8b --on h100 --reserve 1GB --engine vllm", "without --reserve"),
         ("memory llama-3.1-8b --on 24GB --engine vllm", "needs a device"),
         ("memory llama-3.1-8b --on 8xh100 --tp 4 --pp 2 --engine vllm", "needs --tp alone"),
+        ("memory llama-3.1-8b --on 9xh100 --tp 8 --engine vllm", "--on 8xh100-sxm alone"),
+        ("memory llama-3.1-8b --on 9xh100 --engine vllm", "--on 8xh100"),
+        ("memory llama-3.1-8b --on h100 --engine vllm --ctx 200k", "131,072 tokens at most, not 204,800"),
+        ("serve llama-3.1-8b --prompt 200k --new 9 --on h100 --engine vllm", "131,072 tokens at most, not 204,809"),
+        ("serve llama-3.1-8b --prompt 9 --new 9 --on mi300x --engine trtllm", "TensorRT-LLM on CDNA3"),
+        ("serve llama-3.1-8b --prompt 9 --new 9 --on tpu-v5p --engine trtllm", "is not derived"),
         ("memory llama-3.1-8b --on t4 --engine vllm", "does not start in vLLM: bfloat16"),
         ("memory llama-3.1-8b --on h100 --engine tgi", "'tgi'"),
         ("serve llama-3.1-8b --prompt 9 --new 9 --on h100 --reserve 1GB --engine vllm", "--reserve"),
@@ -51,6 +57,16 @@ def test_sglangs_pool() -> None:
 def test_what_an_engine_does_not_go_with(run: Callable[..., Ran], line: str, message: str) -> None:
     ran = run(*line.split())
     assert (ran.code, ran.out) == (2, "") and message in ran.err
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm"])
+def test_weights_larger_than_the_card_are_an_error_and_the_hint_works(run: Callable[..., Ran], name: str) -> None:
+    """756 GiB of weights: 94.5 on each of 8 cards, 47.2 on each of 16."""
+    line = ("memory", "llama-3.1-405b", "--ctx", "8k", "--engine", name, "--on")
+    ran = run(*line, "h100")
+    assert (ran.code, ran.out) == (2, "") and "leave no cache" in ran.err and "such as --on 16xh100-sxm" in ran.err
+    assert run(*line, "16xh100-sxm").out.startswith("Fits on 16")
+    assert "It fits on" not in run("memory", "llama-3.1-70b", "--on", "2xh100", "--engine", name).out
 
 
 def test_the_answer_names_the_engine(run: Callable[..., Ran]) -> None:

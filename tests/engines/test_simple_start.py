@@ -57,7 +57,16 @@ def test_a_card_that_is_too_small() -> None:
     start = load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", max_model_len=4096)
     assert not start.starts and start.answer.startswith("Does not start: 4,096 tokens lack ")
     assert load("llama-3.1-8b").engine(engine="llama.cpp", on="t4", dtype="q4_k_m").starts
-    assert not load("llama-3.1-70b").engine(engine="sglang", on="h100").starts
+
+
+def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
+    """It shortens requests; it fails where the weights leave nothing: 131 GiB of them on a card of 79."""
+    start = load("llama-3.1-8b").engine(engine="sglang", on="l4")
+    assert start.starts and 0 < start.kv_cache_tokens < start.max_model_len == 131_072
+    assert "too few for a request of 131,072" in start.answer
+    start = load("llama-3.1-70b").engine(engine="sglang", on="h100")
+    assert not start.starts and start.pool_bytes is None
+    assert start.answer.startswith("Does not start: no memory is left for the cache")
 
 
 @pytest.mark.parametrize(

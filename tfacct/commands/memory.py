@@ -49,7 +49,8 @@ def memory(
     batches, options = opt.several("batch", options)  # type: ignore[assignment]
     request, mesh, budget = opt.request(options), opt.mesh_of_pass(options), opt.budget(options)
     if engine is not None:
-        budget = _pool(models, budget, mesh, engine, dtype=dtype, kv_dtype=kv_dtype, **opt.among(opt.Usable, options))
+        given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, **opt.among(opt.Usable, options)}
+        budget = _pool(models, budget, mesh, engine, request.ctx, **given)
     if budget is not None:
         from tfacct.parallel.mesh import mesh_on
 
@@ -81,19 +82,22 @@ def _pool(
     budget: "MemoryLimit | None",
     mesh: "Mesh | None",
     engine: str,
+    length: int | None,
     *,
     use: float | None = None,
     reserve: opt.Size | None = None,
     **stored: str | None,
 ) -> "MemoryLimit":
     """The limit that leaves the cache the pool of an engine. Raises UsageError."""
-    from tfacct.engines.limit import with_engine
+    from tfacct.engines.limit import divisors, with_engine
 
     if budget is None or len(models) != 1 or reserve is not None:
         raise UsageError(f"{option('engine', engine)} takes one MODEL and {option('on')}, without {option('reserve')}")
     if mesh is not None and (mesh.tp, mesh.ranks) != (budget.count, budget.count):
-        raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", f"{option('tp', budget.count)}")
-    return with_engine(budget, engine, models[0], use=use, **stored)
+        cards = max(divisors(models[0], budget.count))
+        hint = None if budget.device is None else f"{option('on', f'{cards}x{budget.device.id}')} alone"
+        raise UsageError(f"{option('engine', engine)} needs {option('tp')} alone", hint)
+    return with_engine(budget, engine, models[0], length=length, use=use, **stored)
 
 
 def kv(

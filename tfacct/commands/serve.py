@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tfacct import options as opt
 from tfacct.base import units
@@ -71,7 +71,8 @@ def serve(
         if where.reserve is not None or ep > 1:
             other = option("reserve") if ep == 1 else option("ep")
             raise UsageError(f"{option('engine', engine)} does not work with {other}", "leave one of the two out")
-        limit = with_engine(where.memory(), engine, model, dtype=dtype, kv_dtype=kv_dtype, use=where.use)
+        given: Any = {"dtype": dtype, "kv_dtype": kv_dtype, "use": where.use}
+        limit = with_engine(where.memory(), engine, model, length=load.prompt + load.new, **given)
         where = replace(where, limit=limit)
     report = serve(model, where, load)
 

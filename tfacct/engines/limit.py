@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.spelling import option
 from tfacct.engines import simple_start
@@ -15,6 +16,8 @@ from tfacct.loading.model import LoadedModel
 
 TRTLLM = "trtllm"
 """TensorRT-LLM, of which only the rule of its pool is known."""
+TRTLLM_CARDS = ("Ampere", "Ada", "Hopper", "Blackwell", "Blackwell Ultra")
+"""Architectures of cards that TensorRT-LLM supports."""
 TRTLLM_SHARE = Fraction(9, 10)
 """Share of what the weights leave that TensorRT-LLM's cache takes: its free_gpu_memory_fraction."""
 
@@ -24,26 +27,62 @@ def with_engine(
     name: str,
     model: LoadedModel,
     *,
+    length: int | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
     use: float | None = None,
 ) -> MemoryLimit:
     """The limit at which the cache has the pool of an engine's newest version, the weights being as they are counted.
-    `use`: gpu_memory_utilization. Raises UsageError for what is not derived, or does not start."""
+    `length`: tokens of a request. `use`: gpu_memory_utilization. Raises UsageError for what is not derived, or does not
+    start."""
     if limit.device is None:
         raise UsageError(f"{option('engine', name)} needs a device", f"such as {option('on', 'h100')}")
     known = engine("vllm" if name == TRTLLM else name)
     flags = Flags(dtype=dtype, kv_dtype=kv_dtype, tp=limit.count, gpu_memory_utilization=use)
     launch = Launch(known, known.profile(), model, limit.device, flags)
+    architecture = limit.device.architecture or limit.device.name
+    if name == TRTLLM and architecture not in TRTLLM_CARDS:
+        raise UsageError(f"TensorRT-LLM on {architecture} is not derived", f"leave {option('engine')} out")
+    words = "TensorRT-LLM" if name == TRTLLM else f"{known.name} {launch.profile.newest}"
+    cards = divisors(model, limit.count)
+    if limit.count not in cards:
+        many = f"{limit.count:,} cards do not divide the attention heads of {model.name}"
+        raise UsageError(f"{words}: {many}", option("on", f"{max(cards)}x{limit.device.id}"))
     if name == "vllm":
         check_supported(launch)
         if (why := refusal(launch)) is not None:
             raise UsageError(f"{model.name} does not start in {known.name}: {why.reason}", why.instead)
-    weights = launch.rank_weights(launch.shard(model)).parameters
+        if length is not None and length > model.context:
+            longest = f"{known.name} starts {model.name} with requests of {model.context:,} tokens at most"
+            raise UsageError(f"{longest}, not {length:,}", f"fewer tokens, or leave {option('engine')} out")
+    weights, pool = pool_of(launch, name)
+    if pool <= 0:
+        raise UsageError(
+            f"{words}: {units.binary(weights)} of weights leave no cache on each {limit.device.id}",
+            _more_cards(launch, name),
+        )
+    return replace(limit, use=1, reserve=limit.memory - weights - pool, engine=words)
+
+
+def pool_of(launch: Launch, name: str) -> tuple[int, int]:
+    """Bytes of a card's weights, and of the cache next to them: negative where the engine does not start."""
+    weights = launch.rank_weights(launch.shard(launch.model)).parameters
     if name == TRTLLM:
-        pool, words = int((limit.memory - weights) * TRTLLM_SHARE), "TensorRT-LLM"
-    elif name == "vllm":
-        pool, words = launch.fullest().pool, f"{known.name} {launch.profile.newest}"
-    else:
-        pool, words = simple_start.sglang(launch, model.name).pool, f"{known.name} {launch.profile.newest}"
-    return replace(limit, use=1, reserve=limit.memory - weights - max(0, pool), engine=words)
+        return weights, int((launch.total - weights) * TRTLLM_SHARE)
+    return weights, launch.fullest().pool if name == "vllm" else simple_start.sglang(launch, launch.model.name).pool
+
+
+def divisors(model: LoadedModel, most: int) -> list[int]:
+    """Numbers of cards up to `most` that divide the attention heads of every layer."""
+    heads = [int(part.heads) for part in model.architecture.attentions]
+    return [count for count in range(1, most + 1) if not any(each % count for each in heads)]
+
+
+def _more_cards(launch: Launch, name: str) -> str:
+    """The fewest cards of the same kind that have room for a cache."""
+    tp, device = launch.flags.tp, launch.device
+    for count in (tp * 2**power for power in range(1, 6)):
+        more = launch.with_flags(tp=count)
+        if count in divisors(launch.model, count) and device.links.known(count) and pool_of(more, name)[1] > 0:
+            return f"such as {option('on', f'{count}x{device.id}')}"
+    return "a smaller model"

@@ -27,8 +27,8 @@ from tfacct.loading import selection
 
 @record
 class SimpleStart:
-    """A start: its terms, the bytes of the cache and how many tokens it has room for. `missing`: bytes that one request
-    of the longest length, or the whole cache, lacks."""
+    """A start: its terms, the bytes of the cache and how many tokens it has room for. `missing`: bytes that one token
+    in SGLang, or the whole cache in llama.cpp, lacks."""
 
     terms: tuple[Term, ...]
     pool: int
@@ -119,7 +119,7 @@ def sglang(launch: Launch, hub_id: str) -> SimpleStart:
     named: dict[str, Any] = {"--tp": flags.tp if flags.tp > 1 else None, "--context-length": flags.max_model_len}
     named |= {"--mem-fraction-static": flags.gpu_memory_utilization, "--kv-cache-dtype": flags.kv_dtype}
     line = " ".join([f"{launch.engine.facts['serve']} {hub_id}", *_given(named)])
-    missing, room = (launch.length - tokens) * token, max(0, tokens)
+    missing, room = (1 - tokens) * token, max(0, tokens)  # it shortens requests to the tokens that there are
     return SimpleStart(terms, tokens * token, room, missing, line, f"max_total_num_tokens={room}")
 
 

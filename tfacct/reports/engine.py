@@ -165,12 +165,17 @@ def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] |
     """What SGLang or llama.cpp allocates, by a formula that was hardly measured. Raises UsageError."""
     start = STARTS[launch.engine.id](launch, hub_id)
     each = start.bytes
-    reason = f"{launch.length:,} tokens lack {start.missing / GIB:.1f} GiB" if start.missing > 0 else None
-    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache (formula, not measured)."
+    reason = None
+    if start.missing > 0:
+        lacking = f"{launch.length:,} tokens lack" if start.tokens else "no memory is left for the cache; it lacks"
+        reason = f"{lacking} {start.missing / GIB:.1f} GiB"
+    short = f", too few for a request of {launch.length:,}" if start.tokens < launch.length else ""
+    answer = f"Starts: ≈ {start.tokens:,} tokens of KV cache{short} (formula, not measured)."
     if launch.flags.max_model_len is not None and start.tokens == launch.length:  # as many as were asked for
         answer = f"Starts: a cache of {start.tokens:,} tokens fits, {-start.missing / GIB:.1f} GiB stay free (formula)."
     if reason is not None:
-        answer = f"Does not start: {reason}. Use more cards or shorter requests."
+        instead = "Use a shorter context or narrower weights" if start.tokens else "Use more cards"
+        answer = f"Does not start: {reason}. {instead}."
     facts = {
         "starts": reason is None,
         "reason": reason,
@@ -178,7 +183,7 @@ def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] |
         "log_lines": [start.log_line] if reason is None else [],
         "kv_cache_tokens": start.tokens,
         "max_concurrency": start.tokens / launch.length,
-        "pool_bytes": start.pool,
+        "pool_bytes": start.pool if start.tokens else None,
         "weights_bytes": each["weights"],
         "activation_peak_bytes": each.get("compute buffer"),
         "outside_bytes": each["CUDA context"],
@@ -186,7 +191,8 @@ def simple_start(launch: Launch, *, hub_id: str, figures: Mapping[str, Figure] |
     computed = {"weights": each["weights"], "pool": start.pool, "tokens": start.tokens}
     if "compute buffer" in each:
         computed["activations"] = each["compute buffer"]
-    total: Row = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
+    total: Row | None = {"what": "KV cache", "bytes": start.pool, "source": f"{start.tokens:,} tokens"}
+    total = total if start.tokens else None
     about = About(launch, hub_id, None, None, [], start)
     return _report(about, start.terms, total, facts, answer, computed, figures)
 

@@ -538,7 +538,8 @@ def _too_large(fact: Mapping[str, Any]) -> str:
 
 
 def _instead(model: LoadedModel, options: MemoryOptions) -> str:
-    """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does."""
+    """More devices of the same kind, or a narrower dtype, that fit. Empty if neither does, and for the pool of an
+    engine, which is another on other devices."""
     from tfacct.parallel.mesh import mesh_on
     from tfacct.timing.placement import head_divisors
 
@@ -550,6 +551,8 @@ def _instead(model: LoadedModel, options: MemoryOptions) -> str:
             return False
 
     ways, fit = [], options.fit
+    if fit is not None and fit.engine:
+        return ""
     if fit is not None and fit.device is not None and options.mesh == mesh_on(fit, None):
         counts = [n for n in head_divisors(model) if n > fit.count and fit.device.links.known(n)]
         more = ((n, replace(fit, count=n)) for n in counts)
