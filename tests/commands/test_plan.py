@@ -147,7 +147,7 @@ def test_experts_that_serve() -> None:
     assert row["bytes"] == 2 * weights + 8 * 2048 * 32 * 2 * 8 * 128 * 2 and (row["batch"], row["dp"]) == (8, 8)
     # Of 8 new tokens 2 rows each go to experts and come back, and numbers of them first; a rank sends 7 of 8 shares.
     assert row["sent_bytes"] == 32 * 7 * (2 * 8 * 2 * 4096 * 2 + 8 * 8) // 8
-    assert row["command"].endswith("--ep 8 --batch 8")
+    assert row["command"].endswith("--ep 8 --batch 8 --on 8x24GB")
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "mixtral-8x7b", "deepseek-v2-lite", "mamba-130m", "gemma-3-1b"])
@@ -252,7 +252,7 @@ def test_the_answer_comes_first(run: Callable[..., Ran]) -> None:
     out = run("plan", "llama-3.1-70b", "--on", "64x80GB", "--ctx", "8k", "--batch", "512", "--train").out
     words = " ".join(out.split())
     assert "batch 512, adamw Least sent of 94 layouts that fit: pp=" in words
-    assert "Run it: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
+    assert "Its memory: tfacct train llama-3.1-70b --ctx 8k --recompute full --pp " in words
     assert "31 layouts were skipped, mostly because: --tp exceeds the 8 key/value heads." in words
 
 
@@ -290,6 +290,22 @@ def test_the_command_of_a_file_and_of_a_field_runs(run: Callable[..., Ran], tmp_
     for row in json.loads(run(*asked, "--json").out)["models"][0]["layouts"]:
         ran = run(*shlex.split(row["command"])[1:], "--json")
         assert json.loads(ran.out)["models"][0]["total_bytes"] == row["bytes"]
+
+
+@pytest.mark.parametrize("on", ["16xh100", "16x80GB", "16x86000000001B"])
+def test_the_command_of_a_replica_fits(run: Callable[..., Ran], on: str) -> None:
+    found = tfacct.load("llama-3.3-70b").plan(on=on, ctx="8k", batch=64, use=0.8, reserve="1GB")
+    for row in found.layouts[::3]:
+        devices = 16 // row["dp"]
+        assert f"--on {devices}x" in row["command"]
+        out = run(*shlex.split(row["command"])[1:]).out
+        assert out.startswith("Fits ") and f": {row['batch']} requests of 8,192 tokens at once" in " ".join(out.split())
+
+
+def test_two_fits_are_not_compared(run: Callable[..., Ran]) -> None:
+    asked = ("--train", "--on", "8xa100-sxm-80gb", "--ctx", "4k", "--batch", "64")
+    shown = " ".join(run("plan", "llama-3.1-8b", *asked).out.split())
+    assert "times are from separate fits, so do not compare them" in shown and " fitted on " in shown
 
 
 def test_the_schedule_is_named_if_there_are_stages(run: Callable[..., Ran]) -> None:

@@ -88,11 +88,19 @@ class MemoryLimit:
         assert self.device is not None
         return f"{units.binary(self.usable)} of each {self.device.id}: {self._rule(self.device.memory_words)}"
 
+    @property
+    def each(self) -> str:
+        """One of the devices as `--on` takes it: its id, or its memory to the byte."""
+        if self.device is not None:
+            return self.device.id
+        text = units.budget(self.memory).replace(" ", "")
+        return text if "," not in text and units.read_bytes("", text) == self.memory else f"{self.memory}B"
+
     def options(self, *, training: bool) -> list[str]:
         """Options that differ from the defaults."""
-        usual = USE["training" if training else "serving"]
-        use = [] if self.use == usual else [f"--use {self.use:g}"]
-        return use if self.reserve == RESERVE else [*use, f"--reserve {f'{self.reserve}B' if self.reserve else 0}"]
+        usual = (1, 0) if self.device is None else (USE["training" if training else "serving"], RESERVE)
+        use = [] if self.use == usual[0] else [f"--use {self.use:g}"]
+        return use if self.reserve == usual[1] else [*use, f"--reserve {f'{self.reserve}B' if self.reserve else 0}"]
 
     @property
     def facts(self) -> dict[str, Any]:

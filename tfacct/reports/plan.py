@@ -21,7 +21,7 @@ from tfacct.loading.model import LoadedModel
 from tfacct.output.answer import answers
 from tfacct.output.report import Column, Note, NoteRow, Report, Row, Table, notes
 from tfacct.parallel.collectives import Collective
-from tfacct.parallel.mesh import Mesh
+from tfacct.parallel.mesh import Mesh, ranks_of
 from tfacct.parallel.model_collectives import RankCollectives
 from tfacct.parallel.pipeline import bubble
 from tfacct.parallel.search import SIZES, label, layouts_with, sizes_of
@@ -279,8 +279,9 @@ def _command(one: Plan, of: Candidate) -> str:
     given |= {} if of.recompute == RECOMPUTE[0] else {"recompute": of.recompute}
     given |= {**sizes, "batch": of.batch if of.batch > 1 else None}
     given |= {"accumulate": of.times} if of.times > 1 else {}
-    if train and device is not None:
-        given["on"] = " ".join([f"{f'{one.gpus}x' if one.gpus > 1 else ''}{device.id}", *_usable(one)])
+    if not train or device is not None:
+        count = one.gpus if train else ranks_of(replace(of.mesh, dp=1))
+        given["on"] = " ".join([f"{f'{count}x' if count > 1 else ''}{one.fit.each}", *_usable(one)])
     return f"tfacct {'train' if train else 'memory'} {_model(one)}{_typed(given.items())}"
 
 
@@ -356,7 +357,7 @@ def _table(one: Plan, limit: int) -> Table:
         Column("sent_bytes", "sent/GPU", "bytes", drop=0 if one.by == "sent" else 1),
         *([Column("bubble", "bubble", "share", drop=1)] if any(_bubble(one, of) for of in one.shown) else []),
         *([Column("seconds", "≈ time", "seconds")] if one.timed else []),
-        *([Column("timed_as", "law")] if several else []),
+        *([Column("timed_as", "fitted on")] if several else []),
     )
     most = limit or max(1, len(one.shown))
     if not one.ranked:  # the larger ones are lazy
@@ -428,7 +429,14 @@ def _sends_again(of: Candidate) -> bool:
 
 
 NOTES: tuple[NoteRow, ...] = (
-    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Run it: {}"),
+    NoteRow("command", 1, lambda one: _command(one, one.shown[0]), "Its memory: {}"),
+    NoteRow(
+        "laws",
+        1,
+        lambda one: len(_errors(one)) > 1,
+        "FSDP and Megatron-LM times are from separate fits, so do not compare them: measured FSDP steps used fused"
+        " attention, measured Megatron-LM steps did not.",
+    ),
     NoteRow("error", 1, lambda one: _errors(one)[:1]),
     NoteRow("no_time", 1, lambda one: one.reason, "No time estimate: {}."),
     NoteRow("skipped", 1, _skipped, "{many} skipped, mostly because: {why}."),
@@ -436,13 +444,6 @@ NOTES: tuple[NoteRow, ...] = (
     NoteRow("usable", 2, lambda one: one.fit.notes),
     NoteRow("cache", 2, lambda one: one.recipe is None and model_notes.cache_notes([one.model], _cache(one))),
     NoteRow("range", 2, lambda one: one.recipe is None and model_notes.range_notes([one.model], one.given["dtype"])),
-    NoteRow(
-        "laws",
-        2,
-        lambda one: len(_errors(one)) > 1,
-        "FSDP and Megatron-LM times are from separate fits, so do not compare them: measured FSDP steps used fused"
-        " attention, measured Megatron-LM steps did not.",
-    ),
     NoteRow("error", 2, lambda one: _errors(one)[1:]),
     NoteRow(
         "no_estimate",

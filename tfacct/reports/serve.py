@@ -160,7 +160,7 @@ def _ranges(about: Serving) -> str:
         return ""
     schedules = "from prompts that wait for running answers to prompts that interrupt them"
     token = schedules if about.one.error("token") is None else "80% of measured runs, whatever their scheduler"
-    token = "as far as your own runs lie from the corrected times" if about.one.scattered else token
+    token = "80% of measured runs, and all of your own" if about.one.scattered else token
     return (
         f"Ranges: per token, {token}; first token, of a request alone to one after all other prompts in order of"
         " arrival. A scheduler with chunked prefill is in between."

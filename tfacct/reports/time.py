@@ -134,11 +134,8 @@ def _corrected(one: Placement, error: Validation | None) -> str:
     if error is None:
         return f" {note}."
     if one.scattered:
-        low, high = min(one.own_runs), max(one.own_runs)
-        return (
-            f"{note}{_without(one, error)}. Measured over corrected times: {low:.2f} … {high:.2f}, so the ranges are as"
-            " wide."
-        )
+        ends = " … ".join(dict.fromkeys(f"{end(one.own_runs):.2f}" for end in (min, max)))
+        return f"{note}{_without(one, error)}. Measured over corrected times: {ends}, so the ranges reach as far."
     few = f"; {ENOUGH} would lower the error" if many < ENOUGH and error.kind in ("dense", "experts") else ""
     return (
         f"{note}: median error {units.percent(error.median)} on {error.runs:,} measured runs{_without(one, error)}"
