@@ -69,6 +69,16 @@ def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
     assert start.answer.startswith("Does not start: no memory is left for the cache")
 
 
+def test_flags_have_the_names_of_the_engine() -> None:
+    model = load("llama-3.1-8b")
+    line = model.engine(engine="sglang", on="h100", dtype="fp8", kv_dtype="fp8", max_num_batched_tokens=4096).launch
+    given = "--chunked-prefill-size 4096 --quantization fp8 --kv-cache-dtype fp8_e4m3"
+    assert line.endswith(f"meta-llama/Llama-3.1-8B {given}")
+    line = model.engine(engine="llama.cpp", on="h100", kv_dtype="fp16").launch
+    assert line.endswith("-c 4096 -ctk f16 -ctv f16")
+    assert model.engine(engine="llama.cpp", on="h100", kv_dtype="q8_0").launch.endswith("-ctk q8_0 -ctv q8_0")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -84,6 +94,12 @@ def test_sglang_starts_with_fewer_tokens_than_the_longest_request() -> None:
         ("llama.cpp llama-3.1-8b --on 2xh100", "several cards"),
         ("llama.cpp llama-3.1-8b --on m4", "cards of Apple silicon"),
         ("llama.cpp llama-3.1-8b --on h100 --engine-version 2026", "llama.cpp 2026 has no profile"),
+        ("sglang llama-3.1-8b --on h100 --dtype nf4", "--dtype nf4 is not derived for SGLang"),
+        ("sglang llama-3.1-8b --on h100 --kv-dtype fp32", "--kv-dtype fp32 is not derived for SGLang"),
+        ("llama.cpp llama-3.1-8b --on h100 --dtype nf4", "llama.cpp has no weights in nf4"),
+        ("llama.cpp llama-3.1-8b --on h100 --kv-dtype fp8", "llama.cpp has no cache in fp8"),
+        ("llama.cpp llama-3.1-8b --on h100 --gpu-memory-utilization 0.01", "is no flag of llama.cpp"),
+        ("llama.cpp llama-3.1-8b --on h100 --max-model-len 1000", "--max-model-len 1024"),
         ("llama.cpp bert-base --on h100", "models without a cache"),
     ],
 )

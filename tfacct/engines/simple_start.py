@@ -11,10 +11,11 @@ from typing import Any
 
 from tfacct.accounts.memory import cache_bytes
 from tfacct.architecture.parts import LatentAttention, Mixer
+from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
 from tfacct.base.spelling import option
-from tfacct.engines.launch import Launch
+from tfacct.engines.launch import WIDE, Launch
 from tfacct.engines.pages import cache_layers
 from tfacct.engines.units import GIB, MIB
 from tfacct.engines.vllm import Estimate, Term
@@ -64,6 +65,50 @@ def check_supported(launch: Launch) -> None:
         }
     if found := next((what for what, is_asked in refused.items() if is_asked), None):
         raise UsageError(f"{model.name} in {engine.name}: {found} are not derived", "`tfacct memory` counts the model")
+
+
+GGUF = ("bf16", "fp16", "fp32", "mxfp4", *units.GGUF)
+"""Formats of weights in llama.cpp's files."""
+GGUF_CACHE = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", **{name: name for name in units.BLOCK_CACHES}}
+"""Dtypes of a cache, and llama.cpp's names of them."""
+PADDED = 256
+"""llama.cpp rounds the tokens of its cache up to a multiple of it, in some builds."""
+
+
+def _sglang_flags(launch: Launch) -> dict[str, Any]:
+    """Flags of SGLang's launch line. Raises UsageError for formats that it has no flag for."""
+    flags = launch.flags
+    dtype = None if flags.dtype is None else units.dtype_name(flags.dtype)
+    if dtype not in (None, "fp8", *WIDE):
+        raise UsageError(f"{option('dtype', dtype)} is not derived for SGLang", "bf16, fp16, fp32 or fp8")
+    cache = None if flags.kv_dtype is None else units.dtype_name(flags.kv_dtype)
+    if cache not in (None, "fp8", launch.value_dtype):
+        raise UsageError(f"{option('kv_dtype', cache)} is not derived for SGLang", f"fp8 or {launch.value_dtype}")
+    return {
+        "--tp": flags.tp if flags.tp > 1 else None,
+        "--context-length": flags.max_model_len,
+        "--chunked-prefill-size": flags.max_num_batched_tokens,
+        "--mem-fraction-static": flags.gpu_memory_utilization,
+        "--dtype": WIDE.get(dtype or ""),
+        "--quantization": dtype if dtype == "fp8" else None,
+        "--kv-cache-dtype": "fp8_e4m3" if cache == "fp8" else None,
+    }
+
+
+def _check_gguf(launch: Launch) -> None:
+    """Raise UsageError for what llama.cpp has no file or flag for."""
+    flags, stored = launch.flags, launch.model.storage(launch.flags.dtype).name
+    name = "llama.cpp"
+    if flags.gpu_memory_utilization is not None:
+        raise UsageError(f"{option('gpu_memory_utilization')} is no flag of {name}", "leave it out")
+    if stored not in GGUF and stored in units.DTYPES:
+        raise UsageError(f"{name} has no weights in {stored}", f"for example {option('dtype', 'q4_k_m')}")
+    if flags.kv_dtype is not None and units.dtype_name(flags.kv_dtype) not in GGUF_CACHE:
+        raise UsageError(f"{name} has no cache in {flags.kv_dtype}", f"one of {', '.join(GGUF_CACHE)}")
+    if launch.length % PADDED:
+        padded = launch.length + -launch.length % PADDED
+        why = f"some builds of {name} round {launch.length:,} tokens up to a multiple of {PADDED}"
+        raise UsageError(why, option("max_model_len", str(padded)))
 
 
 LARGE_CARD = 60 * GIB
@@ -116,9 +161,7 @@ def sglang(launch: Launch, hub_id: str) -> SimpleStart:
         Term("weights", own.total, f"parameters {own.parameters / GIB:.2f}"),
         Term("not static", int(before * (1 - share)), f"1 − mem_fraction_static {share:g}"),
     )
-    named: dict[str, Any] = {"--tp": flags.tp if flags.tp > 1 else None, "--context-length": flags.max_model_len}
-    named |= {"--mem-fraction-static": flags.gpu_memory_utilization, "--kv-cache-dtype": flags.kv_dtype}
-    line = " ".join([f"{launch.engine.facts['serve']} {hub_id}", *_given(named)])
+    line = " ".join([f"{launch.engine.facts['serve']} {hub_id}", *_given(_sglang_flags(launch))])
     missing, room = (1 - tokens) * token, max(0, tokens)  # it shortens requests to the tokens that there are
     return SimpleStart(terms, tokens * token, room, missing, line, f"max_total_num_tokens={room}")
 
@@ -126,6 +169,7 @@ def sglang(launch: Launch, hub_id: str) -> SimpleStart:
 def llama_cpp(launch: Launch, hub_id: str) -> SimpleStart:
     """llama.cpp's start on one card, every layer on it. Raises UsageError."""
     check_supported(launch)
+    _check_gguf(launch)
     model, flags = launch.model, launch.flags
     how = model.storage(flags.dtype)
     each = model.ledger.weight_bytes(how)
@@ -139,12 +183,13 @@ def llama_cpp(launch: Launch, hub_id: str) -> SimpleStart:
     low, high = (4 * rows * (vocabulary(model) + copies * launch.sizes.hidden) for copies in launch.profile.copies)
     context = context_of(launch)
     terms = (
-        Term("card", launch.total, "torch's total"),
+        Term("card", launch.total, "total of the card"),
         Term("CUDA context", context.bytes, "in no log", context),
         Term("weights", weights, f"{how.name}; an embedding of {on_host / GIB:.2f} stays on the host"),
         Term("compute buffer", high, f"{rows} rows of logits", Estimate(high, low, high, "estimate")),
     )
-    named = {"-c": launch.length, "-ub": flags.max_num_batched_tokens, "-ctk": flags.kv_dtype, "-ctv": flags.kv_dtype}
+    cache_type = None if flags.kv_dtype is None else GGUF_CACHE[units.dtype_name(flags.kv_dtype)]
+    named = {"-c": launch.length, "-ub": flags.max_num_batched_tokens, "-ctk": cache_type, "-ctv": cache_type}
     line = " ".join([f"{launch.engine.facts['serve']} {hub_id.rpartition('/')[2]}.gguf", *_given(named)])
     missing = cache + weights + high + context.bytes - launch.total
     return SimpleStart(terms, cache, launch.length, missing, line, f"CUDA0 KV buffer size = {cache / MIB:.2f} MiB")

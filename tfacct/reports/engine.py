@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from math import floor
 from typing import Any, Literal, NamedTuple, TypedDict
 
 from tfacct.base.spelling import option
@@ -301,7 +302,8 @@ def _answer(about: About) -> str:
         error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
     flags = f" with {' '.join(about.flags)}" if about.flags else ""
     tokens = f"{almost}{launch.tokens(found.pages):,} tokens of KV cache"
-    return f"Starts{flags}: {tokens}, {found.pages.concurrency:,.1f} requests of {launch.length:,} ({error})."
+    requests = floor(10 * found.pages.concurrency) / 10
+    return f"Starts{flags}: {tokens}, {requests:,.1f} requests of {launch.length:,} ({error})."
 
 
 def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
@@ -319,8 +321,10 @@ def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
     if found.peak.source == "layer":
         inside = f"a layer of {launch.batched:,} tokens"
     yield Term("activations at start", found.peak.bytes, inside)
-    measured = f"{outside.starts} starts: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
-    unmeasured = "no start on such cards was measured"
+    measured = (
+        f"{outside.starts} start{'' if outside.starts == 1 else 's'}: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
+    )
+    unmeasured = f"no start of {launch.profile.newest} on such cards was measured"
     yield Term("outside torch", outside.bytes, measured if outside.starts else unmeasured, outside)
     if found.graphs is not None:
         yield Term("CUDA graphs", found.graphs.bytes, f"{of.layers} layers", found.graphs)
@@ -339,7 +343,7 @@ def _term(term: Term) -> EngineTerm:
 
 
 def _pool(found: RankStart | None) -> Row | None:
-    if found is None:
+    if found is None or found.pool <= 0:
         return None
     groups = f" × {found.pages.group_count} groups" if found.pages.group_count > 1 else ""
     blocks = f"{found.pages.blocks:,} blocks of {found.pages.block_size} tokens{groups}"
