@@ -101,8 +101,14 @@ def engine_of(
         figures = logs.read(known(engine), log)
         absent = {"tp": 1, "pp": 1}
         typed = {name for name, value in given.items() if value not in (None, False) and value != absent.get(name)}
-        given |= {name: value for name, value in logs.flags(figures).items() if name not in typed}
-    launch, hub_id = _launch(model, engine, given)
+        of_log = logs.flags(figures) | _word_flags(model, logs.words(log), typed)
+        given |= {name: value for name, value in of_log.items() if name not in typed}
+    try:
+        launch, hub_id = _launch(model, engine, given)
+    except UsageError as error:
+        if log is None:
+            raise
+        raise UsageError(f"with the flags of {option('log')}: {error.message}", error.hint) from None
     if launch.engine.id != "vllm":
         from tfacct.reports.engine import simple_start
 
@@ -113,6 +119,24 @@ def engine_of(
             launch = launch.with_flags(max_model_len=launch.profile.facts.get("context"))
         return Found(simple_start(launch, hub_id=hub_id, figures=figures))
     return Found(engine_start(launch, hub_id=hub_id, requests=flags.get("requests"), figures=figures))
+
+
+def _word_flags(model: "LoadedModel", words: dict[str, str], typed: set[str]) -> dict[str, Any]:
+    """Flags of a log whose values are words. Raises UsageError for weights in another format than the model's."""
+    from tfacct.engines.launch import WIDE
+
+    found: dict[str, Any] = {"enforce_eager": True} if "enforce_eager" in words else {}
+    if "kv_cache_dtype" in words:
+        found["kv_dtype"] = words["kv_cache_dtype"]
+    method = words.get("quantization")
+    if method is None or "dtype" in typed or model.storage(None).name not in WIDE:
+        return found
+    if method != "fp8":
+        why = (
+            f"the start of {option('log')} has quantization {cut(method)}, {model.name} has {model.storage(None).name}"
+        )
+        raise UsageError(why, f"{option('dtype')} of its weights, or the config of its checkpoint")
+    return {**found, "dtype": method}
 
 
 def _launch(model: "LoadedModel", name: str, given: dict[str, Any]) -> Any:

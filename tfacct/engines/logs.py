@@ -22,6 +22,12 @@ STEERING = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 UNITS = {"GiB": GIB, "MiB": MIB, "GB": GIB, "MB": MIB}
 """Units of logs in bytes; engines write GB of GiB."""
 
+WORDS = {
+    name: re.compile(rf"(?<![a-z_]){name}['\"]? ?[=:] ?['\"]?([A-Za-z][\w.-]{{0,30}})", re.ASCII)
+    for name in ("kv_cache_dtype", "quantization", "enforce_eager")
+}
+"""Flags whose values are words."""
+
 
 class Figure(NamedTuple):
     """A figure of a log: bytes, or a number; `rounding`: half of its last digit."""
@@ -47,8 +53,12 @@ def read(engine: Engine, path: str) -> dict[str, Figure]:
 def _lines(path: Path) -> list[str]:
     """Lines of a file, without colours. Raises NotFoundError."""
     try:
-        if not path.is_file():
-            raise NotFoundError(f"{option('log')} {cut(str(path))} is no file")
+        exists = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        exists = False
+    if not exists:
+        raise NotFoundError(f"{option('log')} {cut(str(path))} is no file")
+    try:
         with path.open("rb") as stream:
             text = stream.read(LARGEST).decode("utf-8", "replace")
     except (OSError, ValueError) as error:
@@ -76,3 +86,12 @@ def flags(found: Mapping[str, Figure]) -> dict[str, Any]:
     if "version" in found:
         named["engine_version"] = f"0.{int(found['version'].value)}"
     return named
+
+
+def words(path: str) -> dict[str, str]:
+    """Flags of a log whose values are words, but for the defaults: the first of each. Raises NotFoundError."""
+    found: dict[str, str] = {}
+    for line in _lines(Path(path)):
+        matches = {name: match for name, pattern in WORDS.items() if (match := pattern.search(line))}
+        found = {name: match[1] for name, match in matches.items()} | found
+    return {name: value for name, value in found.items() if value.lower() not in ("none", "auto", "false")}

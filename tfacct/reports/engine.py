@@ -110,12 +110,13 @@ CAUSES = {
 }
 """Figures of a log in the order of the start, and likely causes where one differs."""
 SLACK = {"weights": GIB // 33, "activations": GIB // 50, "outside": GIB // 10, "pool": GIB // 7}
-"""Bytes that a figure may be off, beyond the rounding of the log; of others 1%."""
+"""Bytes that a figure may be off, beyond the rounding of the log. Tokens and requests: the share of their
+pool, or 1% where the log has no pool."""
 
 
 class About(NamedTuple):
     """A launch, and what was found of it: nothing where the engine refuses its flags. `simple`: of SGLang or
-    llama.cpp. `flags`: found for a number of requests."""
+    llama.cpp. `flags`: found for a number of requests. `compared`: with a log."""
 
     launch: Launch
     hub_id: str
@@ -124,6 +125,7 @@ class About(NamedTuple):
     changes: Sequence[Change]
     simple: simple.SimpleStart | None = None
     flags: tuple[str, ...] = ()
+    compared: bool = False
 
     @property
     def measured(self) -> bool:
@@ -214,6 +216,9 @@ def _report(
     """The report of a start: its terms, or the figures of a log next to what was `computed`."""
     launch = about.launch
     log = [] if figures is None else list(_next_to(computed, figures))
+    if figures is not None and not log:
+        answer = f"{answer} Nothing was compared: the log has no figure that is computed."
+    about = about._replace(compared=bool(log))
     cards = launch.device.several(launch.flags.tp * launch.flags.pp)
     every = {
         "engine": launch.engine.id,
@@ -254,10 +259,14 @@ def _figures(launch: Launch, found: RankStart) -> dict[str, float]:
 
 
 def _next_to(computed: Mapping[str, float], figures: Mapping[str, Figure]) -> Iterator[LogLine]:
+    slack: dict[str, float] = dict(SLACK)
+    if "pool" in figures and computed.get("pool", 0) > 0:  # tokens may be off by as much as their pool
+        share = (SLACK["pool"] + figures["pool"].rounding) / computed["pool"]
+        slack |= {what: share * computed[what] for what in ("tokens", "concurrency") if what in computed}
     for what in CAUSES:
         if what in computed and what in figures:
             printed, rounding = figures[what]
-            agrees = abs(printed - computed[what]) <= rounding + SLACK.get(what, printed / 100)
+            agrees = abs(printed - computed[what]) <= rounding + slack.get(what, printed / 100)
             yield {"what": what, "printed": printed, "computed": computed[what], "agrees": agrees}
 
 
@@ -373,14 +382,14 @@ def log_lines(about: About) -> list[str]:
 
 
 def _cheaper(about: About) -> str:
-    if not about.changes or about.found is None or about.exact:
+    if not about.changes or about.found is None or about.exact or about.refusal is not None:
         return ""
     one, now = about.changes[0], about.launch.tokens(about.found.pages)
     return f"{one.flag} {one.value}".strip() + f" leaves {one.tokens - now:,} tokens more; {one.cost}."
 
 
 def _other_changes(about: About) -> list[str]:
-    if about.found is None or about.exact:
+    if about.found is None or about.exact or about.refusal is not None:
         return []
     now = about.launch.tokens(about.found.pages)
     return [
@@ -403,19 +412,27 @@ def _images(about: About) -> str:
 
 NOTES = (
     NoteRow("launch", 1, lambda about: launches.launch_line(about.launch, about.hub_id)),
-    NoteRow("log", 1, lambda about: "; ".join(log_lines(about)[:1]), "The log will say: {}"),
+    NoteRow("log", 1, lambda about: not about.compared and "; ".join(log_lines(about)[:1]), "The log will say: {}"),
     NoteRow("cheaper", 1, _cheaper),
     NoteRow("not_measured", 2, _not_measured, "Starts were measured with {} alone."),
     NoteRow("images", 2, _images, "The activations include {}."),
     NoteRow("total", 2, lambda about: about.launch.device.memory_words, "Memory of a card: {}."),
-    NoteRow("concurrency", 3, lambda about: "; ".join(log_lines(about)[1:]), "It will also say: {}"),
+    NoteRow(
+        "concurrency", 3, lambda about: not about.compared and "; ".join(log_lines(about)[1:]), "It will also say: {}"
+    ),
     NoteRow("changes", 3, _other_changes),
 )
 
 
+def _simple_log(about: About) -> str:
+    """What SGLang's or llama.cpp's log will have; empty next to a log, and where it does not start."""
+    start = about.simple
+    return "" if start is None or about.compared or start.missing > 0 else start.log_line
+
+
 SIMPLE_NOTES = (
     NoteRow("launch", 1, lambda about: about.simple.launch_line),
-    NoteRow("log", 1, lambda about: about.simple.missing <= 0 and about.simple.log_line, "The log will say: {}"),
+    NoteRow("log", 1, _simple_log, "The log will say: {}"),
     NoteRow("formula", 2, bool, "The formula is the engine's; how near starts are to it was not measured."),
     NoteRow("release", 2, lambda about: about.launch.profile.facts.get("note")),
 )
