@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tfacct.accounts.memory import largest_that_fits
-from tfacct.architecture.parts import DeltaNet, Mamba2, Mixer
+from tfacct.architecture.parts import DeltaNet, LatentAttention, Mamba2, Mixer
 from tfacct.base import units
 from tfacct.base.errors import UsageError
 from tfacct.base.record import record
@@ -161,6 +161,19 @@ class Launch:
         """Sizes of the model that the profile run depends on."""
         narrow = self.storage.name not in WIDE
         return vllm.sizes(self.model, 4 if self.value_dtype == "fp32" else 2, narrow)
+
+    @property
+    def derived(self) -> bool:
+        """True if starts agree with the counts of weights and activations: not where kernels repack quantized weights,
+        or quantize activations."""
+        return self.storage.name in WIDE or self.storage.name == "fp8"
+
+    @property
+    def like_measured(self) -> bool:
+        """True for a model and dtypes like those of the measured starts."""
+        attention = self.model.architecture.having(LatentAttention)
+        wide = self.value_dtype == "fp32" or self.storage.name == "fp32"
+        return self.derived and not wide and not self.sizes.has_states and not attention
 
     @property
     def mxfp4(self) -> bool:

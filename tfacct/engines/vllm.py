@@ -41,17 +41,29 @@ class Estimate(NamedTuple):
 
 
 class Term(NamedTuple):
-    """Bytes of one card, and how they come about; `seen`: the least and the most of an estimate."""
+    """Bytes of one card, and how they come about; `seen`: the least and the most of an estimate. `sure`: False for a
+    count that starts differ from."""
 
     what: str
     bytes: int
     how: str
     seen: Estimate | None = None
+    sure: bool = True
 
     @property
     def kind(self) -> Literal["exact", "estimate"]:
         """Whether it is a count."""
-        return "exact" if self.seen is None else "estimate"
+        return "exact" if self.seen is None and self.sure else "estimate"
+
+    @property
+    def low(self) -> int | None:
+        """The least that it may be; None if not known."""
+        return self.seen.low if self.seen is not None else self.bytes if self.sure else None
+
+    @property
+    def high(self) -> int | None:
+        """The most that it may be; None if not known."""
+        return self.seen.high if self.seen is not None else self.bytes if self.sure else None
 
 
 class Images(NamedTuple):

@@ -23,13 +23,13 @@ CONVENTION = "bytes of one card, of the rank whose pool is the smallest, at the 
 
 
 class EngineTerm(TypedDict):
-    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be."""
+    """A term of the memory of a card; `low_bytes` and `high_bytes`: what was seen, or may be; None if not known."""
 
     what: str
     bytes: int
     kind: Literal["exact", "estimate"]
-    low_bytes: int
-    high_bytes: int
+    low_bytes: int | None
+    high_bytes: int | None
     source: str
 
 
@@ -43,12 +43,15 @@ class EngineGroup(TypedDict):
 
 
 class EngineInterval(TypedDict):
-    """Tokens of the cache at 9 of 10 measured starts."""
+    """Tokens of the cache at 9 of 10 measured starts; errors of their tokens, as shares, and the versions of all."""
 
     low: int
     high: int
     starts: int
     versions: str
+    median: float
+    p90: float
+    worst: float
 
 
 class CheaperFlag(TypedDict):
@@ -130,9 +133,9 @@ class About(NamedTuple):
     @property
     def measured(self) -> bool:
         """True if the error of the tokens was measured on such starts."""
-        found, several = self.found, self.launch.flags.pp > 1
-        measured = found is not None and found.outside.kind == "estimate" and bool(self.launch.profile.error)
-        return measured and not several and not self.exact
+        found, launch = self.found, self.launch
+        like_measured = found is not None and found.outside.kind == "estimate" and bool(launch.profile.starts)
+        return like_measured and launch.flags.pp == 1 and launch.like_measured and not self.exact
 
     @property
     def exact(self) -> bool:
@@ -308,7 +311,9 @@ def _answer(about: About) -> str:
     assert found is not None
     almost, error = ("", "exact") if about.exact else ("≈ ", "error not measured")
     if about.measured:
-        error = f"± {100 * launch.profile.error:.1f}%, {launch.profile.starts} starts"
+        measured = launch.engine.facts["error"]
+        worst = f"worst {100 * measured['worst']:.1f}% of {measured['starts']} starts, {measured['versions']}"
+        error = f"p90 {100 * measured['p90']:.2f}%, {worst}"
     flags = f" with {' '.join(about.flags)}" if about.flags else ""
     tokens = f"{almost}{launch.tokens(found.pages):,} tokens of KV cache"
     requests = floor(10 * found.pages.concurrency) / 10
@@ -325,11 +330,11 @@ def _terms(launch: Launch, found: RankStart | None) -> Iterator[Term]:
     more = {"cos and sin": weights.rotary, "W_UK and W_UV": weights.absorbed}
     parts = [f"parameters {weights.parameters / GIB:.2f}"]
     parts += [f"{name} {size / GIB:.2f}" for name, size in more.items() if size >= GIB // 200]
-    yield Term("weights", weights.total, ", ".join(parts))
+    yield Term("weights", weights.total, ", ".join(parts), sure=launch.derived)
     inside = f"sampler: {launch.seqs:,} rows × {of.vocab:,} logits"
     if found.peak.source == "layer":
         inside = f"a layer of {launch.batched:,} tokens"
-    yield Term("activations at start", found.peak.bytes, inside)
+    yield Term("activations at start", found.peak.bytes, inside, sure=launch.derived)
     measured = (
         f"{outside.starts} start{'' if outside.starts == 1 else 's'}: {outside.low / GIB:.2f}–{outside.high / GIB:.2f}"
     )
@@ -345,8 +350,8 @@ def _term(term: Term) -> EngineTerm:
         "what": term.what,
         "bytes": term.bytes,
         "kind": term.kind,
-        "low_bytes": term.bytes if term.seen is None else term.seen.low,
-        "high_bytes": term.bytes if term.seen is None else term.seen.high,
+        "low_bytes": term.low,
+        "high_bytes": term.high,
         "source": term.how,
     }
 
@@ -401,8 +406,7 @@ def _other_changes(about: About) -> list[str]:
 def _not_measured(about: About) -> str:
     if about.found is None or about.measured or about.exact:
         return ""
-    measured = [one for one in about.launch.engine.profiles if one.error]
-    return f"{measured[0].prefix}{measured[0].first}–{measured[-1].newest} on 1, 2 and 4 × H100 SXM"
+    return f"{about.launch.engine.facts['error']['versions']} on 1, 2 and 4 × H100 SXM, in bf16, fp16 or fp8"
 
 
 def _images(about: About) -> str:
@@ -452,9 +456,9 @@ def _facts(about: About) -> dict[str, Any]:
         return facts
     pages, tokens, interval = found.pages, launch.tokens(found.pages), None
     if about.measured:
-        error, profile = round(tokens * launch.profile.error), launch.profile
-        ends = {"low": tokens - error, "high": tokens + error}
-        interval = {**ends, "starts": profile.starts, "versions": profile.versions}
+        measured = launch.engine.facts["error"]
+        error = round(tokens * measured["p90"])
+        interval = {"low": tokens - error, "high": tokens + error, **measured}
     return {
         **facts,
         "kv_cache_tokens": tokens,
@@ -477,21 +481,25 @@ def engines() -> Report:
     """The engines, their versions, and the measured error of their tokens."""
     rows: list[Row] = []
     for name in paths():
-        for profile in engine(name).profiles:
-            error = profile.facts.get("error")
+        found = engine(name)
+        for profile in found.profiles:
+            starts = profile.facts.get("starts")
+            measured = found.facts["error"] if starts else {}
             rows.append(
                 {
                     "engine": name,
                     "versions": profile.versions,
                     "read": ", ".join(profile.read),
-                    "error": Fraction(str(error)) if error else None,
-                    "starts": profile.facts.get("starts") or None,
+                    "error": Fraction(str(measured["p90"])) if measured else None,
+                    "worst": Fraction(str(measured["worst"])) if measured else None,
+                    "starts": starts or None,
                 }
             )
     columns = (
         Column("engine", "engine"),
         Column("versions", "versions"),
         Column("error", "error of tokens", "share", empty="not measured"),
+        Column("worst", "worst", "share", empty="–", drop=2),
         Column("starts", "starts", "count", empty="–", drop=1),
         Column("read", "source read", drop=3),
     )
@@ -501,5 +509,8 @@ def engines() -> Report:
         columns=columns,
         sections=(tuple(rows),),
         models=(),
-        notes=("Error: of 9 of 10 starts at most, on H100s. `tfacct engine NAME MODEL --on DEVICE` asks about one.",),
+        notes=(
+            "Error: of 9 of 10 starts at most, of all the starts together, on H100s. "
+            "`tfacct engine NAME MODEL --on DEVICE` asks about one.",
+        ),
     )
